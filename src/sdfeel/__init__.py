@@ -1,0 +1,1 @@
+"""Semi-decentralized federated edge learning."""

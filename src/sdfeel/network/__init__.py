@@ -1,0 +1,32 @@
+"""The network room: who belongs to whom, which edge servers are neighbours, and how they agree."""
+
+from sdfeel.network.averagers import AVERAGERS, Averager, build_averager
+from sdfeel.network.clusters import Clusters, Shares
+from sdfeel.network.graphs import GRAPHS, build_graph, read_graph
+from sdfeel.network.mixing import (
+    MixingMatrix,
+    Spectrum,
+    metropolis_matrix,
+    paper_mixing,
+    spectrum,
+    weighted_norm,
+)
+from sdfeel.network.network import Network
+
+__all__ = [
+    "AVERAGERS",
+    "GRAPHS",
+    "Averager",
+    "Clusters",
+    "MixingMatrix",
+    "Network",
+    "Shares",
+    "Spectrum",
+    "build_averager",
+    "build_graph",
+    "metropolis_matrix",
+    "paper_mixing",
+    "read_graph",
+    "spectrum",
+    "weighted_norm",
+]

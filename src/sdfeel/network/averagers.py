@@ -1,0 +1,196 @@
+"""Averagers: how edge servers come to agree.
+
+The paper's repeated exchange P^alpha is one member of a family. Every averager that works between
+neighbours is a sequence of exchanges of the same form,
+
+    W <- W (I - c_l A),   l = 1, ..., exchanges,
+
+with one matrix A supported on the graph and the diagonal, and one step c_l for each exchange. So a
+simulation, a run spread over machines and a deployment all carry out the same thing, one exchange
+after the other. `A m-tilde = 0` and `A diag(m-tilde)` symmetric keep the weighted mean, also when
+a link is left out on both of its sides and its weight goes back to the diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sdfeel.errors import InputError, closest
+from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum
+
+__all__ = ["AVERAGERS", "Averager", "Route", "build_averager", "leja_order"]
+
+Route = Literal["neighbours", "all-reduce", "cloud"]
+CHUNKS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Averager:
+    """What an averager applies, how often it exchanges, how far it gets and what it costs.
+
+    name         as in `AVERAGERS`
+    route        the links it uses: between neighbours, an all-reduce over them, or a cloud
+    shares       m-tilde: the weights of the mean that it keeps
+    generator    A above (D x D); for all-reduce and cloud I - m-tilde 1'
+    steps        c_1, ..., c_exchanges
+    contraction  the exact factor by which disagreement shrinks, in the m-weighted norm
+    model_times  its cost, in times that it takes to send one model over one server-server link
+                 (for the cloud: over a server-cloud link)
+    """
+
+    name: str
+    route: Route
+    shares: NDArray[np.float64]
+    generator: Matrix
+    steps: tuple[float, ...]
+    contraction: float
+    model_times: float
+
+    @property
+    def exchanges(self) -> int:
+        return len(self.steps)
+
+    def exchange(self, number: int) -> Matrix:
+        """The D x D matrix of one exchange, numbered from 0: eq. (5) with p[j, d] its entries."""
+        return np.eye(len(self.shares)) - self.steps[number] * self.generator
+
+    @cached_property
+    def operator(self) -> Matrix:
+        """The product of all exchanges; acts on the right: W <- W operator."""
+        if self.route != "neighbours":
+            return np.outer(self.shares, np.ones_like(self.shares))
+        product = np.eye(len(self.shares))
+        for step in self.steps:
+            product = product - step * (product @ self.generator)
+        return product
+
+    @property
+    def has_negative_weights(self) -> bool:
+        """Whether an exchange gives a model a negative weight (the paper's P often does)."""
+        diagonal = 1 - max(self.steps, default=0.0) * self.generator.diagonal()
+        return self.route == "neighbours" and bool((diagonal < -1e-12).any())
+
+
+def build_averager(
+    name: str, graph: nx.Graph, cluster_shares: ArrayLike, alpha: int = 1
+) -> Averager:
+    """The averager `name` on `graph` for clusters with the shares m-tilde.
+
+    `alpha` is the number of exchanges of `paper`, `metropolis` and `chebyshev`; the others need
+    as many as they need.
+    """
+    if name not in AVERAGERS:
+        raise InputError("averager", name, closest(name, AVERAGERS))
+    if isinstance(alpha, bool) or alpha != int(alpha) or alpha < 1:
+        raise InputError("alpha", alpha, "a whole number of exchanges, at least 1")
+    shares = np.asarray(cluster_shares, dtype=float)
+    if len(shares) == 1:
+        route: Route = "cloud" if name == "exact" else "neighbours"
+        steps = (1.0,) if name == "exact" else ()
+        times = float(len(steps))
+        return Averager(name, route, shares, np.zeros((1, 1)), steps, 0.0, times)
+    return AVERAGERS[name](graph, shares, int(alpha))
+
+
+def _paper(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
+    """P^alpha with the paper's P: contraction zeta^alpha."""
+    found = spectrum(graph, shares)
+    step = 2 / (found.largest + found.smallest)
+    return Averager(
+        "paper", "neighbours", shares, found.laplacian, (step,) * alpha, found.zeta**alpha, alpha
+    )
+
+
+def _metropolis(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
+    """Like `paper`, without negative weights: slower, and safe to interpret as averaging."""
+    P = metropolis_matrix(graph, shares)
+    root = np.sqrt(shares)
+    eigenvalues = np.linalg.eigvalsh(P / root[:, None] * root[None, :])
+    contraction = float(max(abs(eigenvalues[0]), abs(eigenvalues[-2]))) ** alpha
+    A = np.eye(len(shares)) - P
+    return Averager("metropolis", "neighbours", shares, A, (1.0,) * alpha, contraction, alpha)
+
+
+def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
+    """The best polynomial of degree alpha that knows only lambda_1 and lambda_{D-1}.
+
+    Contraction 1 / T_alpha(1/zeta). It is carried out by its roots, in Leja order, rather than by
+    the three-term recurrence: then an exchange needs no model of the exchange before the last.
+    """
+    found = spectrum(graph, shares)
+    middle, half = (found.largest + found.smallest) / 2, (found.largest - found.smallest) / 2
+    angles = (2 * np.arange(1, alpha + 1) - 1) * np.pi / (2 * alpha)
+    roots = leja_order(middle + half * np.cos(angles))
+    zeta = found.zeta
+    contraction = 1 / np.cosh(alpha * np.arccosh(1 / zeta)) if zeta > 0 else 0.0
+    steps = tuple(float(1 / root) for root in roots)
+    return Averager(
+        "chebyshev", "neighbours", shares, found.laplacian, steps, float(contraction), alpha
+    )
+
+
+def _finite_time(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
+    """prod (I - L'/lambda) over the distinct non-zero eigenvalues: the exact weighted mean."""
+    found = spectrum(graph, shares)
+    roots = leja_order(found.distinct())
+    steps = tuple(float(1 / root) for root in roots)
+    return Averager(
+        "finite-time", "neighbours", shares, found.laplacian, steps, 0.0, float(len(steps))
+    )
+
+
+def _all_reduce(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
+    """The exact weighted mean of (|S~_d| w_d, |S~_d|), by messages between neighbours.
+
+    On a ring, in both directions at once: (D-1)/D model times. On other graphs pipelined in q
+    chunks over a spanning tree of least depth h, up and down: (q + 2h - 1)/q model times.
+    """
+    D = len(shares)
+    if D > 2 and all(degree == 2 for _, degree in graph.degree()):
+        times = (D - 1) / D
+    else:
+        times = (CHUNKS + 2 * nx.radius(graph) - 1) / CHUNKS
+    A = np.eye(D) - shares[:, None]
+    return Averager("all-reduce", "all-reduce", shares, A, (1.0,), 0.0, times)
+
+
+def _exact(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
+    """What a cloud does: every server gets the weighted mean, P = m-tilde 1'."""
+    A = np.eye(len(shares)) - shares[:, None]
+    return Averager("exact", "cloud", shares, A, (1.0,), 0.0, 1.0)
+
+
+AVERAGERS: dict[str, Callable[[nx.Graph, NDArray[np.float64], int], Averager]] = {
+    "paper": _paper,
+    "metropolis": _metropolis,
+    "chebyshev": _chebyshev,
+    "finite-time": _finite_time,
+    "all-reduce": _all_reduce,
+    "exact": _exact,
+}
+
+
+def leja_order(points: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """The points reordered so that partial products over them stay small (Leja, 1957).
+
+    Each next point is the one furthest, in the product of distances, from those already taken.
+    """
+    left = np.array(points, dtype=float)
+    if len(left) == 0:
+        return left
+    order = [int(np.argmax(np.abs(left)))]
+    with np.errstate(divide="ignore"):
+        distance = np.log(np.abs(left - left[order[0]]))
+        for _ in range(len(left) - 1):
+            free = np.ones(len(left), dtype=bool)
+            free[order] = False
+            order.append(int(np.flatnonzero(free)[np.argmax(distance[free])]))
+            distance = distance + np.log(np.abs(left - left[order[-1]]))
+    return left[order]

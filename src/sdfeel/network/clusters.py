@@ -1,0 +1,149 @@
+"""Clusters: which client is attached to which edge server, and how much data each holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sdfeel.errors import InputError
+
+__all__ = ["Clusters", "Shares"]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """C_d for every edge server d: each client 0..C-1 is attached to exactly one server."""
+
+    members: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("clusters", [], "at least one cluster with one client is needed")
+        seen: dict[int, int] = {}
+        for server, clients in enumerate(self.members):
+            if not clients:
+                raise InputError(
+                    f"clusters[{server}]",
+                    [],
+                    "an edge server needs at least one client; leave the server out or move one",
+                )
+            for client in clients:
+                if client in seen:
+                    raise InputError(
+                        f"clusters[{server}]",
+                        list(clients),
+                        f"client {client} is attached to server {seen[client]} already; "
+                        "a client belongs to exactly one server",
+                    )
+                seen[client] = server
+        missing = sorted(set(range(len(seen))) - set(seen))
+        if missing:
+            raise InputError(
+                "clusters",
+                [list(clients) for clients in self.members],
+                f"clients are numbered 0 to C-1, but {missing[:5]} have no server",
+            )
+
+    @classmethod
+    def of(cls, clusters: Sequence[Sequence[int]]) -> Clusters:
+        """From any nested sequence of client numbers."""
+        return cls(tuple(tuple(int(client) for client in members) for members in clusters))
+
+    @classmethod
+    def of_sizes(cls, sizes: Sequence[int]) -> Clusters:
+        """Consecutive clients: sizes (3, 1) gives clusters (0, 1, 2) and (3,)."""
+        ends = np.cumsum([0, *sizes])
+        return cls.of([range(ends[d], ends[d + 1]) for d in range(len(sizes))])
+
+    @property
+    def servers(self) -> int:
+        return len(self.members)
+
+    @property
+    def clients(self) -> int:
+        return sum(len(members) for members in self.members)
+
+    @cached_property
+    def server_of(self) -> NDArray[np.int64]:
+        """d(i): the server of every client."""
+        server_of = np.empty(self.clients, dtype=np.int64)
+        for server, members in enumerate(self.members):
+            server_of[list(members)] = server
+        return server_of
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How the data is spread. The only place where m, m-hat and m-tilde are computed.
+
+    With |S_i| samples at client i, |S~_d| in the cluster of server d and |S| in all:
+    m_i = |S_i|/|S|, m-hat_i = |S_i|/|S~_d(i)|, m-tilde_d = |S~_d|/|S|.
+    """
+
+    clusters: Clusters
+    samples: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.samples) != self.clusters.clients:
+            raise InputError(
+                "samples",
+                len(self.samples),
+                f"one number of samples for each of the {self.clusters.clients} clients",
+            )
+        for client, count in enumerate(self.samples):
+            if not (np.isfinite(count) and count > 0):
+                raise InputError(
+                    f"samples[{client}]", count, "every client needs data: a number above 0"
+                )
+
+    @classmethod
+    def of(cls, clusters: Clusters, samples: ArrayLike | None = None) -> Shares:
+        """`samples` per client; without it every client holds the same amount."""
+        counts = np.ones(clusters.clients) if samples is None else np.asarray(samples, dtype=float)
+        return cls(clusters, tuple(float(count) for count in counts))
+
+    @cached_property
+    def client(self) -> NDArray[np.float64]:
+        """m: each client's share of all data."""
+        counts = np.array(self.samples)
+        return counts / counts.sum()
+
+    @cached_property
+    def cluster(self) -> NDArray[np.float64]:
+        """m-tilde: each cluster's share of all data."""
+        totals = np.bincount(
+            self.clusters.server_of, weights=self.samples, minlength=self.clusters.servers
+        )
+        return totals / totals.sum()
+
+    @cached_property
+    def within(self) -> NDArray[np.float64]:
+        """m-hat: each client's share of its cluster."""
+        return self.client / self.cluster[self.clusters.server_of]
+
+    def within_present(self, present: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """m-hat renormalised over those present; 0 for who is absent (partial participation)."""
+        counts = np.where(present, np.array(self.samples), 0.0)
+        server_of = self.clusters.server_of
+        totals = np.bincount(server_of, weights=counts, minlength=self.clusters.servers)
+        return np.divide(
+            counts, totals[server_of], out=np.zeros_like(counts), where=totals[server_of] > 0
+        )
+
+    @property
+    def V(self) -> NDArray[np.float64]:  # noqa: N802 - the paper's name
+        """C x D: V[i, d] = m-hat_i if i in C_d (eq. 3 as a matrix)."""
+        V = np.zeros((self.clusters.clients, self.clusters.servers))
+        V[np.arange(self.clusters.clients), self.clusters.server_of] = self.within
+        return V
+
+    @property
+    def B(self) -> NDArray[np.float64]:  # noqa: N802 - the paper's name
+        """D x C: B[d, i] = 1 if i in C_d (eq. 4 as a matrix)."""
+        B = np.zeros((self.clusters.servers, self.clusters.clients))
+        B[self.clusters.server_of, np.arange(self.clusters.clients)] = 1.0
+        return B

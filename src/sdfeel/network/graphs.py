@@ -1,0 +1,160 @@
+"""Graphs of edge servers: by name, from an edge list, or from a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import networkx as nx
+
+from sdfeel.errors import InputError, closest
+
+__all__ = ["GRAPHS", "GraphLike", "as_graph", "build_graph", "read_graph"]
+
+GraphLike: TypeAlias = "nx.Graph | Iterable[tuple[int, int]] | str"
+
+MAX_FILE_BYTES = 64 * 2**20
+
+
+def _ring(servers: int) -> nx.Graph:
+    return nx.cycle_graph(servers) if servers > 2 else nx.path_graph(servers)
+
+
+def _partial(servers: int) -> nx.Graph:
+    """Every even server linked to every odd one: K_{3,3} for six servers, K_{5,5} for ten.
+
+    For six servers this is the paper's figure 2(b), the hexagon with its three long diagonals
+    (zeta = 1/3). The paper does not draw it for ten.
+    """
+    graph = nx.empty_graph(servers)
+    graph.add_edges_from((a, b) for a in range(0, servers, 2) for b in range(1, servers, 2))
+    return graph
+
+
+def _ring_diagonals(servers: int) -> nx.Graph:
+    """The other reading of "partially connected": a ring with its long diagonals."""
+    if servers % 2:
+        raise InputError("servers", servers, "ring-diagonals needs an even number of servers")
+    graph = _ring(servers)
+    graph.add_edges_from((d, d + servers // 2) for d in range(servers // 2))
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    return graph
+
+
+def _torus(servers: int) -> nx.Graph:
+    """The most square grid with wrapped borders: 2 x 5 for ten servers."""
+    rows = max(r for r in range(1, int(servers**0.5) + 1) if servers % r == 0)
+    if rows == 1:
+        raise InputError(
+            "servers", servers, "a torus needs rows x columns with both above 1: not a prime number"
+        )
+    grid = nx.grid_2d_graph(rows, servers // rows, periodic=True)
+    return nx.convert_node_labels_to_integers(grid, ordering="sorted")
+
+
+def _random(servers: int, seed: int = 0, degree: float | None = None) -> nx.Graph:
+    """Erdos-Renyi drawn again until it is connected; mean degree 2 ln D, at least 4, by default."""
+    degree = max(4.0, 2 * math.log(servers)) if degree is None else degree
+    p = min(1.0, degree / max(servers - 1, 1))
+    for attempt in range(1000):
+        graph = nx.fast_gnp_random_graph(servers, p, seed=seed * 1000 + attempt)
+        if nx.is_connected(graph):
+            return graph
+    raise InputError(
+        "degree", degree, f"no connected random graph of {servers} servers in 1,000 draws; raise it"
+    )
+
+
+def _small_world(servers: int, seed: int = 0, degree: int = 4, rewire: float = 0.2) -> nx.Graph:
+    """Watts-Strogatz: a ring of `degree` neighbours with a share of the links rewired."""
+    degree = min(degree, servers - 1)
+    return nx.connected_watts_strogatz_graph(servers, degree, rewire, tries=1000, seed=seed)
+
+
+GRAPHS: dict[str, Callable[..., nx.Graph]] = {
+    "ring": _ring,
+    "path": nx.path_graph,
+    "star": lambda servers: nx.star_graph(servers - 1),
+    "full": nx.complete_graph,
+    "partial": _partial,
+    "ring-diagonals": _ring_diagonals,
+    "torus": _torus,
+    "random": _random,
+    "small-world": _small_world,
+}
+
+
+def build_graph(name: str, servers: int, **options: float) -> nx.Graph:
+    """A graph of `servers` edge servers by its name; `options` are the graph's own."""
+    if servers < 1:
+        raise InputError("servers", servers, "at least one edge server")
+    if name not in GRAPHS:
+        raise InputError("graph", name, closest(name, GRAPHS))
+    if servers == 1:
+        return nx.empty_graph(1)
+    try:
+        return GRAPHS[name](servers, **options)
+    except TypeError:
+        raise InputError(
+            "graph options", options, f"{name} does not take all of these options"
+        ) from None
+    except nx.NetworkXError as problem:
+        raise InputError("graph", name, str(problem)) from None
+
+
+def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
+    """A graph from a text file: one link `a b` per line, servers numbered from 0, `#` comments."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError("graph file", str(path), f"at most {MAX_FILE_BYTES} bytes")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError("graph file", str(path), f"cannot be read: {problem}") from None
+    edges = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2 or not all(word.isdecimal() for word in words):
+            raise InputError(
+                f"{path.name}, line {number}", line.strip(), "two server numbers, such as `0 1`"
+            )
+        edges.append((int(words[0]), int(words[1])))
+    if not edges and servers != 1:
+        raise InputError("graph file", str(path), "no links found; one `a b` per line")
+    return as_graph(edges, servers or 1 + max(max(edge) for edge in edges))
+
+
+def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
+    """Any graph a user may give, checked: simple, undirected, on 0..D-1 and connected."""
+    if isinstance(graph, str):
+        built = build_graph(graph, servers)
+    elif isinstance(graph, nx.Graph):
+        if graph.is_directed() or graph.is_multigraph():
+            raise InputError("graph", type(graph).__name__, "an undirected simple networkx.Graph")
+        built = nx.Graph(graph.edges())
+        built.add_nodes_from(graph.nodes())
+    else:
+        built = nx.empty_graph(servers)
+        built.add_edges_from((int(a), int(b)) for a, b in graph)
+    nodes = set(built.nodes())
+    if nodes != set(range(servers)):
+        strange = sorted(nodes ^ set(range(servers)), key=str)[:5]
+        raise InputError(
+            "graph", f"{len(nodes)} nodes", f"the nodes must be 0 to {servers - 1}; see {strange}"
+        )
+    loops = list(nx.selfloop_edges(built))
+    if loops:
+        raise InputError("graph", loops[:5], "a server is not its own neighbour: remove the loop")
+    parts = [sorted(part) for part in nx.connected_components(built)]
+    if len(parts) > 1:
+        raise InputError(
+            "graph",
+            f"{len(parts)} parts",
+            f"the servers must be connected, but these parts have no link between them: "
+            f"{', '.join(str(part[:8]) for part in parts[:5])}",
+        )
+    return built

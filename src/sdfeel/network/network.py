@@ -1,0 +1,102 @@
+"""A network: clients in clusters, and the graph of their edge servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sdfeel.errors import InputError
+from sdfeel.network.averagers import Averager, build_averager
+from sdfeel.network.clusters import Clusters, Shares
+from sdfeel.network.graphs import GraphLike, as_graph, build_graph
+from sdfeel.network.mixing import MixingMatrix, paper_mixing
+
+__all__ = ["Network"]
+
+
+class Network:
+    """Clusters of clients and a connected graph of their edge servers.
+
+    clusters  a list of client numbers for each server: `[[0, 1], [2]]`
+    graph     a networkx graph on 0..D-1, a list of links, or a name (`"ring"`)
+    samples   |S_i| per client; `train` fills it in from the data
+
+    >>> Network(clusters=[[0, 1], [2]], graph=[(0, 1)]).zeta
+    0.0
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters | Sequence[Sequence[int]],
+        graph: GraphLike = "ring",
+        samples: ArrayLike | None = None,
+    ) -> None:
+        self.clusters = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
+        self.graph: nx.Graph = as_graph(graph, self.clusters.servers)
+        self.shares = Shares.of(self.clusters, samples)
+
+    @classmethod
+    def build(
+        cls, graph: str, servers: int, clients_per_server: int | Sequence[int] = 1, **options: float
+    ) -> Network:
+        """A network by the name of its graph; clients are numbered server by server."""
+        if isinstance(clients_per_server, int):
+            sizes = [clients_per_server] * servers
+        else:
+            sizes = list(clients_per_server)
+        if len(sizes) != servers or any(size < 1 for size in sizes):
+            raise InputError(
+                "clients_per_server",
+                clients_per_server,
+                f"a number of at least 1, or a list of {servers} of them",
+            )
+        return cls(Clusters.of_sizes(sizes), build_graph(graph, servers, **options))
+
+    @classmethod
+    def ring(cls, servers: int, clients_per_server: int | Sequence[int] = 1) -> Network:
+        """The paper's default: every server has two neighbours."""
+        return cls.build("ring", servers, clients_per_server)
+
+    @property
+    def clients(self) -> int:
+        return self.clusters.clients
+
+    @property
+    def servers(self) -> int:
+        return self.clusters.servers
+
+    def with_samples(self, samples: ArrayLike) -> Network:
+        """The same network once it is known how much data each client holds."""
+        return Network(self.clusters, self.graph, np.asarray(samples))
+
+    def merged(self) -> Network:
+        """All clients under one server: what a cloud sees."""
+        everyone = [sorted(client for members in self.clusters.members for client in members)]
+        return Network(everyone, nx.empty_graph(1), np.array(self.shares.samples))
+
+    @cached_property
+    def mixing(self) -> MixingMatrix:
+        """The paper's mixing matrix P and zeta."""
+        return paper_mixing(self.graph, self.shares.cluster)
+
+    @property
+    def zeta(self) -> float:
+        return self.mixing.zeta
+
+    def neighbours(self, server: int) -> list[int]:
+        """N_d: the one-hop neighbours of a server."""
+        return sorted(self.graph.neighbors(server))
+
+    def averager(self, name: str = "paper", alpha: int = 1) -> Averager:
+        """An averager of `sdfeel.network.AVERAGERS` on this network."""
+        return build_averager(name, self.graph, self.shares.cluster, alpha)
+
+    def __repr__(self) -> str:
+        return (
+            f"Network({self.clients} clients, {self.servers} servers, "
+            f"{self.graph.number_of_edges()} links)"
+        )
