@@ -115,24 +115,24 @@ class Shares:
     @cached_property
     def cluster(self) -> NDArray[np.float64]:
         """m-tilde: each cluster's share of all data."""
-        totals = np.bincount(
-            self.clusters.server_of, weights=self.samples, minlength=self.clusters.servers
-        )
+        totals = self._per_server(np.array(self.samples))
         return totals / totals.sum()
 
     @cached_property
     def within(self) -> NDArray[np.float64]:
         """m-hat: each client's share of its cluster."""
-        return self.client / self.cluster[self.clusters.server_of]
+        return self.within_present(np.ones(self.clusters.clients, dtype=bool))
 
     def within_present(self, present: NDArray[np.bool_]) -> NDArray[np.float64]:
         """m-hat renormalised over those present; 0 for who is absent (partial participation)."""
         counts = np.where(present, np.array(self.samples), 0.0)
-        server_of = self.clusters.server_of
-        totals = np.bincount(server_of, weights=counts, minlength=self.clusters.servers)
-        return np.divide(
-            counts, totals[server_of], out=np.zeros_like(counts), where=totals[server_of] > 0
-        )
+        totals = self._per_server(counts)[self.clusters.server_of]
+        return np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
+
+    def _per_server(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        totals = np.zeros(self.clusters.servers)
+        np.add.at(totals, self.clusters.server_of, counts)
+        return totals
 
     @property
     def V(self) -> NDArray[np.float64]:  # noqa: N802 - the paper's name
