@@ -155,7 +155,7 @@ def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Aver
 
 
 def _finite_time(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
-    """The product of (I - L'/lambda) over the distinct non-zero eigenvalues: the exact weighted mean."""
+    """The exact weighted mean: (I - L'/lambda) over the distinct non-zero eigenvalues."""
     found = spectrum(graph, shares)
     roots = leja_order(found.distinct())
     steps = tuple(float(1 / root) for root in roots)

@@ -1,0 +1,26 @@
+"""The clock room: what computing, uploading and exchanging cost in simulated seconds."""
+
+from sdfeel.clock.event_clock import Destination, EventClock, Uplink
+from sdfeel.clock.formula import (
+    fedavg_round,
+    feel_round,
+    hierfavg_round,
+    paper_latency,
+    sdfeel_round,
+)
+from sdfeel.clock.profiles import Latencies, LatencyProfile, load_profile, profile_names
+
+__all__ = [
+    "Destination",
+    "EventClock",
+    "Latencies",
+    "LatencyProfile",
+    "Uplink",
+    "fedavg_round",
+    "feel_round",
+    "hierfavg_round",
+    "load_profile",
+    "paper_latency",
+    "profile_names",
+    "sdfeel_round",
+]

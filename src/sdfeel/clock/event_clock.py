@@ -1,0 +1,127 @@
+"""The event clock: every local update, upload and exchange takes the time it takes.
+
+With equal devices and links it shows K t_cmp + floor(K/tau1) t_ct-sr + floor(K/(tau1 tau2)) x the
+averager's cost, the paper's formula at multiples of tau1 tau2. With unequal ones every server has
+its own time: it waits for the slowest of its clients at an upload, and for its neighbours (and
+through them, in later exchanges, for theirs) at an exchange.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.clock.profiles import Latencies, LatencyProfile
+from sdfeel.network import Averager, Network
+
+__all__ = ["Destination", "EventClock", "Uplink"]
+
+Mask = NDArray[np.bool_]
+Seconds = NDArray[np.float64]
+Destination = Literal["server", "cloud"]
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """How a client's model travels: to its edge server, or to the cloud.
+
+    `shared` is the `shared-backhaul` reading: over the air to the server, then one after the other
+    over the one link that the server has to the cloud.
+    """
+
+    latencies: Latencies
+    network: Network
+    to: Destination = "server"
+    shared: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        profile: LatencyProfile,
+        network: Network,
+        parameters: int,
+        to: Literal["server", "cloud"],
+    ) -> Uplink:
+        latencies = profile.latencies(parameters, network.clients, network.servers)
+        return cls(latencies, network, to, profile.cloud_uplink == "shared-backhaul")
+
+    def seconds(self, present: Mask) -> Seconds:
+        """Upload time of every client, given who uploads at the same time."""
+        times = self.latencies
+        if self.to == "server":
+            return times.t_ct_sr
+        if not self.shared:
+            return times.t_ct_cd
+        server_of = self.network.clusters.server_of
+        sharing = np.bincount(server_of[present], minlength=self.network.servers)
+        return times.t_ct_sr + (sharing * times.t_sr_cd)[server_of]
+
+
+@dataclass
+class EventClock:
+    """The simulated time of every server of `network` (the scheme's: one for the cloud schemes)."""
+
+    network: Network
+    uplink: Uplink
+    at: Seconds = field(init=False)
+    steps: int = field(init=False, default=0)  # local updates since the last upload
+
+    def __post_init__(self) -> None:
+        self.at = np.zeros(self.network.servers)
+
+    def local_updates(self, count: int) -> None:
+        """`count` more local updates at every client that is present."""
+        self.steps += count
+
+    def upload(self, present: Mask) -> None:
+        """Intra-cluster aggregation: a server waits for the slowest of its present clients.
+
+        A server none of whose clients came has waited as long as the slowest could have taken.
+        """
+        self.at = self.at + self._slowest(
+            self.steps * self.uplink.latencies.t_cmp + self.uplink.seconds(present), present
+        )
+        self.steps = 0
+
+    def exchange(self, averager: Averager) -> None:
+        """Inter-cluster aggregation by the averager's route."""
+        times = self.uplink.latencies
+        if averager.route == "cloud":
+            self.at = np.full_like(self.at, (self.at + times.t_sr_cd[: len(self.at)]).max())
+        elif averager.route == "all-reduce":
+            slowest = self._links[1].max(initial=0.0)
+            self.at = np.full_like(self.at, self.at.max() + averager.model_times * slowest)
+        else:
+            for _ in range(averager.exchanges):
+                self._exchange_once()
+
+    def seconds(self, present: Mask) -> float:
+        """The time now: when the slowest has done its last local update."""
+        compute = self.steps * self.uplink.latencies.t_cmp
+        return float((self.at + self._slowest(compute, present)).max())
+
+    def _exchange_once(self) -> None:
+        """Every server waits until it holds the models of all its neighbours."""
+        ends, seconds = self._links
+        arrival = self.at[ends].max(axis=1) + seconds
+        after = self.at.copy()
+        np.maximum.at(after, ends, arrival[:, None])
+        self.at = after
+
+    @cached_property
+    def _links(self) -> tuple[NDArray[np.int64], Seconds]:
+        links = [(a, b) for a, b in self.network.graph.edges()]
+        seconds = np.array([self.uplink.latencies.link(a, b) for a, b in links])
+        return np.array(links, dtype=np.int64).reshape(-1, 2), seconds
+
+    def _slowest(self, seconds: Seconds, present: Mask) -> Seconds:
+        server_of = self.network.clusters.server_of
+        slowest = np.full(self.network.servers, -np.inf)
+        np.maximum.at(slowest, server_of[present], seconds[present])
+        nobody = np.isneginf(slowest)[server_of]
+        np.maximum.at(slowest, server_of[nobody], seconds[nobody])
+        return slowest

@@ -1,0 +1,180 @@
+"""Latency profiles: data, not code. t_cmp = N_MAC / C_CPU and t_link = bits / rate.
+
+A profile is a TOML file: those of this folder by name, any other by its path. Every rate may be
+one number for all, or a list with one for each client (cpu, client_server, client_cloud) or each
+server (server_cloud). `[links]` gives single server-server links a rate of their own:
+`"0-1" = 10e6`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.errors import InputError, closest
+
+__all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names"]
+
+Rate = float | tuple[float, ...]
+CloudUplink = Literal["direct", "shared-backhaul"]
+RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Seconds that each event takes on a given network with a given model."""
+
+    t_cmp: NDArray[np.float64]  # one local update, per client
+    t_ct_sr: NDArray[np.float64]  # upload to the edge server, per client
+    t_ct_cd: NDArray[np.float64]  # upload to the cloud, per client
+    t_sr_cd: NDArray[np.float64]  # edge server to cloud, per server
+    t_sr_sr: float  # one model between neighbouring servers
+    links: Mapping[tuple[int, int], float] = field(default_factory=dict)  # links that differ
+
+    def link(self, a: int, b: int) -> float:
+        """Seconds for one model over the link between two servers."""
+        return self.links.get((min(a, b), max(a, b)), self.t_sr_sr)
+
+
+@dataclass(frozen=True)
+class LatencyProfile:
+    """Rates and sizes from which latencies follow; `flops_per_step` None means "to be counted"."""
+
+    name: str
+    flops_per_step: float | None
+    cpu: Rate
+    client_server: Rate
+    server_server: float
+    server_cloud: Rate
+    client_cloud: Rate
+    bits_per_parameter: float = 32.0
+    cloud_uplink: CloudUplink = "direct"
+    summary: str = ""
+    links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in RATES:
+            value = getattr(self, name)
+            for rate in value if isinstance(value, tuple) else (value,):
+                _positive(f"rates.{name}", rate)
+        for link, rate in self.links.items():
+            _positive(f"links.{link[0]}-{link[1]}", rate)
+        _positive("bits_per_parameter", self.bits_per_parameter)
+        if self.flops_per_step is not None:
+            _positive("flops_per_step", self.flops_per_step)
+
+    def with_flops(self, flops: float) -> LatencyProfile:
+        """The profile with its FLOPs per local iteration counted, if it asked for that."""
+        return self if self.flops_per_step is not None else replace(self, flops_per_step=flops)
+
+    def latencies(self, parameters: int, clients: int, servers: int) -> Latencies:
+        """Seconds per event for a model of `parameters` numbers."""
+        if self.flops_per_step is None:
+            raise InputError(
+                "flops_per_step",
+                "counted",
+                f"profile {self.name} needs the model's FLOPs: with_flops(...)",
+            )
+        for link in self.links:
+            if not all(0 <= server < servers for server in link):
+                raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
+        bits = self.bits_per_parameter * parameters
+        return Latencies(
+            t_cmp=self.flops_per_step / self._each("cpu", clients),
+            t_ct_sr=bits / self._each("client_server", clients),
+            t_ct_cd=bits / self._each("client_cloud", clients),
+            t_sr_cd=bits / self._each("server_cloud", servers),
+            t_sr_sr=bits / self.server_server,
+            links={link: bits / rate for link, rate in self.links.items()},
+        )
+
+    def _each(self, name: str, count: int) -> NDArray[np.float64]:
+        value = getattr(self, name)
+        if isinstance(value, tuple) and len(value) != count:
+            raise InputError(f"rates.{name}", value, f"one number, or a list of {count}")
+        return np.broadcast_to(np.asarray(value, dtype=float), (count,)).copy()
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with sdfeel."""
+    folder = resources.files("sdfeel.clock") / "profiles"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+
+
+def load_profile(name: str) -> LatencyProfile:
+    """A profile by name, or by the path of a TOML file."""
+    if name in profile_names():
+        text = (resources.files("sdfeel.clock") / "profiles" / f"{name}.toml").read_text("utf-8")
+    elif name.endswith(".toml"):
+        try:
+            text = Path(name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InputError("profile", name, f"cannot be read: {problem}") from None
+    else:
+        raise InputError(
+            "profile", name, f"{closest(name, profile_names())}; or the path of a .toml file"
+        )
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise InputError("profile", name, f"not TOML: {problem}") from None
+    return _from_table(Path(name).stem, table)
+
+
+def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
+    known = {f.name for f in fields(LatencyProfile)} - set(RATES) - {"name"}
+    _refuse_unknown(name, table, known | {"rates"})
+    rates = table.pop("rates", {})
+    _refuse_unknown(f"{name}.rates", rates, set(RATES))
+    missing = [rate for rate in RATES if rate not in rates]
+    if missing or "flops_per_step" not in table:
+        lacking = missing or ["flops_per_step"]
+        raise InputError("profile", name, f"{', '.join(lacking)} missing; see profile `paper`")
+    flops = table.pop("flops_per_step")
+    links = {_link(key): float(rate) for key, rate in table.pop("links", {}).items()}
+    if table.get("cloud_uplink", "direct") not in ("direct", "shared-backhaul"):
+        raise InputError("cloud_uplink", table["cloud_uplink"], "direct or shared-backhaul")
+    return LatencyProfile(
+        name=name,
+        flops_per_step=None if flops == "counted" else _number("flops_per_step", flops),
+        links=links,
+        **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in RATES},
+        **table,
+    )
+
+
+def _refuse_unknown(where: str, table: dict[str, Any], known: set[str]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise InputError(f"{where}: {key}", value, f"unknown key; {closest(key, known)}")
+
+
+def _link(key: str) -> tuple[int, int]:
+    ends = key.split("-")
+    if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
+        raise InputError("links", key, 'two servers, such as "0-1"')
+    return min(int(ends[0]), int(ends[1])), max(int(ends[0]), int(ends[1]))
+
+
+def _rate(field_name: str, value: object) -> Any:
+    if isinstance(value, list):
+        return tuple(_number(field_name, entry) for entry in value)
+    return _number(field_name, value)
+
+
+def _number(field_name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(field_name, value, "a number")
+    return float(value)
+
+
+def _positive(field_name: str, value: float) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise InputError(field_name, value, "a finite number above 0")
