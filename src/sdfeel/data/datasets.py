@@ -135,7 +135,7 @@ def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool
     """Which of the 5,000 images test: of each class the fifth whose hash (with the seed) is least.
 
     A hash instead of a generator, so that the split is the same with every version of every
-    library; and equal images always fall on the same side or next to each other.
+    library.
     """
     keys = np.array([hashlib.sha256(b"%d:" % seed + row.tobytes()).hexdigest() for row in images])
     test = np.zeros(len(labels), dtype=np.bool_)

@@ -1,0 +1,177 @@
+"""`sdfeel data`: what data there is, bringing it here, and how a partition shares it out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Column, Table
+
+# The data room brings torch, which takes seconds: each command imports it, `--help` does not.
+if TYPE_CHECKING:
+    from sdfeel.data.catalogue import Spec
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Data sets: list them, fetch them, see how they are shared out.", no_args_is_help=True
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Name = Annotated[str, typer.Argument(help="A data set that `sdfeel data list` names.")]
+
+
+@app.command("list")
+def list_datasets(as_json: Json = False) -> None:
+    """What data sets exist, which are on this machine, and where."""
+    from sdfeel.data import DATASETS
+
+    rows = [_state(dataset) for dataset in DATASETS.values()]
+    if as_json:
+        _print_json(rows)
+        return
+    table = Table(
+        "name", "here", "MB", "what it is", Column("where", overflow="fold"), title="Data sets"
+    )
+    for row in rows:
+        size = f"{row['bytes'] / 1e6:.1f}"
+        table.add_row(row["name"], row["state"], size, row["about"], row["folder"])
+    Console().print(table)
+
+
+def _state(dataset: Spec) -> dict[str, Any]:
+    """Sizes only: quick. The checksums are verified whenever the data is loaded."""
+    from sdfeel.data.catalogue import dataset_folder
+
+    folder = dataset_folder(dataset.name)
+    found = [_size(folder / file.name) for file in dataset.files]
+    if all(size is None for size in found):
+        state = "no"
+    elif found == [file.size for file in dataset.files]:
+        state = "yes"
+    else:
+        state = "damaged"
+    return {
+        "name": dataset.name,
+        "state": state,
+        "bytes": sum(file.size for file in dataset.files),
+        "about": dataset.about,
+        "folder": str(folder),
+    }
+
+
+def _size(path: Path) -> int | None:
+    return path.stat().st_size if path.exists() else None
+
+
+@app.command("fetch")
+def fetch_dataset(name: Name, as_json: Json = False) -> None:
+    """Bring a data set to this machine: from the first source whose checksums are right.
+
+    Interrupted downloads are continued. The folder is $SDFEEL_DATA, else ~/.cache/sdfeel.
+    """
+    from sdfeel.data import fetch
+
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=Console(stderr=True),
+        disable=as_json,
+    ) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done)
+
+        result = fetch(name, progress)
+    if as_json:
+        _print_json(
+            {
+                "name": result.name,
+                "folder": str(result.folder),
+                "source": result.source,
+                "tried": list(result.tried),
+            }
+        )
+        return
+    console = Console(soft_wrap=True)
+    for reason in result.tried:
+        console.print(f"not from {reason}", style="dim", markup=False)
+    console.print(f"{name}: ready in {result.folder} (from {result.source})", markup=False)
+
+
+@app.command("show")
+def show_partition(
+    name: Name,
+    clients: Annotated[int, typer.Option(help="How many clients share the data.")] = 50,
+    how: Annotated[
+        str, typer.Option("--partition", help="iid, shards, dirichlet or dirichlet-fedma.")
+    ] = "dirichlet-fedma",
+    seed: Annotated[int, typer.Option(help="What the partition is drawn from.")] = 0,
+    concentration: Annotated[
+        float | None, typer.Option(help="Of the Dirichlet partitions; theirs is 0.5.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """How many samples, and of which labels, every client would hold."""
+    from sdfeel.data import DATASETS, partition, train_labels
+
+    labels = train_labels(name)
+    options = {} if concentration is None else {"concentration": concentration}
+    parts = partition(how, labels, clients, seed, **options)
+    classes = DATASETS[name].classes
+    counts = np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+    if as_json:
+        _print_json(_summary(name, how, seed, counts) | {"histogram": counts.tolist()})
+    else:
+        _print_partition(_summary(name, how, seed, counts), counts)
+
+
+def _summary(name: str, how: str, seed: int, counts: NDArray[np.int64]) -> dict[str, Any]:
+    samples = counts.sum(axis=1)
+    return {
+        "dataset": name,
+        "partition": how,
+        "seed": seed,
+        "clients": len(counts),
+        "samples": samples.tolist(),
+        "samples_min": int(samples.min()),
+        "samples_mean": float(samples.mean()),
+        "samples_max": int(samples.max()),
+        "labels_per_client_mean": float((counts > 0).sum(axis=1).mean()),
+        "largest_label_share_mean": float((counts.max(axis=1) / samples).mean()),
+    }
+
+
+def _print_partition(summary: dict[str, Any], counts: NDArray[np.int64]) -> None:
+    title = "{dataset} over {clients} clients, {partition}, seed {seed}".format(**summary)
+    labels = [str(label) for label in range(counts.shape[1])]
+    table = Table("client", "samples", *labels, title=title)
+    for column in table.columns:
+        column.justify = "right"
+    for client, row in enumerate(counts):
+        cells = [str(count) if count else "." for count in row]
+        table.add_row(str(client), str(row.sum()), *cells)
+    console = Console()
+    console.print(table)
+    console.print(
+        "samples per client: least {samples_min}, mean {samples_mean:.1f}, most {samples_max}; "
+        "labels per client: {labels_per_client_mean:.1f} on average; "
+        "share of a client's commonest label: {largest_label_share_mean:.0%} on average".format(
+            **summary
+        )
+    )
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2))

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+
+from sdfeel.data import ClientData
+from sdfeel.errors import InputError
+
+
+class Items(Dataset[Any]):
+    """A map-style dataset of whatever it is given, which counts how often it is read."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        self.reads += 1
+        return self.items[index]
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield X[0], 0
+
+
+X = torch.arange(24.0).reshape(12, 2)
+Y = torch.arange(12)
+
+
+def assert_same(one: ClientData, other: ClientData) -> None:
+    assert torch.equal(one.inputs, other.inputs)
+    assert torch.equal(one.targets, other.targets)
+    assert one.offsets.tolist() == other.offsets.tolist()
+
+
+def test_all_ways_in_give_the_same_store() -> None:
+    whole = TensorDataset(X, Y)
+    parts = [[3, 1], [0], [11, 5, 6]]
+    expected = ClientData.from_partition(X, Y, parts)
+    assert expected.offsets.tolist() == [0, 2, 3, 6]
+    assert expected.offsets.dtype == np.int64
+    assert expected.samples.tolist() == [2, 1, 3]
+    assert expected.clients == 3
+    assert expected.targets.tolist() == [3, 1, 0, 11, 5, 6]
+    assert_same(ClientData.from_datasets([Subset(whole, p) for p in parts]), expected)
+    assert_same(ClientData.from_datasets([TensorDataset(X[p], Y[p]) for p in parts]), expected)
+    nested = [Subset(Subset(whole, p), range(len(p))) for p in parts]
+    assert_same(ClientData.from_datasets(nested), expected)
+    items = [Items([(X[i].numpy(), int(Y[i])) for i in p]) for p in parts]
+    assert_same(ClientData.from_datasets(items), expected)
+    assert [dataset.reads for dataset in items] == [2, 1, 3]
+    assert_same(ClientData.from_datasets([Subset(d, range(len(d))) for d in items]), expected)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
+def test_select_takes_clients_in_the_given_order(sizes: list[int], data: st.DataObject) -> None:
+    rows = np.arange(sum(sizes))
+    parts = np.split(rows, np.cumsum(sizes)[:-1])
+    store = ClientData.from_partition(torch.from_numpy(rows), torch.from_numpy(rows), parts)
+    chosen = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=8))
+    picked = store.select(chosen)
+    assert picked.samples.tolist() == [sizes[i] for i in chosen]
+    for new, old in enumerate(chosen):
+        assert picked.client(new)[0].tolist() == parts[old].tolist()
+    assert picked.inputs.is_contiguous()
+
+
+def test_a_subclass_with_its_own_items_is_read_by_item() -> None:
+    class Doubled(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            x, y = super().__getitem__(index)
+            return 2 * x, y
+
+    store = ClientData.from_datasets([Doubled(X, Y)])
+    assert torch.equal(store.inputs, 2 * X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.uint8])
+def test_inputs_keep_their_dtype_and_labels_become_int64(dtype: torch.dtype) -> None:
+    store = ClientData.from_datasets([TensorDataset(X.to(dtype), Y.to(torch.uint8))])
+    assert store.inputs.dtype == dtype
+    assert store.targets.dtype == torch.int64
+    assert ClientData.from_partition(X.to(dtype), Y.to(torch.int32), [[0]]).targets.dtype == Y.dtype
+
+
+def test_numbers_and_real_targets() -> None:
+    store = ClientData.from_datasets([Items([(1.5, 2.5), (3.5, 4.5)])])
+    assert store.inputs.tolist() == [1.5, 3.5]
+    assert store.targets.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("datasets", "field"),
+    [
+        ([], "datasets"),
+        ([TensorDataset(X, Y), TensorDataset(X[:0], Y[:0])], "data of client 1"),
+        ([TensorDataset(X, Y), Items([])], "data of client 1"),
+        ([TensorDataset(X, Y), TensorDataset(X[:, :1], Y)], "inputs of client 1"),
+        ([TensorDataset(X, Y), TensorDataset(X.double(), Y)], "inputs of client 1"),
+        ([TensorDataset(X, Y), TensorDataset(X, Y.float())], "targets of client 1"),
+        ([Items([([1.0], 0), ([1.0, 2.0], 0)])], "data of client 0, sample 1"),
+        ([Items([(X[0], 0, 0)])], "data of client 0, sample 0"),
+        ([Items([X[0]])], "data of client 0, sample 0"),
+        ([Items([("text", 0)])], "data of client 0, sample 0"),
+        ([Endless()], "data of client 0"),
+    ],
+)
+def test_data_that_does_not_fit_names_the_client(datasets: list[Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ClientData.from_datasets(datasets)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("parts", "field"),
+    [
+        ([], "parts"),
+        ([[0], []], "data of client 1"),
+        ([[0], [12]], "indices of client 1"),
+        ([[0], [-1]], "indices of client 1"),
+        ([[0], [0.5]], "indices of client 1"),
+        ([[[0]]], "indices of client 0"),
+    ],
+)
+def test_partitions_that_do_not_fit_name_the_client(parts: list[Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ClientData.from_partition(X, Y, parts)
+    assert caught.value.field == field
+
+
+def test_stores_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="targets"):
+        ClientData.from_partition(X, Y[:-1], [[0]])
+    with pytest.raises(InputError, match="targets"):
+        ClientData(X, Y[:-1], np.array([0, 12]))
+    with pytest.raises(InputError, match="offsets"):
+        ClientData(X, Y, np.array([0, 11]))
+    store = ClientData(X, Y, np.array([0, 12]))
+    with pytest.raises(InputError, match="client = 1"):
+        store.client(1)
+    with pytest.raises(InputError, match="clients"):
+        store.select([])
+
+
+def test_labels_outside_the_classes_name_the_client() -> None:
+    store = ClientData.from_partition(X, Y, [[0, 1], [2, 11, 3]])
+    store.check_labels(12)
+    with pytest.raises(InputError, match=r"label of client 1, sample 1 = 11: must be in 0\.\.10"):
+        store.check_labels(11)
+    with pytest.raises(InputError, match="client 0, sample 0 = -1"):
+        ClientData.from_partition(X, Y - 1, [[0]]).check_labels(12)
+    with pytest.raises(InputError, match="must be integers"):
+        ClientData.from_partition(X, Y.float(), [[0]]).check_labels(12)
