@@ -1,0 +1,1 @@
+"""The deployment room: edge servers and clients as programs that train over a real network."""

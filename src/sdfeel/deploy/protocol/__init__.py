@@ -1,0 +1,5 @@
+"""The protocol: `v1` holds the messages of sdfeel_v1.proto; `generate` writes its code."""
+
+from sdfeel.deploy.protocol import sdfeel_v1_pb2 as v1
+
+__all__ = ["v1"]

@@ -1,0 +1,226 @@
+# mypy: ignore-errors
+# ruff: noqa
+# fmt: off
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SWAP: _ClassVar[Stage]
+    UP: _ClassVar[Stage]
+    DOWN: _ClassVar[Stage]
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACCEPTED: _ClassVar[Verdict]
+    LATE: _ClassVar[Verdict]
+    REFUSED: _ClassVar[Verdict]
+
+class Word(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    READY: _ClassVar[Word]
+    USE: _ClassVar[Word]
+    SKIP: _ClassVar[Word]
+    ASK: _ClassVar[Word]
+    REFUSE: _ClassVar[Word]
+SWAP: Stage
+UP: Stage
+DOWN: Stage
+ACCEPTED: Verdict
+LATE: Verdict
+REFUSED: Verdict
+READY: Word
+USE: Word
+SKIP: Word
+ASK: Word
+REFUSE: Word
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "name", "deployment", "samples", "done")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    name: str
+    deployment: str
+    samples: int
+    done: int
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ...) -> None: ...
+
+class ModelHeader(_message.Message):
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "mass", "view", "stage")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    MASS_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    exchange: int
+    values: int
+    dtype: str
+    sha256: bytes
+    samples: int
+    mass: float
+    view: str
+    stage: Stage
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., mass: _Optional[float] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("offset", "data")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    data: bytes
+    def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Task(_message.Message):
+    __slots__ = ("period", "first", "steps", "model")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    first: int
+    steps: int
+    model: ModelHeader
+    def __init__(self, period: _Optional[int] = ..., first: _Optional[int] = ..., steps: _Optional[int] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("period", "verdict", "reason")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    verdict: Verdict
+    reason: str
+    def __init__(self, period: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Finish(_message.Message):
+    __slots__ = ("period",)
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    def __init__(self, period: _Optional[int] = ...) -> None: ...
+
+class FromClient(_message.Message):
+    __slots__ = ("hello", "model", "chunk")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    model: ModelHeader
+    chunk: Chunk
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
+
+class FromEdge(_message.Message):
+    __slots__ = ("hello", "task", "chunk", "receipt", "finish")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    task: Task
+    chunk: Chunk
+    receipt: Receipt
+    finish: Finish
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+
+class Decision(_message.Message):
+    __slots__ = ("period", "exchange", "word", "reason")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    WORD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    exchange: int
+    word: Word
+    reason: str
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("done",)
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    done: int
+    def __init__(self, done: _Optional[int] = ...) -> None: ...
+
+class LinkState(_message.Message):
+    __slots__ = ("edge", "number", "up")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    edge: str
+    number: int
+    up: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LinkMessage(_message.Message):
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    DECISION_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    model: ModelHeader
+    chunk: Chunk
+    decision: Decision
+    progress: Progress
+    state: LinkState
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    PERIODS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_PER_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    DISAGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    edge: str
+    period: int
+    periods: int
+    phase: str
+    ready: bool
+    clients: _containers.RepeatedScalarFieldContainer[str]
+    expected: int
+    links: _containers.RepeatedCompositeFieldContainer[LinkStatus]
+    seconds_per_period: float
+    disagreement: float
+    refused: int
+    late: int
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: _Optional[bool] = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ...) -> None: ...
+
+class LinkStatus(_message.Message):
+    __slots__ = ("peer", "up", "used", "skipped")
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    peer: str
+    up: bool
+    used: int
+    skipped: int
+    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,156 @@
+"""Models as an edge server holds them: read-only float32 vectors, in memory only while small.
+
+An edge may have the models of hundreds of clients and of every neighbour before it at once. All
+that it does with them (weighted sums, medians, hashes, sending) goes over them block by block, so
+a large model lives in an unnamed file and the edge's memory does not grow with their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["BLOCK", "Vector", "VectorWriter", "as_vector", "combine", "distance", "merge", "probe"]
+
+Block = NDArray[np.float32]
+
+# Values handled at a time; as bytes this is also the largest chunk on the wire (256 KiB).
+BLOCK = 65_536
+
+
+class Vector:
+    """A finished model: `size` float32 values with their sha256."""
+
+    def __init__(
+        self, size: int, sha256: bytes, data: bytes | None, file: IO[bytes] | None, base: int = 0
+    ) -> None:
+        self.size = size
+        self.sha256 = sha256
+        self._data = data
+        self._file = file
+        self._base = base
+
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        """The values start to stop, little endian."""
+        if self._data is not None:
+            return self._data[4 * start : 4 * stop]
+        assert self._file is not None  # noqa: S101 - one of the two by construction
+        return os.pread(self._file.fileno(), 4 * (stop - start), self._base + 4 * start)
+
+    def read(self, start: int, stop: int) -> Block:
+        return np.frombuffer(self.read_bytes(start, stop), dtype="<f4")
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """The bounds of its blocks, in order."""
+        for start in range(0, self.size, BLOCK):
+            yield start, min(start + BLOCK, self.size)
+
+    def array(self) -> Block:
+        """All values at once: for clients and tests, never for an edge with a large model."""
+        return np.concatenate([self.read(*span) for span in self.spans()])
+
+    @property
+    def is_large(self) -> bool:
+        """Whether going over it takes long enough to be done beside the event loop."""
+        return self.size > 4 * BLOCK
+
+
+class VectorWriter:
+    """Takes the values of a model in order; `finish` gives the vector."""
+
+    def __init__(self, size: int, folder: Path | None = None) -> None:
+        self.size = size
+        self.written = 0
+        self._hash = hashlib.sha256()
+        self._parts: list[bytes] = []
+        large = size > BLOCK
+        self._file: IO[bytes] | None = None
+        if large:
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives with the vector
+
+    def write(self, values: bytes) -> None:
+        self._hash.update(values)
+        self.written += len(values) // 4
+        if self._file is None:
+            self._parts.append(values)
+        else:
+            self._file.write(values)
+
+    def finish(self) -> Vector:
+        if self._file is not None:
+            self._file.flush()
+            return Vector(self.size, self._hash.digest(), None, self._file)
+        return Vector(self.size, self._hash.digest(), b"".join(self._parts), None)
+
+    def abandon(self) -> None:
+        """Gives the space back at once rather than when the garbage collector comes by."""
+        if self._file is not None:
+            self._file.close()
+        self._parts.clear()
+
+
+def as_vector(values: NDArray[np.floating], folder: Path | None = None) -> Vector:
+    """A vector from an array."""
+    flat = np.ascontiguousarray(values, dtype="<f4").reshape(-1)
+    writer = VectorWriter(flat.size, folder)
+    for start in range(0, flat.size, BLOCK):
+        writer.write(flat[start : start + BLOCK].tobytes())
+    return writer.finish()
+
+
+def merge(
+    vectors: Sequence[Vector],
+    rule: Callable[[list[Block], int], NDArray[np.floating]],
+    folder: Path | None = None,
+) -> Vector:
+    """Applies `rule(blocks of all vectors, offset)` block by block."""
+    writer = VectorWriter(vectors[0].size, folder)
+    for start, stop in vectors[0].spans():
+        blocks = [vector.read(start, stop) for vector in vectors]
+        writer.write(np.ascontiguousarray(rule(blocks, start), dtype="<f4").tobytes())
+    return writer.finish()
+
+
+def combine(
+    vectors: Sequence[Vector], weights: Sequence[float], folder: Path | None = None
+) -> Vector:
+    """sum_j weights[j] vectors[j], added in the order given, in double precision."""
+
+    def rule(blocks: list[Block], _offset: int) -> NDArray[np.float64]:
+        total = float(weights[0]) * blocks[0].astype(np.float64)
+        for weight, block in zip(weights[1:], blocks[1:], strict=True):
+            total += float(weight) * block.astype(np.float64)
+        return total
+
+    return merge(vectors, rule, folder)
+
+
+def distance(a: Vector, b: Vector) -> float:
+    """||a - b|| / ||a||: how far two servers disagree."""
+    apart = own = 0.0
+    for span in a.spans():
+        left, right = a.read(*span).astype(np.float64), b.read(*span).astype(np.float64)
+        apart += float(((left - right) ** 2).sum())
+        own += float((left**2).sum())
+    return math.sqrt(apart / own if own > 0 else apart)
+
+
+def probe(vector: Vector) -> float:
+    """A fixed linear function of the model, for audits.
+
+    The weighted mean is kept in an exchange only if the weighted mean of this number is, whatever
+    the size of the model; so logs can prove it without holding models.
+    """
+    total = 0.0
+    for start, stop in vector.spans():
+        phases = np.cos(np.arange(start, stop, dtype=np.float64) * 0.7548776662466927)
+        total += float(phases @ vector.read(start, stop).astype(np.float64))
+    return total
