@@ -18,7 +18,7 @@ __all__ = ["Download", "Progress", "SourceError", "download", "no_progress", "sh
 Progress = Callable[[str, int, int], None]
 """Called with (what is downloaded, bytes so far, bytes in all)."""
 
-TIMEOUT = 10.0  # seconds for connecting and for every read: an address out of reach must fail fast
+TIMEOUT = 6.0  # seconds to connect, and for every read: what is out of reach must fail fast
 CONTINUATIONS = 3  # how often a broken connection is taken up again, and only after some progress
 CHUNK = 1 << 18
 
