@@ -1,0 +1,17 @@
+"""The theory room: Theorem 1, its constants measured, and the planner."""
+
+from sdfeel.theory.bound import Constants, Lemma2, Theorem1, lemma2, theorem1
+from sdfeel.theory.on_network import NetworkBound, bound_on
+from sdfeel.theory.participation import Participation, participation
+
+__all__ = [
+    "Constants",
+    "Lemma2",
+    "NetworkBound",
+    "Participation",
+    "Theorem1",
+    "bound_on",
+    "lemma2",
+    "participation",
+    "theorem1",
+]
