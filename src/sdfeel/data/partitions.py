@@ -20,7 +20,7 @@ __all__ = ["PARTITIONS", "dirichlet", "dirichlet_fedma", "iid", "partition", "sh
 Indices = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
-MAX_DRAWS = 10_000  # redraws before a minimum counts as out of reach: a second or two
+MAX_DRAWS = 10_000  # redraws before a minimum counts as out of reach: a few seconds
 
 
 def iid(labels: ArrayLike, clients: int, rng: np.random.Generator) -> list[Indices]:
