@@ -1,0 +1,1 @@
+"""The engines room: how the steps of the loop are carried out."""

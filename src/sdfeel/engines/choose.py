@@ -1,0 +1,85 @@
+"""Which engine: the one asked for or, with "auto", the one that is quickest on this problem."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from sdfeel.engines.reference import ReferenceEngine
+from sdfeel.engines.vectorised import VectorisedEngine
+from sdfeel.errors import InputError, closest
+from sdfeel.training.engine import Engine, Problem
+
+__all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
+
+# How many clients a measured step takes along, at most.
+TRIAL_CLIENTS = 50
+
+
+class Unsupported(Exception):  # noqa: N818 - a reason, not a failure
+    """Why an engine cannot carry out a problem, in one line."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine, and in one line why it is this one."""
+
+    engine: Engine
+    reason: str
+
+
+ENGINES: dict[str, Callable[[Problem, Tensor], Engine]] = {
+    "reference": ReferenceEngine,
+    "vectorised": VectorisedEngine,
+}
+
+
+def build_engine(name: str, problem: Problem, start: Tensor) -> Choice:
+    """The engine `name` at the model `start`; "auto" measures a step of each and says which."""
+    if name == "auto":
+        return _fastest(problem, start)
+    if name not in ENGINES:
+        raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
+    try:
+        return Choice(ENGINES[name](problem, start), f"{name}, as asked for")
+    except Unsupported as reason:
+        engine = VectorisedEngine(problem, start)
+        return Choice(engine, f"vectorised, because {name} does not support this: {reason}")
+
+
+def _fastest(problem: Problem, start: Tensor) -> Choice:
+    """Measure one step after a warm-up; the trial leaves no trace in the models."""
+    speeds: dict[str, float] = {}
+    engines: dict[str, Engine] = {}
+    remarks: list[str] = []
+    present = np.zeros(problem.network.clients, dtype=bool)
+    present[:TRIAL_CLIENTS] = True
+    for name in reversed(ENGINES):
+        if name == "reference" and speeds:
+            continue
+        try:
+            engine = ENGINES[name](problem, start)
+            before = engine.state(with_clients=False)
+            engine.local_updates(1, 1, present)
+            begin = time.perf_counter()
+            engine.local_updates(1, 1, present)
+            speeds[name] = present.sum() / (time.perf_counter() - begin)
+            engine.restore(before)
+        except (Unsupported, RuntimeError, NotImplementedError) as reason:
+            remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
+            continue
+        engines[name] = engine
+    if not engines:
+        raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
+    best = max(speeds, key=lambda name: speeds[name])
+    for name, engine in engines.items():
+        if name != best:
+            engine.close()
+    measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
+    return Choice(
+        engines[best], "; ".join([f"{best} (client steps a second: {measured})", *remarks])
+    )

@@ -1,0 +1,66 @@
+"""What the engines that keep all models in two matrices share: aggregation and state."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.network import Averager
+from sdfeel.training.engine import AveragingRule, Engine, EngineState, Problem
+
+__all__ = ["MatrixEngine"]
+
+
+class MatrixEngine(Engine):
+    """W (C x M, a client a row) and Y (D x M, a server a row)."""
+
+    def __init__(self, problem: Problem, start: Tensor) -> None:
+        self.problem = problem
+        clusters = problem.network.clusters
+        self._server_of = torch.from_numpy(clusters.server_of).to(problem.device)
+        self.W = start.to(problem.device).repeat(clusters.clients, 1)
+        self.Y = start.to(problem.device).repeat(clusters.servers, 1)
+
+    def intra(self, weights: NDArray[np.float64], rule: AveragingRule | None = None) -> None:
+        self.Y = self._cluster_means(weights, rule)
+
+    def inter(self, averager: Averager) -> None:
+        operator = torch.from_numpy(averager.operator).to(self.Y.device)
+        self.Y = (operator.T @ self.Y.double()).to(self.Y.dtype)
+
+    def broadcast(self) -> None:
+        torch.index_select(self.Y, 0, self._server_of, out=self.W)
+
+    def server_models(self) -> Tensor:
+        return self.Y.clone()
+
+    def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
+        models = self.Y if weights is None else self._cluster_means(weights, None)
+        shares = torch.from_numpy(self.problem.network.shares.cluster).to(models.device)
+        return (shares @ models.double()).to(models.dtype)
+
+    def state(self, with_clients: bool) -> EngineState:
+        return EngineState(self.Y.clone(), self.W.clone() if with_clients else None)
+
+    def restore(self, state: EngineState) -> None:
+        self.Y = state.servers.to(self.Y)
+        if state.clients is None:
+            self.broadcast()
+        else:
+            self.W.copy_(state.clients)
+
+    def _cluster_means(self, weights: NDArray[np.float64], rule: AveragingRule | None) -> Tensor:
+        """Sums are taken in client order: another order would change the last bits."""
+        means = self.Y.clone()
+        for server, members in enumerate(self.problem.network.clusters.members):
+            present = [i for i in members if weights[i] > 0]
+            if present and rule is not None:
+                share = torch.from_numpy(weights[present]).to(self.W)
+                means[server] = rule(self.W[present], share, self.Y[server])
+            elif present:
+                mean = means[server].zero_()
+                for i in present:
+                    mean.add_(self.W[i], alpha=float(weights[i]))
+        return means

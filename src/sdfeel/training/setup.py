@@ -1,0 +1,156 @@
+"""From what a user gives to a `Problem`: every mistake is named here, before any training."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+
+from sdfeel.clock import LatencyProfile
+from sdfeel.data.clients import ClientData
+from sdfeel.errors import InputError
+from sdfeel.network import Network
+from sdfeel.training.engine import Loss, Problem
+from sdfeel.training.parameters import ParameterLayout
+from sdfeel.training.schemes import Plan
+
+__all__ = ["check_device", "check_numbers", "fingerprint", "make_problem"]
+
+
+def make_problem(
+    model: nn.Module,
+    data: ClientData,
+    network: Network,
+    *,
+    loss: Loss,
+    lr: float,
+    batch_size: int,
+    seed: int,
+    device: torch.device,
+) -> Problem:
+    """Check model, data and numbers against each other; data goes to the device, in model dtype."""
+    check_numbers(lr=lr, batch_size=batch_size, seed=seed)
+    if network.clients != data.clients:
+        raise InputError(
+            "client_datasets", data.clients, f"the network has {network.clients} clients"
+        )
+    layout = ParameterLayout.of(model)
+    data = ClientData(
+        _placed(data.inputs, layout.dtype, device),
+        _placed(data.targets, layout.dtype, device),
+        data.offsets,
+    )
+    _check_fit(model.to(device), loss, data)
+    return Problem(model, layout, loss, data, network, float(lr), int(batch_size), seed, device)
+
+
+def check_numbers(*, lr: float, batch_size: int, seed: int, steps: int = 1) -> None:
+    """Refuse rates and counts that cannot work."""
+    if not isinstance(lr, numbers.Real) or not (math.isfinite(lr) and lr > 0):
+        raise InputError("lr", lr, "a finite number above 0")
+    for name, value in (("batch_size", batch_size), ("steps", steps)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(name, value, "a whole number, at least 1")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise InputError("seed", seed, "a whole number from 0 to 2**64 - 1")
+
+
+def check_device(name: str) -> torch.device:
+    """The device by its name, if it is there."""
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise InputError("device", name, f"not available here ({reason}); `cpu` is") from None
+    return device
+
+
+def fingerprint(plan: Plan, problem: Problem, profile: LatencyProfile, start: Tensor) -> str:
+    """A hash of everything that decides what a run computes, so that no other run goes on from it.
+
+    The number of steps and the engine are left out: a run may be made longer.
+    """
+    about: dict[str, Any] = {
+        "scheme": plan.scheme,
+        "schedule": [plan.schedule.tau1, plan.schedule.tau2, plan.schedule.alpha],
+        "averager": plan.averager.name,
+        "participation": [plan.participation.beta, plan.participation.drawn],
+        "clusters": plan.network.clusters.members,
+        "links": sorted(sorted(link) for link in plan.network.graph.edges()),
+        "profile": repr(profile),
+        "lr": problem.lr,
+        "batch_size": problem.batch_size,
+        "seed": problem.seed,
+        "layout": [problem.layout.names, problem.layout.shapes, str(problem.layout.dtype)],
+        "loss": getattr(problem.loss, "__qualname__", type(problem.loss).__qualname__),
+    }
+    digest = hashlib.sha256(json.dumps(about).encode())
+    digest.update(problem.data.offsets.tobytes())
+    for tensor in (start, problem.data.inputs, problem.data.targets):
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+def _placed(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Real numbers in the model's dtype, so that a float64 model trains in float64."""
+    return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
+
+
+def _check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
+    """One forward pass and one loss on two samples."""
+    inputs, targets = data.inputs[:2], data.targets[:2]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            outputs = model(inputs)
+    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+        raise InputError(
+            "model",
+            type(model).__name__,
+            f"does not take inputs of shape {tuple(inputs.shape)}: {_first_line(problem)}",
+        ) from None
+    finally:
+        model.train(training)
+    if loss is F.cross_entropy:
+        _check_classes(outputs, data)
+    try:
+        value = loss(outputs, targets)
+    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+        raise InputError(
+            "model",
+            f"outputs of shape {tuple(outputs.shape)}",
+            f"do not fit targets of shape {tuple(targets.shape)} in the loss: "
+            f"{_first_line(problem)}",
+        ) from None
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
+
+
+def _check_classes(outputs: object, data: ClientData) -> None:
+    if not isinstance(outputs, Tensor) or outputs.ndim < 2:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            "model",
+            f"outputs {shape}",
+            "cross-entropy needs one output per class: (batch, classes)",
+        )
+    if data.targets.is_floating_point():
+        raise InputError(
+            "targets",
+            str(data.targets.dtype),
+            "cross-entropy needs class numbers; for other targets pass your own loss=",
+        )
+    data.check_labels(outputs.shape[1])
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]
