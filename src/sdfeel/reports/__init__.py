@@ -1,0 +1,1 @@
+"""The reports room: figures, tables and pages from the records of runs. It never trains."""
