@@ -1,0 +1,15 @@
+"""Why a network, a loss or a machine cannot use the fast engine."""
+
+from __future__ import annotations
+
+from sdfeel.errors import SdfeelError
+
+__all__ = ["Unsupported"]
+
+
+class Unsupported(SdfeelError):  # noqa: N818 - the word a reader looks for
+    """One line that says what stands in the way; the caller falls back to another engine."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = " ".join(reason.split())
+        super().__init__(self.reason)

@@ -1,0 +1,190 @@
+/* Convolutions. Inside, weights lie twice: as (channel out, row, (column, channel in)), rows filled
+   up to whole vectors with zeros, for the way back; and as (row, column, channel in, channel out),
+   channels filled up, for the way forward. Both reads are then contiguous. */
+
+INLINE int kernel_row(const int columns, const int channels) {
+    return vectors(columns * channels) * VL;
+}
+
+INLINE void unpack_weights(const int outs, const int ins, const Window k, const real *flat,
+                           real *w) {
+    const int row = kernel_row(k.columns, ins);
+    for (int o = 0; o < outs; o++)
+        for (int r = 0; r < k.rows; r++) {
+            real *line = w + (o * k.rows + r) * row;
+            for (int c = 0; c < k.columns; c++)
+                for (int i = 0; i < ins; i++)
+                    line[c * ins + i] = flat[((o * ins + i) * k.rows + r) * k.columns + c];
+            for (int i = k.columns * ins; i < row; i++) line[i] = 0;
+        }
+}
+
+INLINE void pack_weights(const int outs, const int ins, const Window k, const real *w, real *flat) {
+    const int row = kernel_row(k.columns, ins);
+    for (int o = 0; o < outs; o++)
+        for (int i = 0; i < ins; i++)
+            for (int r = 0; r < k.rows; r++)
+                for (int c = 0; c < k.columns; c++)
+                    flat[((o * ins + i) * k.rows + r) * k.columns + c] =
+                        w[(o * k.rows + r) * row + c * ins + i];
+}
+
+/* The forward copy, and the bias filled up likewise behind it. */
+INLINE void turn_weights(const int outs, const int ins, const Window k, const real *w,
+                         const real *bias, real *turned) {
+    const int row = kernel_row(k.columns, ins), padded = vectors(outs) * VL;
+    const int width = k.columns * ins;
+    for (int r = 0; r < k.rows; r++)
+        for (int i = 0; i < width; i++)
+            for (int o = 0; o < padded; o++)
+                turned[(r * width + i) * padded + o] =
+                    o < outs ? w[(o * k.rows + r) * row + i] : 0;
+    for (int o = 0; o < padded; o++)
+        turned[k.rows * width * padded + o] = bias && o < outs ? bias[o] : 0;
+}
+
+/* `pixels` neighbouring outputs x `vecs` vectors of channels. */
+INLINE void convolve_tile(const int pixels, const int vecs, const Shape in, const Window k,
+                          const int padded, const real *restrict x, const real *restrict w,
+                          const real *restrict bias, real *restrict y) {
+    V sum[ACCUMULATORS];
+    const int width = k.columns * in.channels, step = k.step_x * in.channels;
+    UNROLL for (int p = 0; p < pixels; p++) UNROLL for (int v = 0; v < vecs; v++)
+        sum[p * vecs + v] = load(bias + v * VL);
+    for (int r = 0; r < k.rows; r++)
+        for (int i = 0; i < width; i++) {
+            V weight[3];
+            UNROLL for (int v = 0; v < vecs; v++)
+                weight[v] = load(w + (r * width + i) * padded + v * VL);
+            UNROLL for (int p = 0; p < pixels; p++) {
+                const V value = splat(x[p * step + r * row_of(in) + i]);
+                UNROLL for (int v = 0; v < vecs; v++) sum[p * vecs + v] += value * weight[v];
+            }
+        }
+    UNROLL for (int p = 0; p < pixels; p++) UNROLL for (int v = 0; v < vecs; v++)
+        save(y + p * padded + v * VL, sum[p * vecs + v]);
+}
+
+INLINE void convolve_row(const int pixels, const int width, const int vecs, const Shape in,
+                         const Window k, const int padded, const real *x, const real *w,
+                         const real *bias, real *y) {
+    const int tiles = (width + pixels - 1) / pixels, even = (width + tiles - 1) / tiles;
+    const int last = width - (tiles - 1) * even;
+    for (int t = 0; t < tiles - 1; t++)
+        convolve_tile(even, vecs, in, k, padded, x + t * even * k.step_x * in.channels, w, bias,
+                      y + t * even * padded);
+    convolve_tile(last, vecs, in, k, padded, x + (tiles - 1) * even * k.step_x * in.channels, w,
+                  bias, y + (tiles - 1) * even * padded);
+}
+
+/* Rows `from` to `to` of one sample's outputs, channels filled up to whole vectors. */
+INLINE void convolve_rows(const Shape in, const Window k, const int outs, const int width,
+                          const real *x, const real *turned, int from, int to, real *y) {
+    const int vecs = vectors(outs), padded = vecs * VL;
+    const int group = vecs <= 3 ? vecs : vecs % 3 == 0 ? 3 : vecs % 2 == 0 ? 2 : 3;
+    const int rest = vecs % group;
+    const real *bias = turned + k.rows * k.columns * in.channels * padded;
+    for (int row = from; row < to; row++) {
+        const real *line = x + row * k.step_y * row_of(in);
+        real *place = y + (row - from) * width * padded;
+        int v = 0;
+        for (; v + group <= vecs; v += group)
+            convolve_row(ACCUMULATORS / group, width, group, in, k, padded, line, turned + v * VL,
+                         bias + v * VL, place + v * VL);
+        if (rest)
+            convolve_row(ACCUMULATORS / rest, width, rest, in, k, padded, line, turned + v * VL,
+                         bias + v * VL, place + v * VL);
+    }
+}
+
+/* Convolution, then max-pooling where `pool.rows` is not 0, then ReLU where asked. (ReLU and
+   max-pooling commute: a network that has them the other way round gives the same numbers.) */
+INLINE void convolution_forward(const Shape in, const Window k, const int height, const int width,
+                                const Window pool, const Shape out, const int relu, int n,
+                                const real *x, const real *turned, real *scratch, real *y,
+                                inum *index) {
+    const int vecs = vectors(out.channels), padded = vecs * VL;
+    const int lanes = out.channels - (vecs - 1) * VL;
+    const int apart = pool.rows && pool.rows == pool.step_y && !pool.pad_y && !pool.pad_x &&
+                      out.height * pool.step_y <= height;
+    const int indices = out.height * out.width * padded;
+    for (int b = 0; b < n; b++) {
+        const real *image = x + b * in.size;
+        real *to = y + b * out.size;
+        if (!apart)
+            convolve_rows(in, k, out.channels, width, image, turned, 0, height, scratch);
+        for (int row = 0; row < out.height; row++) {
+            if (pool.rows) {
+                const int first = apart ? row * pool.step_y : 0;
+                if (apart)
+                    convolve_rows(in, k, out.channels, width, image, turned, first,
+                                  first + pool.rows, scratch);
+                max_pool_row(height, width, padded, pool, out, relu, scratch, first, row, to,
+                             index + b * indices);
+                continue;
+            }
+            for (int i = 0; i < width; i++)
+                for (int v = 0; v < vecs; v++) {
+                    V value = load(scratch + (row * width + i) * padded + v * VL);
+                    if (relu) value = (V)((I)value & ~(value <= (V){0}));
+                    save_lanes(to + origin_of(out) + row * row_of(out) + i * out.channels + v * VL,
+                               value, v == vecs - 1 ? lanes : VL);
+                }
+        }
+    }
+}
+
+/* Adds scale * gradient to dw and db; fills dx where it is asked for. `place` tells where in an
+   input the patch of an output pixel begins. `repeats`: how many pools may share a pixel. */
+INLINE void convolution_backward(const Shape in, const Window k, const int height, const int width,
+                                 const int pooled, const int repeats, const Shape out,
+                                 const int relu, const int biased, const int wants_dx, int n,
+                                 const real *x, real *dx, const real *y, real *dy,
+                                 const inum *index, const int32_t *place, const real *w, real *dw,
+                                 real *db, real scale, Lists lists) {
+    const int padded = vectors(out.channels) * VL, indices = out.height * out.width * padded;
+    const int patch = k.columns * in.channels, row = kernel_row(k.columns, in.channels);
+    const int room = out.channels * repeats;
+    if (relu) mask_by_output(n * out.size, y, dy);
+    if (wants_dx)
+        for (int b = 0; b < n; b++) {
+            memset(dx + b * in.size, 0, sizeof(real) * (unsigned)in.size);
+            memset(lists.many_count, 0, sizeof(int32_t) * (unsigned)(height * width));
+            for (int i = 0; i < out.height; i++)
+                for (int j = 0; j < out.width; j++) {
+                    const real *d =
+                        dy + b * out.size + origin_of(out) + i * row_of(out) + j * out.channels;
+                    const inum *where = index + b * indices + (i * out.width + j) * padded;
+                    for (int o = 0; o < out.channels; o++) {
+                        const int p = pooled ? (int)where[o] : i * out.width + j;
+                        const int at = p * room + lists.many_count[p];
+                        lists.many_offset[at] = o * k.rows * row;
+                        lists.many_value[at] = d[o];
+                        lists.many_count[p] += d[o] != 0;
+                    }
+                }
+            for (int p = 0; p < height * width; p++)
+                if (lists.many_count[p])
+                    combine(k.rows, patch, dx + b * in.size + place[p], row_of(in), w, row,
+                            lists.many_offset + p * room, lists.many_value + p * room,
+                            lists.many_count[p], 1, ADD);
+        }
+    for (int o = 0; o < out.channels; o++) {
+        int count = 0;
+        for (int b = 0; b < n; b++)
+            for (int i = 0; i < out.height; i++) {
+                const real *d = dy + b * out.size + origin_of(out) + i * row_of(out) + o;
+                const inum *where = index + b * indices + i * out.width * padded + o;
+                for (int j = 0; j < out.width; j++) {
+                    const real g = d[j * out.channels];
+                    const int p = pooled ? (int)where[j * padded] : i * out.width + j;
+                    lists.offset[count] = b * in.size + place[p];
+                    lists.value[count] = g;
+                    count += g != 0;
+                }
+            }
+        combine(k.rows, patch, dw + o * k.rows * row, row, x, row_of(in), lists.offset,
+                lists.value, count, scale, ADD);
+        if (biased) db[o] += scale * sum_of(lists.value, count);
+    }
+}

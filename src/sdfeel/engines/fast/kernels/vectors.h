@@ -1,0 +1,143 @@
+/* Vectors of `real` in the compiler's own extension, and the two loops that nearly all time goes to.
+
+   Every function is forced inline and is called with literal shapes by the generated file, so the
+   compiler sees constants: the loops over accumulators unroll and the accumulators stay in
+   registers. `real` and `inum` (an integer of the same size) are defined by the generated file. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __AVX512F__
+#define VECTOR_BYTES 64
+#else
+#define VECTOR_BYTES 32
+#endif
+#define VL ((int)(VECTOR_BYTES / sizeof(real)))
+#define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef real V __attribute__((vector_size(VECTOR_BYTES)));
+typedef inum I __attribute__((vector_size(VECTOR_BYTES)));
+typedef real VU __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+typedef inum IU __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+
+enum { ACCUMULATORS = 12 }; /* of 16 registers: the rest hold what is multiplied */
+
+INLINE V load(const real *p) { return *(const VU *)p; }
+INLINE void save(real *p, V v) { *(VU *)p = v; }
+INLINE V splat(real s) { return s - (V){0}; }
+INLINE I isplat(inum s) { return s - (I){0}; }
+INLINE V choose(I mask, V a, V b) { return (V)(((I)a & mask) | ((I)b & ~mask)); }
+INLINE I ichoose(I mask, I a, I b) { return (a & mask) | (b & ~mask); }
+INLINE int vectors(int elements) { return (elements + VL - 1) / VL; }
+INLINE int least(int a, int b) { return a < b ? a : b; }
+
+INLINE real lanes_sum(V v) {
+    real half[VECTOR_BYTES / sizeof(real)];
+    save(half, v);
+    real sum[4] = {0, 0, 0, 0};
+    UNROLL for (int i = 0; i < VL; i++) sum[i % 4] += half[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+/* The first `lanes` elements only: what follows in memory belongs to somebody else. */
+INLINE void save_lanes(real *p, V v, const int lanes) {
+    if (lanes == VL) save(p, v);
+    else memcpy(p, &v, sizeof(real) * (unsigned)lanes);
+}
+
+INLINE V keep_lanes(V v, const int lanes) {
+    if (lanes == VL) return v;
+    I mask = {0};
+    UNROLL for (int i = 0; i < VL; i++) mask[i] = i < lanes ? -1 : 0;
+    return (V)((I)v & mask);
+}
+
+INLINE real sum_of(const real *values, int count) {
+    V a = {0}, b = {0};
+    real rest = 0;
+    int i = 0;
+    for (; i + 2 * VL <= count; i += 2 * VL) a += load(values + i), b += load(values + i + VL);
+    for (; i < count; i++) rest += values[i];
+    return lanes_sum(a + b) + rest;
+}
+
+/* ReLU's backward, as autograd has it: nothing passes where the output is 0, NaN passes. */
+INLINE void mask_by_output(int count, const real *out, real *d) {
+    int i = 0;
+    for (; i + VL <= count; i += VL) save(d + i, (V)((I)load(d + i) & ~(load(out + i) <= (V){0})));
+    for (; i < count; i++) d[i] = out[i] <= 0 ? 0 : d[i];
+}
+
+enum { ADD, SET };
+
+/* to[r][v] += scale * sum over e of value[e] * from[offset[e] + r * from_row + v]
+
+   for a block of rows x vecs accumulators. This one loop is the gradient of the weights (from: the
+   layer's inputs, an entry: a place with a non-zero gradient) and the gradient of the inputs (from:
+   the weights, an entry: a channel with a non-zero gradient). Entries are lists because most
+   gradients are zero: a 2x2 max-pool passes one in four, ReLU about half of those. */
+INLINE void combine_block(const int rows, const int vecs, const int lanes, real *restrict to,
+                          const int to_row, const real *restrict from, const int from_row,
+                          const int32_t *restrict offset, const real *restrict value, int count,
+                          real scale, const int how) {
+    V sum[ACCUMULATORS], more[ACCUMULATORS];
+    const int paired = rows * vecs <= ACCUMULATORS / 2; /* few chains: two, to hide the latency */
+    UNROLL for (int i = 0; i < rows * vecs; i++) sum[i] = more[i] = (V){0};
+    int e = 0;
+    if (paired)
+        for (; e + 1 < count; e += 2) {
+            const V g = splat(value[e]), h = splat(value[e + 1]);
+            const real *a = from + offset[e], *b = from + offset[e + 1];
+            UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) {
+                sum[r * vecs + v] += g * load(a + r * from_row + v * VL);
+                more[r * vecs + v] += h * load(b + r * from_row + v * VL);
+            }
+        }
+    for (; e < count; e++) {
+        const V g = splat(value[e]);
+        const real *a = from + offset[e];
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
+            sum[r * vecs + v] += g * load(a + r * from_row + v * VL);
+    }
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) {
+        real *place = to + r * to_row + v * VL;
+        V total = sum[r * vecs + v];
+        if (paired) total += more[r * vecs + v];
+        if (v == vecs - 1) total = keep_lanes(total, lanes);
+        save(place, how == SET ? total : load(place) + scale * total);
+    }
+}
+
+/* The same for any number of rows of any width, cut into blocks that fit the registers. */
+INLINE void combine(const int rows, const int width, real *restrict to, const int to_row,
+                    const real *restrict from, const int from_row, const int32_t *offset,
+                    const real *value, int count, real scale, const int how) {
+    const int vecs = vectors(width), lanes = width - (vecs - 1) * VL;
+    if (vecs <= ACCUMULATORS) {
+        const int group = least(ACCUMULATORS / vecs, rows), rest = rows % group;
+        for (int r = 0; r + group <= rows; r += group)
+            combine_block(group, vecs, lanes, to + r * to_row, to_row, from + r * from_row,
+                          from_row, offset, value, count, scale, how);
+        if (rest)
+            combine_block(rest, vecs, lanes, to + (rows - rest) * to_row, to_row,
+                          from + (rows - rest) * from_row, from_row, offset, value, count, scale,
+                          how);
+        return;
+    }
+    const int pieces = (vecs + ACCUMULATORS - 1) / ACCUMULATORS;
+    const int size = (vecs + pieces - 1) / pieces, last = vecs - (pieces - 1) * size;
+    for (int r = 0; r < rows; r++) {
+        for (int p = 0; p < pieces - 1; p++)
+            combine_block(1, size, VL, to + r * to_row + p * size * VL, 0,
+                          from + r * from_row + p * size * VL, 0, offset, value, count, scale, how);
+        combine_block(1, last, lanes, to + r * to_row + (pieces - 1) * size * VL, 0,
+                      from + r * from_row + (pieces - 1) * size * VL, 0, offset, value, count,
+                      scale, how);
+    }
+}
