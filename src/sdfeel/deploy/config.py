@@ -65,7 +65,6 @@ class Limits(_Table):
 
     connections: int = Field(default=1024, ge=1, description="streams that an edge serves at once")
     values: int = Field(default=500_000_000, ge=1, description="of a model")
-    norm: float = Field(default=0.0, ge=0, description="largest ||upload - sent model||; 0: any")
 
 
 class Security(_Table):
@@ -215,9 +214,9 @@ def _check(deployment: Deployment) -> None:
         if twice:
             raise InputError(kind, twice, "every name may appear once")
     for client in deployment.clients:
-        for edge in (client.edge, *client.fallbacks):
-            if edge not in edges:
-                raise InputError(f"clients.{client.name}", edge, closest(edge, edges))
+        for name in (client.edge, *client.fallbacks):
+            if name not in edges:
+                raise InputError(f"clients.{client.name}", name, closest(name, edges))
     for name in edges:
         if not any(client.edge == name for client in deployment.clients):
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")

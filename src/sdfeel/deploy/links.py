@@ -1,0 +1,264 @@
+"""A link to a neighbour, and how its two ends decide together whether to use it.
+
+For each exchange one end leads (it dialled; in an all-reduce it is the parent), the other follows:
+
+    both      -> model                    each sends its own and checks the other's
+    follower  -> READY                    it holds both models and will do as it is told
+    leader    -> USE or SKIP              it decides once it holds both models and READY
+
+- Before READY the follower may leave the link out by itself: the leader cannot decide USE.
+- After READY it must learn the decision. If the stream breaks, it asks again on the next one; the
+  leader remembers what it decided, and its checkpoints do.
+- If nothing is heard until the deadline, it goes on without the link and keeps both models. Should
+  it turn out later that the leader used the link, it adds what it left out then: the weighted
+  mean is whole again from that moment on.
+
+So a link is used by both ends or by neither, except when the decision itself and its connection
+are lost together: then the difference is known to the follower, kept, and made good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from sdfeel.deploy import wire
+from sdfeel.deploy.bell import Bell
+from sdfeel.deploy.logs import Log
+from sdfeel.deploy.metrics import Metrics
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.vectors import Vector
+
+__all__ = ["Key", "Link", "Pending"]
+
+Key = tuple[int, int]
+REMEMBERED = 64
+OFFERS = 3
+UNRESOLVED = 4
+
+
+@dataclass
+class Pending:
+    """What a follower leaves out for now: weight * (theirs - own), if the leader used the link."""
+
+    own: Vector
+    theirs: Vector
+    weight: float
+    children: list[Link] = field(default_factory=list)
+
+
+class Link:
+    """One neighbour: its stream while it is up, what it offered, what was decided."""
+
+    def __init__(
+        self, peer: str, size: int, folder: Path, bell: Bell, log: Log, metrics: Metrics
+    ) -> None:
+        self.peer = peer
+        self.size = size
+        self.peer_done = 0
+        self.generation = 0
+        self.heard_at = 0.0
+        self.ledger: list[Key] = []
+        self.offers: dict[tuple[Key, int], tuple[v1.ModelHeader, Vector]] = {}
+        self.ready: set[Key] = set()
+        self.words: dict[Key, int] = {}
+        self.refused: set[Key] = set()
+        self.uncertain: dict[Key, Pending] = {}
+        self.deciding: set[Key] = set()
+        self.repairs: list[Pending] = []
+        self.used = self.skipped = 0
+        self.on_state: Callable[[v1.LinkState], None] = lambda _: None
+        self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
+        self._stream: Any = None
+        self._incoming: wire.Incoming | None = None
+        self._model_lock = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def up(self) -> bool:
+        return self._stream is not None
+
+    # The stream.
+
+    async def serve(self, stream: Any, done: int, states: list[v1.LinkState]) -> None:
+        """Reads until the stream ends. A newer stream takes the place of an older one."""
+        self._stream = stream
+        self._incoming = None
+        self.generation += 1
+        self._heard(done)
+        self._log("link-up", peer=self.peer, done=done)
+        for state in states:
+            self.tell(v1.LinkMessage(state=state))
+        for key in self.uncertain:
+            self.say(key, v1.Word.ASK)
+        self._bell.ring()
+        try:
+            while (message := await stream.read()) is not grpc.aio.EOF:
+                self._take(message)
+                self._bell.ring()
+        finally:
+            if self._stream is stream:
+                self._stream = None
+                self._log("link-down", peer=self.peer)
+            self._bell.ring()
+
+    def _heard(self, done: int) -> None:
+        self.peer_done = done
+        self.heard_at = asyncio.get_running_loop().time()
+
+    def tell(self, message: v1.LinkMessage) -> None:
+        """Sends without waiting; a broken stream is noticed by its reader."""
+        if self._stream is not None:
+            self._spawn(self._write(self._stream, message))
+
+    def say(self, key: Key, word: v1.Word, reason: str = "") -> None:
+        decision = v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason)
+        self.tell(v1.LinkMessage(decision=decision))
+
+    def offer(self, vector: Vector, key: Key, **fields: Any) -> None:
+        """Sends a model without waiting."""
+        announced = wire.header(vector, key[0], exchange=key[1], **fields)
+        self._spawn(self._send_model(self._stream, announced, vector))
+
+    async def _send_model(self, stream: Any, announced: v1.ModelHeader, vector: Vector) -> None:
+        async with self._model_lock:
+            await self._write(stream, v1.LinkMessage(model=announced))
+            async for chunk in wire.chunks(vector):
+                if stream is not self._stream:
+                    return
+                await self._write(stream, v1.LinkMessage(chunk=chunk))
+                self._metrics.bytes.labels("edges", "out").inc(len(chunk.data))
+
+    async def _write(self, stream: Any, message: v1.LinkMessage) -> None:
+        async with self._write_lock:
+            if stream is not self._stream or stream is None:
+                return
+            try:
+                await stream.write(message)
+            except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+                return  # its reader sees the end as well, and tells
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # What comes in.
+
+    def _take(self, message: v1.LinkMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "model":
+            self._open(message.model)
+        elif kind == "chunk":
+            self._feed(message.chunk)
+        elif kind == "decision":
+            self._hear(message.decision)
+        elif kind == "progress":
+            self._heard(message.progress.done)
+        elif kind == "state":
+            self.on_state(message.state)
+
+    def _open(self, announced: v1.ModelHeader) -> None:
+        if self._incoming is not None:
+            self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
+        try:
+            self._incoming = wire.Incoming(announced, self.size, self._folder)
+        except wire.Refused as refusal:
+            self._incoming = None
+            self._tell_refusal(announced, refusal)
+
+    def _feed(self, chunk: v1.Chunk) -> None:
+        if self._incoming is None:
+            return  # the rest of a model that was refused
+        self._metrics.bytes.labels("edges", "in").inc(len(chunk.data))
+        try:
+            vector = self._incoming.feed(chunk)
+        except wire.Refused as refusal:
+            self._refuse(refusal)
+            return
+        if vector is not None:
+            announced = self._incoming.announced
+            self._incoming = None
+            self.offers[(announced.period, announced.exchange), announced.stage] = (
+                announced,
+                vector,
+            )
+            while len(self.offers) > OFFERS:
+                del self.offers[min(self.offers)]
+
+    def _refuse(self, refusal: wire.Refused) -> None:
+        assert self._incoming is not None  # noqa: S101 - by its callers
+        self._incoming.abandon()
+        self._tell_refusal(self._incoming.announced, refusal)
+        self._incoming = None
+
+    def _tell_refusal(self, announced: v1.ModelHeader, refusal: wire.Refused) -> None:
+        key = (announced.period, announced.exchange)
+        self._metrics.refused.labels(refusal.kind).inc()
+        self._log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, key=key)
+        self.refused.add(key)
+        self.say(key, v1.Word.REFUSE, refusal.reason)
+
+    def _hear(self, decision: v1.Decision) -> None:
+        key = (decision.period, decision.exchange)
+        word = decision.word
+        if word == v1.Word.READY:
+            self.ready.add(key)
+        elif word == v1.Word.REFUSE:
+            self.refused.add(key)
+        elif word == v1.Word.ASK:
+            if key not in self.deciding:
+                self.say(key, v1.Word.USE if key in self.ledger else v1.Word.SKIP)
+        elif key in self.deciding:
+            self.words[key] = word
+        elif key in self.uncertain:
+            self.resolve(key, word)
+
+    def resolve(self, key: Key, word: int) -> None:
+        """A decision that comes after the exchange went on without it."""
+        pending = self.uncertain.pop(key)
+        use = word == v1.Word.USE
+        self._log("resolved", peer=self.peer, key=key, used=use)
+        if use:
+            self.repairs.append(pending)
+            self.ledger.append(key)
+        for child in pending.children:
+            child.record(key, use)
+            child.say(key, v1.Word.USE if use else v1.Word.SKIP)
+
+    # The decision.
+
+    def passed(self, key: Key, generation: int) -> bool:
+        """Whether this exchange can no longer use the link."""
+        return (
+            not self.up
+            or self.generation != generation
+            or key in self.refused
+            or self.peer_done >= key[0]
+        )
+
+    def record(self, key: Key, use: bool) -> None:
+        """Remembers a decision and counts it."""
+        self.deciding.discard(key)
+        if use:
+            self.ledger.append(key)
+            del self.ledger[:-REMEMBERED]
+        self.used, self.skipped = self.used + use, self.skipped + (not use)
+        self._metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
+
+    def forget(self, period: int) -> None:
+        """Drops what belongs to finished periods."""
+        self.offers = {slot: offer for slot, offer in self.offers.items() if slot[0][0] > period}
+        self.ready = {key for key in self.ready if key[0] > period}
+        self.refused = {key for key in self.refused if key[0] > period}
+        self.words = {key: word for key, word in self.words.items() if key[0] > period}
+        while len(self.uncertain) > UNRESOLVED:
+            key = min(self.uncertain)
+            del self.uncertain[key]
+            self._log("unresolved", peer=self.peer, key=key)
