@@ -114,7 +114,7 @@ def _fan(count: int, outwards: float, servers: int) -> NDArray[np.float64]:
     rows: list[tuple[float, float, int]] = []  # radius, half angle, how many fit
     radius = 0.3 if sector > 0.25 else 0.24
     while sum(room for *_, room in rows) < count:
-        half = min(np.arcsin(min(0.85 * sector * (INNER + radius) / radius, 1.0)), np.pi * 0.4)
+        half = min(np.arcsin(min(0.72 * sector * (INNER + radius) / radius, 1.0)), np.pi * 0.4)
         rows.append((radius, half, max(int(2 * half * radius / BESIDE) + 1, 1)))
         radius += ROWS
     spots: list[tuple[float, float]] = []

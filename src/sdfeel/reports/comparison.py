@@ -1,0 +1,78 @@
+"""A whole comparison in one call: the figures, the table behind them, and the page with both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.reports.bands import BandKind
+from sdfeel.reports.figures import figure_over_time, save_figure
+from sdfeel.reports.files import write_atomically
+from sdfeel.reports.page import write_page
+from sdfeel.reports.rendering import markdown_table
+from sdfeel.reports.runs import RunRecord
+from sdfeel.reports.settings import compare_settings
+from sdfeel.reports.tables import Row, compare_table
+
+__all__ = ["Comparison", "write_comparison"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was written, and the rows of the table."""
+
+    rows: list[Row]
+    page: Path
+    png: Path
+    svg: Path
+    table: Path
+
+
+def write_comparison(
+    folder: str | Path,
+    runs: Mapping[str, RunRecord | Sequence[RunRecord]],
+    *,
+    title: str,
+    notes: Sequence[str] = (),
+    accuracies: Sequence[float] | None = None,
+    spread: BandKind = "range",
+    until: float | None = None,
+) -> Comparison:
+    """Loss and accuracy over simulated time as over_time.png and .svg, table.md and index.html.
+
+    runs   by label as the legend shows it: one record, or one per seed
+    until  simulated seconds at which the figure ends
+    """
+    target = Path(folder)
+    seeds = {label: [of] if isinstance(of, RunRecord) else list(of) for label, of in runs.items()}
+    rows = compare_table(seeds, accuracies=accuracies)
+    figure = figure_over_time(
+        {label: [run.metrics for run in of] for label, of in seeds.items()},
+        spread=spread,
+        until=until,
+    )
+    png, svg = save_figure(figure, target / "over_time")
+    table = target / "table.md"
+    write_atomically(table, markdown_table(rows).encode())
+    shared, differing = compare_settings({label: of[0].config for label, of in seeds.items()})
+    shared |= _seeds(seeds.values())
+    tables = {"Results": rows}
+    if differing:
+        tables["Settings that differ"] = differing
+    page = write_page(
+        target / "index.html",
+        title,
+        {"Training loss and test accuracy over simulated time.": figure},
+        tables,
+        shared,
+        notes,
+        environment=next(iter(seeds.values()))[0].environment,
+    )
+    return Comparison(rows, page, png, svg, table)
+
+
+def _seeds(runs: Iterable[Sequence[RunRecord]]) -> dict[str, str]:
+    """All seeds, where the first run's alone would tell half the story."""
+    used = {record.config.get("seed") for of in runs for record in of} - {None}
+    return {"seed": ", ".join(sorted(map(str, used), key=lambda s: (len(s), s)))} if used else {}
