@@ -84,6 +84,10 @@ class Link:
     def up(self) -> bool:
         return self._stream is not None
 
+    def note(self, event: str, **fields: Any) -> None:
+        """Something about this link for the edge's log."""
+        self._log(event, **fields)
+
     # The stream.
 
     async def serve(self, stream: Any, done: int, states: list[v1.LinkState]) -> None:

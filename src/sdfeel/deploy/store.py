@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfeel.deploy.vectors import Vector
+from sdfeel.deploy.vectors import OpenFile, Vector
 from sdfeel.errors import InputError
 
 __all__ = ["Checkpoint", "Store", "read_safetensors", "write_safetensors"]
@@ -125,7 +125,8 @@ def read_safetensors(path: Path, size: int | None = None) -> tuple[Vector, dict[
             raise InputError("model file", str(path), f"has {count} values, expected {size}")
         if not re.fullmatch(r"[0-9a-f]{64}", notes.get("sha256", "")):
             raise InputError("model file", str(path), "has no sha256 in its metadata")
-        model = Vector(count, bytes.fromhex(notes["sha256"]), None, file, 8 + length)
+        kept = OpenFile(os.dup(file.fileno()))
+        model = Vector(count, bytes.fromhex(notes["sha256"]), None, kept, 8 + length)
         digest = hashlib.sha256()
         for span in model.spans():
             values = model.read(*span)
@@ -134,5 +135,4 @@ def read_safetensors(path: Path, size: int | None = None) -> tuple[Vector, dict[
                 raise InputError("model file", str(path), "holds NaN or infinity")
         if digest.hexdigest() != notes["sha256"]:
             raise InputError("model file", str(path), "is damaged: its sha256 differs")
-        stack.pop_all()
         return model, notes

@@ -13,12 +13,21 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "Vector", "VectorWriter", "as_vector", "combine", "distance", "merge", "probe"]
+__all__ = [
+    "BLOCK",
+    "OpenFile",
+    "Vector",
+    "VectorWriter",
+    "as_vector",
+    "combine",
+    "distance",
+    "merge",
+    "probe",
+]
 
 Block = NDArray[np.float32]
 
@@ -26,11 +35,28 @@ Block = NDArray[np.float32]
 BLOCK = 65_536
 
 
+class OpenFile:
+    """A file that is closed with the last vector that reads it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    @classmethod
+    def unnamed(cls, folder: Path | None) -> OpenFile:
+        """A new file that nobody else can open and that no crash leaves behind."""
+        descriptor, path = tempfile.mkstemp(dir=folder)
+        Path(path).unlink()
+        return cls(descriptor)
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
 class Vector:
     """A finished model: `size` float32 values with their sha256."""
 
     def __init__(
-        self, size: int, sha256: bytes, data: bytes | None, file: IO[bytes] | None, base: int = 0
+        self, size: int, sha256: bytes, data: bytes | None, file: OpenFile | None, base: int = 0
     ) -> None:
         self.size = size
         self.sha256 = sha256
@@ -43,7 +69,7 @@ class Vector:
         if self._data is not None:
             return self._data[4 * start : 4 * stop]
         assert self._file is not None  # noqa: S101 - one of the two by construction
-        return os.pread(self._file.fileno(), 4 * (stop - start), self._base + 4 * start)
+        return os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
 
     def read(self, start: int, stop: int) -> Block:
         return np.frombuffer(self.read_bytes(start, stop), dtype="<f4")
@@ -71,10 +97,7 @@ class VectorWriter:
         self.written = 0
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
-        large = size > BLOCK
-        self._file: IO[bytes] | None = None
-        if large:
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - lives with the vector
+        self._file = OpenFile.unnamed(folder) if size > BLOCK else None
 
     def write(self, values: bytes) -> None:
         self._hash.update(values)
@@ -82,18 +105,16 @@ class VectorWriter:
         if self._file is None:
             self._parts.append(values)
         else:
-            self._file.write(values)
+            os.write(self._file.descriptor, values)
 
     def finish(self) -> Vector:
         if self._file is not None:
-            self._file.flush()
             return Vector(self.size, self._hash.digest(), None, self._file)
         return Vector(self.size, self._hash.digest(), b"".join(self._parts), None)
 
     def abandon(self) -> None:
         """Gives the space back at once rather than when the garbage collector comes by."""
-        if self._file is not None:
-            self._file.close()
+        self._file = None
         self._parts.clear()
 
 

@@ -24,9 +24,17 @@ class LinkStates:
     def all(self) -> list[v1.LinkState]:
         return list(self._states.values())
 
+    def _now(self) -> set[str]:
+        return {peer for peer, link in self.links.items() if link.up}
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a link has changed since the others were told."""
+        return self._now() != self._last
+
     def refresh(self) -> None:
-        """Called when a link may have changed: tells the others if so."""
-        now = {peer for peer, link in self.links.items() if link.up}
+        """Tells the others if a link has changed."""
+        now = self._now()
         if now != self._last:
             self._last = now
             self._number += 1

@@ -58,8 +58,8 @@ class Rule:
         """What an engine calls on the models (n x M) of a cluster's present clients."""
         import torch
 
-        arrays = (tensor.detach().cpu().numpy() for tensor in (models, weights, before))
-        return torch.from_numpy(np.asarray(average(*arrays, self))).to(before)
+        w, m, c = (tensor.detach().cpu().numpy() for tensor in (models, weights, before))
+        return torch.from_numpy(np.asarray(average(w, m, c, self))).to(before)
 
     def scales(self, norms: Array) -> NDArray[np.float64]:
         """How much of each model's distance from the start counts, given that distance."""

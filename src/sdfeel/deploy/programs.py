@@ -1,0 +1,70 @@
+"""The two programs, from a deployment file to their end: what the command line calls."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import IO, Any
+
+from sdfeel.deploy.client import ClientProgram
+from sdfeel.deploy.config import Deployment, load_deployment
+from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.local import make_trainer
+
+__all__ = ["run_client", "run_edge", "state_folder"]
+
+
+def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) -> Path:
+    """Where an edge keeps its checkpoints unless told otherwise."""
+    return chosen or deployment.path(Path("state") / edge)
+
+
+def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | None = None) -> int:
+    """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
+    deployment = load_deployment(file)
+
+    async def program() -> None:
+        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log)
+        await edge.start()
+        try:
+            await edge.run()
+        finally:
+            await edge.stop()
+
+    return _until_signal(program())
+
+
+def run_client(file: Path, name: str, log: IO[str] | None = None) -> int:
+    """`sdfeel client`. The same exit status."""
+    deployment = load_deployment(file)
+    sys.path.insert(0, str(deployment.folder.resolve()))
+    trainer = make_trainer(deployment, name)
+
+    async def program() -> None:
+        await ClientProgram(deployment, name, trainer, log).run()
+
+    return _until_signal(program())
+
+
+def _until_signal(program: Coroutine[Any, Any, None]) -> int:
+    async def main() -> int:
+        task = asyncio.ensure_future(program)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            return 130
+        return 0
+
+    return asyncio.run(main())
+
+
+if __name__ == "__main__":  # the programs alone, without the rest of the command line
+    role, path, node = sys.argv[1:4]
+    run = run_edge if role == "edge" else run_client
+    sys.exit(run(Path(path), node, log=sys.stdout))

@@ -1,0 +1,207 @@
+"""A whole deployment inside one test: real gRPC on loopback, edges and clients in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import toy
+
+from sdfeel.deploy.client import ClientProgram, Trainer
+from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.plan import Plan
+from sdfeel.deploy.provision import provision
+from sdfeel.deploy.store import write_safetensors
+from sdfeel.deploy.vectors import as_vector
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for found in sockets:
+            found.bind(("127.0.0.1", 0))
+        return [found.getsockname()[1] for found in sockets]
+    finally:
+        for found in sockets:
+            found.close()
+
+
+def content(
+    sizes: Sequence[int] = (2, 2, 2),
+    *,
+    periods: int = 6,
+    tau1: int = 2,
+    tau2: int = 1,
+    alpha: int = 1,
+    averager: str = "paper",
+    links: list[tuple[str, str]] | None = None,
+    fallback: bool = False,
+    **tables: Any,
+) -> dict[str, Any]:
+    """A deployment file as a dictionary: edges a, b, c, ... with `sizes` clients."""
+    names = [chr(ord("a") + n) for n in range(len(sizes))]
+    ports = free_ports(len(sizes))
+    clients = []
+    for edge, size in zip(names, sizes, strict=True):
+        for _ in range(size):
+            number = len(clients)
+            others = [other for other in names if other != edge] if fallback else []
+            clients.append(
+                {
+                    "name": f"c{number}",
+                    "edge": edge,
+                    "samples": 10 + 7 * number,
+                    "fallbacks": others,
+                }
+            )
+    return {
+        "name": "test",
+        "schedule": {
+            "iterations": periods * tau1,
+            "tau1": tau1,
+            "tau2": tau2,
+            "alpha": alpha,
+            "averager": averager,
+        },
+        "edges": [
+            {"name": n, "address": f"127.0.0.1:{p}"} for n, p in zip(names, ports, strict=True)
+        ],
+        "clients": clients,
+        "graph": {"links": links} if links else {"kind": "ring"},
+        "deadlines": {"round": 4.0, "exchange": 6.0, "ping": 1.0, "retry": 0.05, "home": 0.3}
+        | tables.pop("deadlines", {}),
+        "local": {"trainer": "toy:trainer"} | tables.pop("local", {}),
+        "audit": True,
+        **tables,
+    }
+
+
+def deploy(folder: Path, size: int = toy.SIZE, secure: bool = True, **options: Any) -> Deployment:
+    """The deployment with certificates and the first model in `folder`."""
+    table = content(**options)
+    if not secure:
+        table["security"] = {"plaintext": True}
+    deployment = parse_deployment(table, folder)
+    write_safetensors(folder / "initial.safetensors", as_vector(np.zeros(size)), {})
+    if secure:
+        provision(deployment)
+    return deployment
+
+
+class World:
+    """Edges and clients of a deployment as tasks; each may be taken away and brought back."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.folder = deployment.folder
+        self.edges: dict[str, EdgeServer] = {}
+        self.clients: dict[str, ClientProgram] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.size = toy.SIZE
+
+    async def __aenter__(self) -> World:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for name in [*self.clients]:
+            await self.kill(name)
+        for name in [*self.edges]:
+            await self.kill(name)
+
+    async def start_edge(self, name: str) -> EdgeServer:
+        edge = EdgeServer(self.deployment, name, self.folder / "state" / name)
+        await edge.start()
+        self.edges[name] = edge
+        self.tasks[name] = asyncio.create_task(edge.run())
+        return edge
+
+    def start_client(self, name: str, trainer: Trainer | None = None) -> ClientProgram:
+        number = [client.name for client in self.deployment.clients].index(name)
+        samples = self.deployment.client(name).samples
+        client = ClientProgram(
+            self.deployment, name, trainer or toy.ToyTrainer(number, samples, self.size)
+        )
+        self.clients[name] = client
+        self.tasks[name] = asyncio.create_task(client.run())
+        return client
+
+    async def start_all(self, trainers: dict[str, Trainer] | None = None) -> None:
+        for edge in self.deployment.edges:
+            await self.start_edge(edge.name)
+        for client in self.deployment.clients:
+            self.start_client(client.name, (trainers or {}).get(client.name))
+
+    async def kill(self, name: str) -> None:
+        """Without a farewell to its state: what it had not saved is gone."""
+        task = self.tasks.pop(name, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        edge = self.edges.pop(name, None)
+        if edge is not None:
+            await edge.stop()
+        self.clients.pop(name, None)
+
+    async def finish(self, seconds: float = 30.0) -> None:
+        """Until every task has ended by itself; a failure in one is a failure here."""
+        tasks = list(self.tasks.values())
+        done, waiting = await asyncio.wait(tasks, timeout=seconds)
+        for task in done:
+            task.result()
+        assert not waiting, f"still running: {self.where()}"
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+        """Polls: conditions of tests look into several nodes at once."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while not condition():
+            for name, task in self.tasks.items():
+                if task.done() and task.exception() is not None:
+                    raise AssertionError(name) from task.exception()
+            assert loop.time() < end, f"waited in vain: {self.where()}"
+            await asyncio.sleep(0.01)
+
+    def where(self) -> dict[str, Any]:
+        return {
+            name: (edge.phase, edge.done, sorted(edge.cluster.sessions))
+            for name, edge in self.edges.items()
+        }
+
+    def events(self, event: str, node: str | None = None) -> list[dict[str, Any]]:
+        nodes = {**self.edges, **self.clients}
+        return [
+            line
+            for name, found in nodes.items()
+            if node is None or node == name
+            for line in found.log.recent
+            if line["event"] == event
+        ]
+
+
+def check_mean_kept(plan: Plan, lines: list[dict[str, Any]], tolerance: float = 1e-4) -> int:
+    """From the edges' logs alone: in every exchange the links were used by both ends or neither,
+    and the weighted mean over those linked to each other did not move. Returns how many were seen.
+    """
+    exchanges: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    for line in lines:
+        if line["event"] == "exchange":
+            exchanges.setdefault((line["period"], line["exchange"]), {})[line["node"]] = line
+    for key, edges in exchanges.items():
+        used = {(name, peer) for name, line in edges.items() for peer in line["used"]}
+        for name, peer in used:
+            assert (peer, name) in used, f"{key}: {name} used its link to {peer}, not the reverse"
+        graph = nx.Graph(used)
+        graph.add_nodes_from(edges)
+        for part in nx.connected_components(graph):
+            before = sum(plan.share(name) * edges[name]["before"] for name in part)
+            after = sum(plan.share(name) * edges[name]["after"] for name in part)
+            scale = 1 + max(abs(edges[name]["before"]) for name in part)
+            assert abs(after - before) <= tolerance * scale, f"{key}: {before} -> {after}"
+    return len(exchanges)
