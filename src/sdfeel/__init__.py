@@ -5,13 +5,19 @@
 Network(50 clients, 10 servers, 10 links)
 """
 
-from sdfeel.api import Result, train
-from sdfeel.clock import LatencyProfile, load_profile
-from sdfeel.data import ClientData
-from sdfeel.errors import InputError, RunError, SdfeelError
-from sdfeel.network import AVERAGERS, GRAPHS, Network
-from sdfeel.training.schedule import Schedule
-from sdfeel.training.schemes import SCHEMES, Scheme
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sdfeel.api import Result, train
+    from sdfeel.clock import LatencyProfile, load_profile
+    from sdfeel.data import ClientData
+    from sdfeel.errors import InputError, RunError, SdfeelError
+    from sdfeel.network import AVERAGERS, GRAPHS, Network
+    from sdfeel.training.schedule import Schedule
+    from sdfeel.training.schemes import SCHEMES, Scheme
 
 __version__ = "0.1.0"
 
@@ -31,3 +37,32 @@ __all__ = [
     "load_profile",
     "train",
 ]
+
+# Where each public name lives. They are imported when first used: torch takes seconds to import,
+# and `sdfeel --help` should not wait for it.
+_HOMES = {
+    "AVERAGERS": "sdfeel.network",
+    "GRAPHS": "sdfeel.network",
+    "SCHEMES": "sdfeel.training.schemes",
+    "ClientData": "sdfeel.data",
+    "InputError": "sdfeel.errors",
+    "LatencyProfile": "sdfeel.clock",
+    "Network": "sdfeel.network",
+    "Result": "sdfeel.api",
+    "RunError": "sdfeel.errors",
+    "Schedule": "sdfeel.training.schedule",
+    "Scheme": "sdfeel.training.schemes",
+    "SdfeelError": "sdfeel.errors",
+    "load_profile": "sdfeel.clock",
+    "train": "sdfeel.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'sdfeel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

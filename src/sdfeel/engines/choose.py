@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from sdfeel.engines.fast.engine import FastEngine
+from sdfeel.engines.fast.errors import Unsupported
 from sdfeel.engines.reference import ReferenceEngine
 from sdfeel.engines.vectorised import VectorisedEngine
 from sdfeel.errors import InputError, closest
@@ -18,10 +20,6 @@ __all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
 
 # How many clients a measured step takes along, at most.
 TRIAL_CLIENTS = 50
-
-
-class Unsupported(Exception):  # noqa: N818 - a reason, not a failure
-    """Why an engine cannot carry out a problem, in one line."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,7 @@ class Choice:
 ENGINES: dict[str, Callable[[Problem, Tensor], Engine]] = {
     "reference": ReferenceEngine,
     "vectorised": VectorisedEngine,
+    "fast": FastEngine,
 }
 
 

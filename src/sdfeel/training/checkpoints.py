@@ -11,8 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from sdfeel.errors import InputError
+from sdfeel.files import write_atomically
 from sdfeel.training.engine import EngineState
-from sdfeel.training.files import write_atomically
 from sdfeel.training.loop import Snapshot
 
 __all__ = ["read_checkpoint", "save_models", "write_checkpoint"]

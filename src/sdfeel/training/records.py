@@ -26,9 +26,9 @@ from types import FrameType
 from typing import Any
 
 from sdfeel.errors import InputError
+from sdfeel.files import check_writable, write_atomically
 from sdfeel.training.checkpoints import read_checkpoint, write_checkpoint
 from sdfeel.training.evaluation import Row
-from sdfeel.training.files import check_writable, write_atomically
 from sdfeel.training.loop import Snapshot
 
 __all__ = ["RunFolder", "environment", "metrics_csv"]
@@ -66,12 +66,13 @@ class RunFolder:
                     str(self.path),
                     "holds a run already: add --resume to go on with it, or name another folder",
                 )
-            snapshot, engine = read_checkpoint(self.checkpoint, self.fingerprint)
-            self.write_rows(snapshot.rows)
-            return snapshot, engine
+            kept = read_checkpoint(self.checkpoint, self.fingerprint)
+            self.write_rows(kept[0].rows)
+        else:
+            kept = None
         self.write_json("run.json", config)
         self.write_json("environment.json", environment(config.get("seed")))
-        return None
+        return kept
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=2, allow_nan=True, default=str) + "\n"

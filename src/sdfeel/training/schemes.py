@@ -17,7 +17,7 @@ from sdfeel.network import Averager, Network
 from sdfeel.training.participation import Participation
 from sdfeel.training.schedule import Schedule
 
-__all__ = ["SCHEMES", "Plan", "Scheme", "plan_scheme"]
+__all__ = ["SCHEMES", "Plan", "RoundCost", "Scheme", "plan_scheme"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,32 @@ class Plan:
     averager: Averager
     participation: Participation
     clock: EventClock
+
+    def round_cost(self) -> RoundCost:
+        """What one round with everyone present costs, by a clock of its own."""
+        clock = EventClock(self.network, self.clock.uplink)
+        everyone = self.participation.present(0)
+        compute = upload = exchange = now = 0.0
+        for k in range(1, self.schedule.tau + 1):
+            clock.local_updates(1)
+            compute, now = compute + clock.seconds(everyone) - now, clock.seconds(everyone)
+            if self.schedule.is_intra(k):
+                clock.upload(everyone)
+                upload, now = upload + clock.seconds(everyone) - now, clock.seconds(everyone)
+            if self.schedule.is_inter(k):
+                clock.exchange(self.averager)
+                exchange, now = exchange + clock.seconds(everyone) - now, clock.seconds(everyone)
+        return RoundCost(compute, upload, exchange, now)
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """Simulated seconds of one round and its parts."""
+
+    compute: float
+    upload: float
+    exchange: float
+    total: float
 
 
 def plan_scheme(

@@ -1,0 +1,43 @@
+# `make demo` and `make test` need nothing but Python 3.11 or later: they set up what they use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= runs/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo deploy-demo test lint docs format clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.installed ## Make .venv with everything
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup ## Train four schemes on embedded data and draw them over simulated time (QUICK=1: shorter)
+	$(BIN)/sdfeel compare demo --out $(OUT) $(if $(QUICK),--set until=20 --set evaluation.every=20)
+
+deploy-demo: setup ## Run 3 edge servers and 9 clients as real processes on this machine
+	$(BIN)/python examples/deployment/demo.py
+
+test: setup ## Run all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: setup ## ruff, mypy over src, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: setup ## Build the documentation into site/, warnings as errors
+	$(BIN)/mkdocs build --strict --quiet
+
+format: setup ## Let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what was made
+	rm -rf $(VENV) build dist site runs .mypy_cache .pytest_cache .ruff_cache

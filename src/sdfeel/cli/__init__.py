@@ -1,0 +1,76 @@
+"""The command line: thin. It parses, calls and prints; users' mistakes end with status 2."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import warnings
+
+import click
+import typer
+
+from sdfeel.cli.clock import clock
+from sdfeel.cli.compare import compare
+from sdfeel.cli.data import app as data_app
+from sdfeel.cli.output import say
+from sdfeel.cli.plot import plot
+from sdfeel.cli.run import Stopped, run
+from sdfeel.cli.topology import topology
+from sdfeel.errors import InputError, SdfeelError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="sdfeel",
+    help="Semi-decentralized federated edge learning: simulate it, plan it, run it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (run, compare, topology, clock, plot):
+    app.command()(command)
+app.add_typer(data_app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    if version:
+        print(importlib.import_module("sdfeel").__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; the status says whose mistake it was: 2 the user's, 1 the run's."""
+    warnings.showwarning = _note
+    try:
+        status = app(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        status = done.exit_code
+    except click.ClickException as problem:
+        problem.show()
+        status = 2
+    except Stopped as stopped:
+        say(str(stopped))
+        status = 128 + stopped.signal
+    except SdfeelError as problem:
+        say(f"error: {problem}", style="red")
+        status = 2 if isinstance(problem, InputError) else 1
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        say("stopped")
+        status = 128 + signal.SIGINT
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader (`| head`) went away: nothing to say, and nobody to
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+_noted: set[str] = set()
+
+
+def _note(message: Warning | str, *_: object, **__: object) -> None:
+    """Warnings are for people here: what they say, once, without the line of code."""
+    if str(message) not in _noted:
+        _noted.add(str(message))
+        say(f"note: {message}", style="yellow")

@@ -1,0 +1,111 @@
+"""`sdfeel run`: one run from a TOML file or a preset."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
+
+if TYPE_CHECKING:
+    from sdfeel.api import Result
+
+__all__ = ["ConfigArgument", "Stopped", "run"]
+
+ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
+
+
+class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
+    """A run that the user stopped, and how to go on with it."""
+
+    def __init__(self, command: str, folder: Path | None, number: int) -> None:
+        self.signal = number
+        kept = f"its checkpoint is in {folder}; go on with\n  {command}" if folder else "not kept"
+        super().__init__(f"stopped: {kept}")
+
+
+def run(
+    config: ConfigArgument = "mnist-5k",
+    settings: SetOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the run: metrics, checkpoint, models.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from --out's checkpoint.")
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Say what the real time went into.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train by one scheme, with a simulated clock.
+
+    Presets: `sdfeel run mnist-5k`, `sdfeel run cifar10`. Every key of the file can be set:
+    `--set scheme=hierfavg --set schedule.tau1=3 --set data.name=fashion-mnist`.
+    """
+    from sdfeel.errors import InputError
+    from sdfeel.experiments.config import read_table, run_config, with_settings
+    from sdfeel.experiments.run import run as run_once
+
+    if resume and out is None:
+        raise InputError("--resume", True, "needs --out, the folder of the run to go on with")
+    table = read_table(config)
+    table.pop("variant", None)
+    settled = run_config(with_settings(table, settings or []), config)
+
+    def announce(engine: str, reason: str) -> None:  # noqa: ARG001
+        say(f"engine: {reason}")
+
+    with live_runs() as show:
+        result = run_once(
+            settled,
+            out=out,
+            resume=resume,
+            on_start=announce,
+            on_progress=lambda progress: show(settled.scheme, progress),
+        )
+    _print(result, as_json, profile)
+    if result.interrupted:
+        raise Stopped(_again(config, settings or [], out), result.folder, signal.SIGINT)
+
+
+def _again(config: str, settings: list[str], out: Path | None) -> str:
+    words = ["sdfeel", "run", config]
+    for setting in settings:
+        words += ["--set", setting]
+    return shlex.join([*words, "--out", str(out), "--resume"])
+
+
+def _print(result: Result, as_json: bool, profile: bool) -> None:
+    summary = result.summary()
+    if profile:
+        summary["phases"] = dict(result.phases)
+    if as_json:
+        print_json(summary)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for key, value in summary.items():
+        if key != "phases":
+            table.add_row(key.replace("_", " "), _text(value))
+    console.print(table)
+    if profile:
+        console.print(_profile_table(result))
+
+
+def _text(value: Any) -> str:
+    return f"{value:,.4f}" if isinstance(value, float) else str(value)
+
+
+def _profile_table(result: Result) -> Table:
+    """Where the real time went, so that a user sees whether local SGD is the bulk of it."""
+    table = Table("phase", "seconds", "share", title="Real time")
+    measured = sum(result.phases.values())
+    rest = max(result.elapsed - measured, 0.0)
+    for name, seconds in [*result.phases.items(), ("everything else", rest)]:
+        table.add_row(name, f"{seconds:.2f}", f"{seconds / result.elapsed:.1%}")
+    return table

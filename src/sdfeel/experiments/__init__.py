@@ -1,0 +1,1 @@
+"""The experiments room: runs and comparisons described by TOML files."""

@@ -1,0 +1,232 @@
+"""Runs as TOML: what can be set, what it is by default, and what a mistake in it says."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sdfeel.errors import InputError, closest
+
+__all__ = [
+    "Experiment",
+    "RunConfig",
+    "Variant",
+    "experiment_of",
+    "merge",
+    "presets",
+    "read_table",
+    "run_config",
+    "with_settings",
+]
+
+MAX_BYTES = 2**20
+
+
+class _Strict(BaseModel):
+    """Unknown keys are refused, and nothing is changed once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class NetworkConfig(_Strict):
+    graph: str = "ring"
+    servers: int = Field(default=10, ge=1)
+    clients_per_server: int | list[int] = 5
+    options: dict[str, float] = Field(default_factory=dict)  # of random and small-world graphs
+    graph_file: str | None = None  # one link `a b` per line; in place of `graph`
+    clusters: list[list[int]] | None = None  # client numbers; in place of clients_per_server
+
+
+class ScheduleConfig(_Strict):
+    tau1: int = Field(default=2, ge=1)
+    tau2: int = Field(default=1, ge=1)
+    alpha: int = Field(default=5, ge=1)
+    participation: float = Field(default=1.0, gt=0, le=1)  # beta
+
+
+class DataConfig(_Strict):
+    name: str = "mnist-5k"
+    partition: str = "dirichlet-fedma"
+    concentration: float | None = Field(default=None, gt=0)  # of the Dirichlet partitions; 0.5
+    seed: int | None = None  # of the partition; the run's own by default
+
+
+class ModelConfig(_Strict):
+    name: str = "paper-cnn"  # or "package.module:function", called as function(shape, classes)
+    seed: int | None = None  # of the first values; the run's own by default
+
+
+class ClockConfig(_Strict):
+    profile: str = "paper"  # or the path of a TOML file
+
+
+class EvaluationConfig(_Strict):
+    every: int | None = Field(default=None, ge=1)  # iterations; a twentieth of the run by default
+    train_samples: int | None = Field(default=5000, ge=1)  # on which the training loss is taken
+    servers: bool = True  # min, mean and max over the servers' own models
+
+
+class RuleConfig(_Strict):
+    name: Literal["mean", "clip", "trimmed", "median"] = "mean"
+    limit: float = Field(default=10.0, gt=0)  # of clip: the largest distance that counts in full
+    trim: float = Field(default=0.2, ge=0, lt=0.5)  # of trimmed: the share left out at either end
+
+
+class RunConfig(_Strict):
+    """One run. Times are in seconds, rates in the units of the clock's profile."""
+
+    title: str = ""
+    scheme: str = "sd-feel"
+    averager: str = "paper"
+    averaging_rule: RuleConfig = RuleConfig()  # inside clusters
+    steps: int = Field(default=1000, ge=1)
+    until: float | None = Field(default=None, gt=0)  # simulated seconds
+    lr: float = Field(default=0.01, gt=0)
+    batch_size: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    engine: str = "auto"
+    device: str = "cpu"
+    checkpoint_seconds: float = Field(default=60.0, ge=0)
+    network: NetworkConfig = NetworkConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    clock: ClockConfig = ClockConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+class Variant(_Strict):
+    """One curve of a comparison: what differs from the common settings."""
+
+    label: str
+    change: dict[str, Any] = Field(default_factory=dict, alias="set")
+
+
+class Experiment(_Strict):
+    """Common settings and the variants that are compared."""
+
+    base: dict[str, Any]
+    variants: list[Variant]
+
+    def runs(self) -> dict[str, RunConfig]:
+        """The config of every variant by its label."""
+        labels = [variant.label for variant in self.variants]
+        twice = {label for label in labels if labels.count(label) > 1}
+        if twice:
+            raise InputError("variant.label", sorted(twice)[0], "each variant needs its own label")
+        return {
+            variant.label: run_config(merge(self.base, variant.change), f"variant {variant.label}")
+            for variant in self.variants
+        }
+
+
+def presets() -> dict[str, str]:
+    """The presets that come with sdfeel: name -> what it is (the file's first line)."""
+    folder = resources.files("sdfeel.experiments") / "presets"
+    found = {}
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        first = entry.read_text("utf-8").splitlines()[0]
+        found[entry.name.removesuffix(".toml")] = first.removeprefix("# ")
+    return found
+
+
+def read_table(source: str) -> dict[str, Any]:
+    """The table of a preset or of a TOML file."""
+    if source in presets():
+        path = resources.files("sdfeel.experiments") / "presets" / f"{source}.toml"
+        text = path.read_text("utf-8")
+    elif source.endswith(".toml"):
+        try:
+            if Path(source).stat().st_size > MAX_BYTES:
+                raise InputError("config", source, f"at most {MAX_BYTES} bytes")
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise InputError("config", source, f"cannot be read: {problem}") from None
+    else:
+        raise InputError(
+            "config", source, f"the path of a .toml file, or a preset; {closest(source, presets())}"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise InputError("config", source, f"not TOML: {problem}") from None
+
+
+def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """`table` with the values of `change`, table by table; keys may be dotted: `schedule.tau1`."""
+    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in table.items()}
+    for key, value in change.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            value = {rest: value}  # noqa: PLW2901 - one level of the dotted key is taken off
+        if isinstance(value, Mapping):
+            inner = result.get(head, {})
+            if not isinstance(inner, Mapping):
+                raise InputError(key, value, f"{head} is a value, not a table")
+            result[head] = merge(inner, value)
+        else:
+            result[head] = value
+    return result
+
+
+def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """`table` with `key=value` settings of the command line; values are TOML, or plain words."""
+    result = dict(table)
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        if not sign or not key.strip():
+            raise InputError("--set", setting, "key=value, such as schedule.tau1=3")
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text
+        result = merge(result, {key.strip(): value})
+    return result
+
+
+def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
+    """A checked RunConfig; a mistake is named with its key, its value and what would be right."""
+    return _validated(RunConfig, table, where)
+
+
+def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:
+    """A file or preset with `[[variant]]` tables; or a run's, once for each of `schemes`."""
+    table = read_table(source)
+    variants = table.pop("variant", [])
+    if schemes or not variants:
+        names = [name.strip() for name in (schemes or "sd-feel,hierfavg,fedavg,feel").split(",")]
+        variants = [{"label": name, "set": {"scheme": name}} for name in names]
+    base = with_settings(table, settings)
+    return _validated(Experiment, {"base": base, "variants": variants}, source)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def _validated(kind: type[Model], table: Mapping[str, Any], where: str) -> Model:
+    try:
+        return kind.model_validate(dict(table))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        path = [str(part) for part in first["loc"]]
+        field = ".".join(path)
+        if first["type"] == "extra_forbidden":
+            remedy = f"unknown key; {closest(path[-1], _fields(kind, path[:-1]))}"
+        else:
+            remedy = first["msg"][0].lower() + first["msg"][1:]
+        raise InputError(f"{where}: {field}", first["input"], remedy) from None
+
+
+def _fields(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys that are right at `path`."""
+    for name in path:
+        field = kind.model_fields.get(name)
+        inner = field.annotation if field is not None else None
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            kind = inner
+    return [field.alias or name for name, field in kind.model_fields.items()]
