@@ -21,7 +21,8 @@ def goal(number: int, size: int = SIZE) -> np.ndarray:
 def step(model: np.ndarray, number: int, k: int) -> np.ndarray:
     noise = np.random.default_rng([11, number, k]).normal(scale=0.1, size=model.size)
     gradient = model - goal(number, model.size) + noise.astype(np.float32)
-    return (model - np.float32(LR) * gradient).astype(np.float32)
+    # Every client has a curvature of its own: leaving one exchange out changes the result.
+    return (model - np.float32(LR * (1 + 0.3 * (number % 4))) * gradient).astype(np.float32)
 
 
 class ToyTrainer:

@@ -69,6 +69,7 @@ class EdgeServer:
             self.bell,
             self.log,
             self.metrics,
+            self.states,
             deployment.deadlines.exchange,
         )
         self.rule = Rule(
@@ -262,11 +263,11 @@ class EdgeServer:
         await self._linger()
 
     async def _gather(self) -> None:
-        """Waits for the neighbours once, so that the first exchange finds them."""
+        """Waits once for the whole network, so that the first exchange finds it."""
         self.phase = "gathering"
         start = asyncio.get_running_loop().time()
         await self.bell.until(
-            lambda: all(link.up for link in self.links.values()),
+            lambda: len(self.states.up()) == 2 * self.plan.network.graph.number_of_edges(),
             lambda: start + self.deployment.deadlines.exchange,
         )
 
@@ -307,7 +308,7 @@ class EdgeServer:
         self._note(period, order, used, (start, collected, mixed, ended))
 
     def _ahead(self, heading: int) -> int:
-        """The last exchange that neighbours have finished, if it is the one we head for or later."""
+        """The last exchange that neighbours finished, if it is the one we head for or later."""
         tau2 = self.plan.tau2
         known = [link.peer_done // tau2 * tau2 for link in self.links.values() if link.up]
         reached = max(known, default=0)
@@ -343,9 +344,7 @@ class EdgeServer:
         )
 
     async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
-        self.states.refresh()
-        view = self.plan.view(self.name, self.states.up())
-        return await self.mixer.run(period, model, view)
+        return await self.mixer.run(period, model, await self.mixer.agree(period))
 
     async def _repair(self, model: Vector) -> Vector:
         """Adds what links turned out to have carried after all."""

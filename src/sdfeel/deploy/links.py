@@ -63,6 +63,7 @@ class Link:
         self.peer_done = 0
         self.generation = 0
         self.heard_at = 0.0
+        self.announced: tuple[int, str] = (0, "")
         self.ledger: list[Key] = []
         self.offers: dict[tuple[Key, int], tuple[v1.ModelHeader, Vector]] = {}
         self.ready: set[Key] = set()
@@ -94,6 +95,7 @@ class Link:
         """Reads until the stream ends. A newer stream takes the place of an older one."""
         self._stream = stream
         self._incoming = None
+        self.announced = (0, "")
         self.generation += 1
         self._heard(done)
         self._log("link-up", peer=self.peer, done=done)
@@ -167,6 +169,8 @@ class Link:
             self._heard(message.progress.done)
         elif kind == "state":
             self.on_state(message.state)
+        elif kind == "announce":
+            self.announced = (message.announce.period, message.announce.view)
 
     def _open(self, announced: v1.ModelHeader) -> None:
         if self._incoming is not None:

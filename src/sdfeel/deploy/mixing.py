@@ -15,6 +15,7 @@ from sdfeel.deploy.metrics import Metrics
 from sdfeel.deploy.plan import Plan, View
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.vectors import Vector, combine, distance, probe
+from sdfeel.deploy.views import LinkStates
 
 __all__ = ["Mixer", "beside"]
 
@@ -37,7 +38,39 @@ class Mixer:
     bell: Bell
     log: Log
     metrics: Metrics
+    states: LinkStates
     patience: float
+
+    async def agree(self, period: int) -> View:
+        """The part of the network to count on, once all neighbours in it see the same one.
+
+        Costs nothing for averagers that take each link by itself.
+        """
+        view = self._view()
+        if not view.digest:
+            return view
+        told = ""
+
+        def same() -> bool:
+            nonlocal view, told
+            view = self._view()
+            if told != view.digest:
+                told = view.digest
+                for link in self.links.values():
+                    announce = v1.Announce(period=period, view=told)
+                    link.tell(v1.LinkMessage(announce=announce))
+            return all(
+                link.announced == (period, told) or link.peer_done >= period
+                for peer, link in self.links.items()
+                if peer in view.edges and self._linked(view, peer)
+            )
+
+        await self.bell.until(same, self._deadline(*self.links.values()))
+        return view
+
+    def _view(self) -> View:
+        self.states.refresh()
+        return self.plan.view(self.me, self.states.up())
 
     async def run(self, period: int, model: Vector, view: View) -> tuple[Vector, int]:
         """The model after all exchanges, and how many times a link was used."""

@@ -165,21 +165,31 @@ class LinkState(_message.Message):
     up: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class Announce(_message.Message):
+    __slots__ = ("period", "view")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    view: str
+    def __init__(self, period: _Optional[int] = ..., view: _Optional[str] = ...) -> None: ...
+
 class LinkMessage(_message.Message):
-    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state")
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     model: ModelHeader
     chunk: Chunk
     decision: Decision
     progress: Progress
     state: LinkState
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ...) -> None: ...
+    announce: Announce
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
