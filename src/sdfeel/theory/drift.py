@@ -55,23 +55,29 @@ def disagreement_eigenvalues(averager: Averager) -> Array:
 
 
 def ages(
-    tau1: int, tau2: int, eigenvalues: Array, shares: Shares | None = None, decay: float = 0.0
+    tau1: int,
+    tau2: int,
+    eigenvalues: Array,
+    shares: Shares | None = None,
+    decay: float = 0.0,
+    horizon: int | None = None,
 ) -> Ages:
     """The ages of a schedule whose averager has these eigenvalues of disagreement.
 
-    Without `shares` the noise is counted as if every client were alone in its cluster.
+    Without `shares` the noise is counted as if every client were alone in its cluster. A run of
+    `horizon` iterations that ends before its first exchange has only what grew until then.
     """
     period = tau1 * tau2
-    own = np.arange(tau1)
-    inside = float(np.mean(_grown(own, decay) ** 2))
-    steps = np.arange(period)
+    last = period if horizon is None else min(period, horizon)
+    inside = float(np.mean(_grown(np.arange(min(tau1, last)), decay) ** 2))
+    steps = np.arange(last)
+    between = 0.0
     if len(eigenvalues):
         keeps = eigenvalues * (1 - decay) ** period
         residue = eigenvalues * _grown(np.array([period]), decay) / (1 - keeps)
+        residue = residue * (last == period)
         path = residue[:, None] * (1 - decay) ** steps + _grown(steps, decay)
         between = float(np.mean(path**2))
-    else:
-        between = 0.0
     return Ages(inside, between, _noise(tau1, tau2, eigenvalues, shares, decay))
 
 

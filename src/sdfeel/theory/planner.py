@@ -1,0 +1,260 @@
+"""The planner: which tau1, tau2, alpha and averager to use, and why.
+
+1. A pilot that averages everything at every iteration: how the loss falls at best, with the split
+   of kappa measured along the way.
+2. Three short probes at the ends of the grid: how much deviation slows this problem down.
+3. A prediction for every candidate; the event clock turns iterations into seconds.
+4. Races among the best few, with shared randomness; every curve refines the prediction, and a
+   candidate that then looks better than the winner gets its race.
+
+It trains nothing itself: a `Laboratory` is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sdfeel.clock import Latencies
+from sdfeel.errors import RunError
+from sdfeel.network import Network
+from sdfeel.theory.candidates import Candidate, candidates, cost
+from sdfeel.theory.prediction import Curve, Path, Predictor, calibrate
+from sdfeel.theory.race import Laboratory, Objective, Result, race
+
+__all__ = ["Effort", "NotReachableError", "Plan", "make_plan"]
+
+
+class NotReachableError(RunError):
+    """No schedule reaches the target: says within what, and the best that was reached."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a plan may cost: the pilot's iterations, and who races.
+
+    first, later  entrants of the first heat and of the later ones
+    heats         at most so many
+    """
+
+    pilot: int = 2000
+    first: int = 6
+    later: int = 3
+    heats: int = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The recommendation and the evidence for it."""
+
+    network: Network
+    objective: Objective
+    choice: Candidate
+    seconds: float  # measured simulated seconds to the target (or the budget)
+    loss: float  # reached there
+    predictor: Predictor
+    ranking: tuple[Candidate, ...]  # by the final prediction, best first
+    pilot: Curve
+    probes: tuple[Result, ...]
+    raced: tuple[Result, ...]
+    doubts: tuple[str, ...] = field(default=())
+
+    @property
+    def iterations_spent(self) -> int:
+        """Iterations of all runs that were made for this plan."""
+        runs = [*self.probes, *self.raced]
+        return int(self.pilot.iterations[-1]) + sum(one.iterations for one in runs)
+
+
+Tell = Callable[[str], None]
+
+
+def make_plan(
+    network: Network,
+    latencies: Latencies,
+    laboratory: Laboratory,
+    objective: Objective,
+    *,
+    grid: Sequence[Candidate] | None = None,
+    effort: Effort = Effort(),  # noqa: B008 - frozen
+    tell: Tell = lambda _: None,
+) -> Plan:
+    """Plan for an objective; `grid` defaults to `candidates(network, latencies)`."""
+    chosen = list(grid) if grid is not None else candidates(network, latencies)
+    exact = network.averager("all-reduce")
+
+    def fully_agreeing(tau1: int, tau2: int) -> Candidate:
+        return Candidate(tau1, tau2, 1, exact, cost(network, latencies, tau1, tau2, exact))
+
+    tell("pilot: everything averaged at every iteration")
+    path = _pilot(laboratory, fully_agreeing(1, 1), chosen, objective, effort.pilot)
+    tell("probes: how much deviation slows this problem down")
+    ends = _ends(chosen)
+    probes = [Result(c, laboratory.start(c)) for c in (fully_agreeing(*end) for end in ends)]
+    for probe in probes:
+        probe.run.advance(2 * int(path.curve.iterations[-1]))
+    predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
+    raced: list[Result] = []
+    for heat in range(effort.heats):
+        entrants = _entrants(predictor, chosen, objective, raced, effort, heat)
+        if not entrants:
+            break
+        tell(f"heat {heat + 1}: " + "; ".join(str(one) for one in entrants))
+        results = [Result(one, laboratory.start(one)) for one in entrants]
+        race(results, predictor, objective, _deadline(raced, objective))
+        raced += results
+        seen = [(one.candidate, one.run.curve) for one in [*probes, *raced]]
+        predictor = calibrate(path, seen)
+    winner = min(raced, key=lambda one: one.score(objective))
+    _check_reached(winner, raced, objective)
+    order = np.argsort(_predicted(predictor, chosen, objective), kind="stable")
+    return Plan(
+        network=network,
+        objective=objective,
+        choice=winner.candidate,
+        seconds=_seconds(winner, objective),
+        loss=winner.run.curve.loss_at(_seconds(winner, objective) * (1 + 1e-9)),
+        predictor=predictor,
+        ranking=tuple(chosen[row] for row in order),
+        pilot=path.curve,
+        probes=tuple(probes),
+        raced=tuple(raced),
+        doubts=tuple(_doubts(winner, raced, chosen, predictor, objective)),
+    )
+
+
+def _seconds(winner: Result, objective: Objective) -> float:
+    if objective.target is not None:
+        return winner.score(objective)
+    return float(objective.budget or 0.0)
+
+
+def _pilot(
+    laboratory: Laboratory,
+    candidate: Candidate,
+    chosen: Sequence[Candidate],
+    objective: Objective,
+    limit: int,
+) -> Path:
+    """Run until the target, or as many iterations as the fastest schedule makes in the budget."""
+    if objective.budget is not None:
+        most = max(one.cost.iterations_within(objective.budget) for one in chosen)
+        if most < 1:
+            raise NotReachableError(
+                f"not reachable within the budget: {objective.budget:g} s do not suffice for one "
+                f"iteration of any schedule"
+            )
+        limit = min(limit, most)
+    run = laboratory.start(candidate)
+    points = [run.measure()]
+    for iterations in _milestones(limit):
+        run.advance(iterations)
+        points.append(run.measure())
+        if objective.target is not None and run.curve.best <= objective.target:
+            break
+    else:
+        if objective.target is not None:
+            within = "within the budget" if objective.budget is not None else "in the pilot"
+            raise NotReachableError(
+                f"{objective.shown(objective.target)} is not reachable {within} "
+                f"({limit} iterations with everything averaged at each), "
+                f"best reached is {objective.shown(run.curve.best)}"
+            )
+    return Path(run.curve, tuple(points), laboratory.lr)
+
+
+def _milestones(limit: int) -> Iterable[int]:
+    at = 5.0
+    while at < limit:
+        yield int(at)
+        at *= 1.5
+    yield limit
+
+
+def _ends(chosen: Sequence[Candidate]) -> list[tuple[int, int]]:
+    """The corners of the grid: long periods inside clusters, between them, and both."""
+    most1, most2 = max(one.tau1 for one in chosen), max(one.tau2 for one in chosen)
+    corners = {(most1, 1), (1, most2), (most1, most2)} - {(1, 1)}
+    return sorted(corners) or [(2, 1)]
+
+
+def _predicted(
+    predictor: Predictor, chosen: Sequence[Candidate], objective: Objective
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    if objective.target is not None:
+        return predictor.seconds(chosen, objective.target)
+    return predictor.losses_within(chosen, float(objective.budget or 0.0))
+
+
+def _entrants(
+    predictor: Predictor,
+    chosen: Sequence[Candidate],
+    objective: Objective,
+    raced: Sequence[Result],
+    effort: Effort,
+    heat: int,
+) -> list[Candidate]:
+    """The best by prediction; after the first heat only who may beat the winner."""
+    predicted = _predicted(predictor, chosen, objective)
+    order = np.argsort(predicted, kind="stable")
+    done = {one.candidate.key for one in raced}
+    fresh = [row for row in order if chosen[row].key not in done]
+    if heat == 0:
+        return [chosen[row] for row in fresh[: effort.first]]
+    best = min(one.score(objective) for one in raced)
+    fresh = [row for row in fresh if predicted[row] < best]
+    return [chosen[row] for row in fresh[: effort.later]]
+
+
+def _deadline(raced: Sequence[Result], objective: Objective) -> float:
+    """Nobody needs to run longer than the winner so far, or than the budget."""
+    reached = [one.score(objective) for one in raced] if objective.target is not None else []
+    return min([*reached, objective.budget or np.inf])
+
+
+def _check_reached(winner: Result, raced: Sequence[Result], objective: Objective) -> None:
+    if objective.target is None:
+        return
+    seconds = winner.score(objective)
+    limit = objective.budget or np.inf
+    if np.isfinite(seconds) and seconds <= limit:
+        return
+    best = min(one.run.curve.loss_at(limit) for one in raced)
+    within = f"the budget of {limit:g} s" if np.isfinite(limit) else "the races"
+    raise NotReachableError(
+        f"{objective.shown(objective.target)} is not reachable within {within}, "
+        f"best reached is {objective.shown(best)}"
+    )
+
+
+def _doubts(
+    winner: Result,
+    raced: Sequence[Result],
+    chosen: Sequence[Candidate],
+    predictor: Predictor,
+    objective: Objective,
+) -> Iterable[str]:
+    """What makes the evidence thin."""
+    best = winner.score(objective)
+    close = [
+        one for one in raced if one is not winner and abs(one.score(objective) / best - 1) < 0.05
+    ]
+    if close:
+        yield (
+            f"close race: {'; '.join(str(one.candidate) for one in close)} came within 5 %; "
+            "one seed cannot tell them apart"
+        )
+    if predictor.error > 0.25:
+        yield (
+            f"the prediction fits the runs to {predictor.error:.0%} only: trust the races, "
+            "not the ranking of what was not raced"
+        )
+    for name in ("tau1", "tau2"):
+        values = {getattr(one, name) for one in chosen}
+        if len(values) > 1 and getattr(winner.candidate, name) == max(values):
+            yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
+    losses, _ = predictor.needed([winner.candidate])
+    if objective.target is None and winner.run.curve.best < losses[-1]:
+        yield "the budget reaches beyond the pilot: losses there were not predicted, only raced"

@@ -1,0 +1,185 @@
+"""How many iterations a schedule will need, from one pilot run and the split of kappa.
+
+The pilot averages everything at every iteration, so its models never deviate. Another schedule
+crosses the same losses more slowly, because its mean gradient is off by the clients' deviation:
+Lemma "one-step" loses L^2 E of every ||grad F||^2. With E from `sdfeel.theory.drift`,
+
+    iterations over a stretch of loss = those of the pilot x (1 + b),
+    b = s eta sqrt(kappa_in^2 S_in + kappa_between^2 S_between) / ||grad F||,
+
+where kappa_in, kappa_between and ||grad F|| are measured along the pilot's path, S are the
+schedule's squared ages, and two numbers are fitted to a few probe runs: the sensitivity s (how much
+of a deviation turns into a wrong gradient: a curvature) and the rate a at which drift saturates
+(decay = eta a in the ages).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.theory.candidates import Candidate
+from sdfeel.theory.drift import ages
+
+__all__ = ["Curve", "Path", "PathPoint", "Predictor", "calibrate"]
+
+Array = NDArray[np.float64]
+LEVELS = 40
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a run has shown so far; `losses` is what the target is about, lower is better."""
+
+    iterations: NDArray[np.int64]
+    seconds: Array
+    losses: Array
+
+    @property
+    def best(self) -> float:
+        return float(self.losses.min())
+
+    def iterations_to(self, level: float) -> float:
+        """Where the loss first reaches `level`, between two evaluations by a straight line."""
+        return self._crossing(self.iterations.astype(float), level)
+
+    def seconds_to(self, level: float) -> float:
+        return self._crossing(self.seconds, level)
+
+    def loss_at(self, seconds: float) -> float:
+        """The lowest loss that was evaluated until then."""
+        return float(self.losses[: max(1, int(np.sum(self.seconds <= seconds)))].min())
+
+    def _crossing(self, axis: Array, level: float) -> float:
+        below = np.flatnonzero(self.losses <= level)
+        if not len(below):
+            return float("inf")
+        i = int(below[0])
+        if i == 0:
+            return float(axis[0])
+        part = (self.losses[i - 1] - level) / (self.losses[i - 1] - self.losses[i])
+        return float(axis[i - 1] + part * (axis[i] - axis[i - 1]))
+
+
+@dataclass(frozen=True)
+class PathPoint:
+    """Measured at one model of the pilot's path: kappa_in, kappa_between and |grad F|."""
+
+    loss: float
+    gradient: float
+    inside: float
+    between: float
+
+
+@dataclass(frozen=True)
+class Path:
+    """The pilot's run: its curve, made monotone, and what was measured along it."""
+
+    curve: Curve
+    points: tuple[PathPoint, ...]
+    lr: float
+
+    @property
+    def levels(self) -> tuple[Array, Array]:
+        """Losses from the start to the best, and the pilot's iterations at each."""
+        falling = np.minimum.accumulate(self.curve.losses)
+        new = np.concatenate([[True], falling[1:] < falling[:-1]])
+        losses, iterations = falling[new], self.curve.iterations[new].astype(float)
+        rows = np.unique(np.linspace(0, len(losses) - 1, 4 * LEVELS).astype(int))
+        return losses[rows], iterations[rows]
+
+    def along(self, losses: Array) -> tuple[Array, Array]:
+        """kappa_in / |grad| and kappa_between / |grad| where the pilot had these losses."""
+        points = sorted(self.points, key=lambda point: point.loss)
+        at = [point.loss for point in points]
+        gradient = np.interp(losses, at, [max(point.gradient, 1e-12) for point in points])
+        inside = np.interp(losses, at, [point.inside for point in points])
+        between = np.interp(losses, at, [point.between for point in points])
+        return inside / gradient, between / gradient
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The model above with its two fitted numbers; `error` is the fit's mean error in log K."""
+
+    path: Path
+    sensitivity: float
+    saturation: float
+    error: float = float("nan")
+
+    def needed(self, chosen: Sequence[Candidate]) -> tuple[Array, Array]:
+        """Losses, and the iterations that each candidate needs to reach them (one row each)."""
+        losses, pilot = self.path.levels
+        return losses, pilot + self.sensitivity * drag(self.path, chosen, self.saturation)
+
+    def iterations(self, chosen: Sequence[Candidate], target: float) -> Array:
+        """Predicted iterations to the target; infinite below what the pilot reached."""
+        losses, needed = self.needed(chosen)
+        if target < losses[-1]:
+            return np.full(len(chosen), np.inf)
+        return np.array([np.interp(-target, -losses, row) for row in needed])
+
+    def seconds(self, chosen: Sequence[Candidate], target: float) -> Array:
+        """Predicted simulated seconds to the target."""
+        per_iteration = np.array([one.cost.per_iteration for one in chosen])
+        return np.asarray(self.iterations(chosen, target) * per_iteration)
+
+    def losses_within(self, chosen: Sequence[Candidate], seconds: float) -> Array:
+        """Predicted loss after a time; beyond the pilot's range, the pilot's best."""
+        losses, needed = self.needed(chosen)
+        made = [seconds / one.cost.per_iteration for one in chosen]
+        return np.array([np.interp(k, row, losses) for k, row in zip(made, needed, strict=True)])
+
+
+def drag(path: Path, chosen: Sequence[Candidate], saturation: float) -> Array:
+    """Iterations that deviation adds up to each loss level, per unit of sensitivity."""
+    losses, pilot = path.levels
+    inside, between = path.along((losses[1:] + losses[:-1]) / 2)
+    decay = min(0.9, path.lr * saturation)
+    horizon = max(1, int(pilot[-1]))
+    added = np.zeros((len(chosen), len(losses)))
+    for row, one in enumerate(chosen):
+        age = ages(one.tau1, one.tau2, one.eigenvalues, decay=decay, horizon=horizon)
+        off = np.sqrt(age.inside * inside**2 + age.between * between**2)
+        added[row, 1:] = np.cumsum(np.diff(pilot) * path.lr * off)
+    return added
+
+
+def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
+    """Fit the two numbers to the runs, by the logarithm of iterations at common loss levels.
+
+    A level that a run has not reached yet counts only if the prediction says it should have.
+    """
+    losses, pilot = path.levels
+    rows = np.arange(len(losses) // 5, len(losses), max(1, len(losses) // LEVELS))
+    chosen = [one for one, _ in runs]
+    seen = np.array([[curve.iterations_to(x) for x in losses[rows]] for _, curve in runs])
+    last = np.array([[float(curve.iterations[-1])] for _, curve in runs])
+    best = Predictor(path, 0.0, 0.0, float("inf"))
+    scale = _scale(path)
+    for saturation in (0.0, *np.geomspace(0.003, 1.0, 14) * scale):
+        added = drag(path, chosen, float(saturation))[:, rows]
+        for sensitivity in np.geomspace(1e-4, 10.0, 80) * scale:
+            error = _misfit(np.maximum(pilot[rows] + sensitivity * added, 1.0), seen, last)
+            if error < best.error:
+                best = Predictor(path, float(sensitivity), float(saturation), error)
+    return best
+
+
+def _misfit(predicted: Array, seen: Array, last: Array) -> float:
+    """Mean over the runs of the mean |log| error; levels not reached count one-sidedly."""
+    reached = np.isfinite(seen)
+    actual = np.maximum(np.where(reached, seen, last), 1.0)
+    off = np.log(predicted / actual)
+    return float(np.mean(np.where(reached, np.abs(off), np.maximum(-off, 0.0))))
+
+
+def _scale(path: Path) -> float:
+    """A curvature of the right size: how fast the pilot's gradient falls per unit of distance."""
+    points = path.points
+    if len(points) < 2 or points[0].loss <= points[-1].loss:
+        return 1.0
+    return max(points[0].gradient ** 2 / (2 * (points[0].loss - points[-1].loss)), 1e-9)
