@@ -85,9 +85,10 @@ class Averager:
         eigenvalues = np.linalg.eigvalsh(self.generator / root[:, None] * root[None, :])
         factors = np.abs(1 - np.outer(self.steps, eigenvalues[1:]))
         with np.errstate(over="ignore"):
-            before = np.cumprod(factors, axis=0).max(axis=1)
-            after = np.cumprod(factors[::-1], axis=0)[::-1].max(axis=1)
-        return float(max(1.0, np.max(before * np.append(after[1:], 1.0))))
+            # at least 1: the mean, which no exchange shrinks, is rounded as well
+            before = np.maximum(np.cumprod(factors, axis=0).max(axis=1), 1.0)
+            after = np.maximum(np.cumprod(factors[::-1], axis=0)[::-1].max(axis=1), 1.0)
+        return float(np.max(before * np.append(after[1:], 1.0)))
 
     @property
     def has_negative_weights(self) -> bool:
@@ -147,7 +148,8 @@ def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Aver
     angles = (2 * np.arange(1, alpha + 1) - 1) * np.pi / (2 * alpha)
     roots = leja_order(middle + half * np.cos(angles))
     zeta = found.zeta
-    contraction = 1 / np.cosh(alpha * np.arccosh(1 / zeta)) if zeta > 0 else 0.0
+    with np.errstate(over="ignore"):  # 0 in the end, from some thousands of exchanges on
+        contraction = 1 / np.cosh(alpha * np.arccosh(1 / zeta)) if zeta > 0 else 0.0
     steps = tuple(float(1 / root) for root in roots)
     return Averager(
         "chebyshev", "neighbours", shares, found.laplacian, steps, float(contraction), alpha

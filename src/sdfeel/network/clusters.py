@@ -51,7 +51,13 @@ class Clusters:
     @classmethod
     def of(cls, clusters: Sequence[Sequence[int]]) -> Clusters:
         """From any nested sequence of client numbers."""
-        return cls(tuple(tuple(int(client) for client in members) for members in clusters))
+        try:
+            members = tuple(tuple(int(client) for client in cluster) for cluster in clusters)
+        except (TypeError, ValueError):
+            raise InputError(
+                "clusters", clusters, "a list of client numbers for each server: [[0, 1], [2]]"
+            ) from None
+        return cls(members)
 
     @classmethod
     def of_sizes(cls, sizes: Sequence[int]) -> Clusters:
@@ -110,13 +116,15 @@ class Shares:
     def client(self) -> NDArray[np.float64]:
         """m: each client's share of all data."""
         counts = np.array(self.samples)
-        return counts / counts.sum()
+        shares: NDArray[np.float64] = counts / counts.sum()
+        return shares
 
     @cached_property
     def cluster(self) -> NDArray[np.float64]:
         """m-tilde: each cluster's share of all data."""
         totals = self._per_server(np.array(self.samples))
-        return totals / totals.sum()
+        shares: NDArray[np.float64] = totals / totals.sum()
+        return shares
 
     @cached_property
     def within(self) -> NDArray[np.float64]:

@@ -69,7 +69,7 @@ def _random(servers: int, seed: int = 0, degree: float | None = None) -> nx.Grap
 
 def _small_world(servers: int, seed: int = 0, degree: int = 4, rewire: float = 0.2) -> nx.Graph:
     """Watts-Strogatz: a ring of `degree` neighbours with a share of the links rewired."""
-    degree = min(degree, servers - 1)
+    degree = min(degree, servers)  # networkx takes as many as servers for the full graph
     return nx.connected_watts_strogatz_graph(servers, degree, rewire, tries=1000, seed=seed)
 
 
@@ -125,7 +125,17 @@ def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
         edges.append((int(words[0]), int(words[1])))
     if not edges and servers != 1:
         raise InputError("graph file", str(path), "no links found; one `a b` per line")
-    return as_graph(edges, servers or 1 + max(max(edge) for edge in edges))
+    if servers is None:
+        named = {server for edge in edges for server in edge}
+        servers = len(named)
+        if max(named) >= servers:
+            raise InputError(
+                "graph file",
+                str(path),
+                f"servers are numbered from 0 without a gap: it names {servers} of them, "
+                f"but also server {max(named)}",
+            )
+    return as_graph(edges, servers)
 
 
 def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
@@ -138,8 +148,14 @@ def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
         built = nx.Graph(graph.edges())
         built.add_nodes_from(graph.nodes())
     else:
+        try:
+            links = [(int(a), int(b)) for a, b in graph]
+        except (TypeError, ValueError):
+            raise InputError(
+                "graph", graph, "a networkx.Graph, a name, or pairs of servers: [(0, 1), (1, 2)]"
+            ) from None
         built = nx.empty_graph(servers)
-        built.add_edges_from((int(a), int(b)) for a, b in graph)
+        built.add_edges_from(links)
     nodes = set(built.nodes())
     if nodes != set(range(servers)):
         strange = sorted(nodes ^ set(range(servers)), key=str)[:5]
@@ -157,4 +173,5 @@ def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
             f"the servers must be connected, but these parts have no link between them: "
             f"{', '.join(str(part[:8]) for part in parts[:5])}",
         )
-    return built
+    # numpy's integers pass for plain ones until somebody writes them into a record
+    return nx.relabel_nodes(built, {node: int(node) for node in built})
