@@ -62,6 +62,11 @@ class LatencyProfile:
     def __post_init__(self) -> None:
         for name in RATES:
             value = getattr(self, name)
+            if isinstance(value, list | np.ndarray):
+                value = tuple(float(rate) for rate in value)
+                object.__setattr__(self, name, value)
+            if name == "server_server" and isinstance(value, tuple):
+                raise InputError("rates.server_server", value, "one number; see [links] for more")
             for rate in value if isinstance(value, tuple) else (value,):
                 _positive(f"rates.{name}", rate)
         for link, rate in self.links.items():
@@ -92,7 +97,7 @@ class LatencyProfile:
             t_ct_cd=bits / self._each("client_cloud", clients),
             t_sr_cd=bits / self._each("server_cloud", servers),
             t_sr_sr=bits / self.server_server,
-            links={link: bits / rate for link, rate in self.links.items()},
+            links={(min(link), max(link)): bits / rate for link, rate in self.links.items()},
         )
 
     def _each(self, name: str, count: int) -> NDArray[np.float64]:
@@ -131,14 +136,19 @@ def load_profile(name: str) -> LatencyProfile:
 def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
     known = {f.name for f in fields(LatencyProfile)} - set(RATES) - {"name"}
     _refuse_unknown(name, table, known | {"rates"})
-    rates = table.pop("rates", {})
+    rates = _table(f"{name}: rates", table.pop("rates", {}))
     _refuse_unknown(f"{name}.rates", rates, set(RATES))
     missing = [rate for rate in RATES if rate not in rates]
     if missing or "flops_per_step" not in table:
         lacking = missing or ["flops_per_step"]
         raise InputError("profile", name, f"{', '.join(lacking)} missing; see profile `paper`")
     flops = table.pop("flops_per_step")
-    links = {_link(key): float(rate) for key, rate in table.pop("links", {}).items()}
+    links = {}
+    for key, rate in _table(f"{name}: links", table.pop("links", {})).items():
+        a, b = _link(key)
+        links[a, b] = _number(f"links.{a}-{b}", rate)
+    if "bits_per_parameter" in table:
+        table["bits_per_parameter"] = _number("bits_per_parameter", table["bits_per_parameter"])
     if table.get("cloud_uplink", "direct") not in ("direct", "shared-backhaul"):
         raise InputError("cloud_uplink", table["cloud_uplink"], "direct or shared-backhaul")
     return LatencyProfile(
@@ -148,6 +158,12 @@ def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
         **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in RATES},
         **table,
     )
+
+
+def _table(where: str, value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(where, value, "a table; see profile `paper`")
+    return value
 
 
 def _refuse_unknown(where: str, table: dict[str, Any], known: set[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from sdfeel.clock import Destination, EventClock, LatencyProfile, Uplink
 from sdfeel.errors import InputError, closest
-from sdfeel.network import Averager, Network
+from sdfeel.network import AVERAGERS, Averager, Network
 from sdfeel.training.participation import Participation
 from sdfeel.training.schedule import Schedule
 
@@ -103,7 +103,7 @@ class Plan:
     def round_cost(self) -> RoundCost:
         """What one round with everyone present costs, by a clock of its own."""
         clock = EventClock(self.network, self.clock.uplink)
-        everyone = self.participation.present(0)
+        everyone = replace(self.participation, beta=1.0).present(0)
         compute = upload = exchange = now = 0.0
         for k in range(1, self.schedule.tau + 1):
             clock.local_updates(1)
@@ -143,14 +143,19 @@ def plan_scheme(
         if scheme not in SCHEMES:
             raise InputError("scheme", scheme, closest(scheme, SCHEMES))
         scheme = SCHEMES[scheme]
-    servers = network if scheme.servers == "edge" else network.merged()
+    if averager not in AVERAGERS:
+        raise InputError("averager", averager, closest(averager, AVERAGERS))
+    if scheme.servers == "edge":
+        servers, agree = network, scheme.averager or averager
+    else:  # nobody to agree with, and nothing to pay for it
+        servers, agree = network.merged(), scheme.averager or "paper"
     own_schedule = scheme.schedule(schedule)
     uplink = Uplink.of(profile, network, parameters, scheme.uplink)
     return Plan(
         scheme=scheme.name,
         network=servers,
         schedule=own_schedule,
-        averager=servers.averager(scheme.averager or averager, own_schedule.alpha),
+        averager=servers.averager(agree, own_schedule.alpha),
         participation=Participation(
             clients=network.clients,
             seed=seed,
