@@ -12,7 +12,7 @@ from sdfeel.reports.files import write_atomically
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.runs import RunRecord
-from sdfeel.reports.settings import compare_settings
+from sdfeel.reports.settings import compare_settings, setting_text
 from sdfeel.reports.tables import Row, compare_table
 
 __all__ = ["Comparison", "write_comparison"]
@@ -56,10 +56,13 @@ def write_comparison(
     table = target / "table.md"
     write_atomically(table, markdown_table(rows).encode())
     shared, differing = compare_settings({label: of[0].config for label, of in seeds.items()})
-    shared |= _seeds(seeds.values())
+    if "seed" in shared:
+        shared["seed"] = _seeds(seeds.values())
     tables = {"Results": rows}
     if differing:
-        tables["Settings that differ"] = differing
+        tables["Settings that differ"] = [
+            {key: setting_text(value) for key, value in row.items()} for row in differing
+        ]
     page = write_page(
         target / "index.html",
         title,
@@ -72,7 +75,7 @@ def write_comparison(
     return Comparison(rows, page, png, svg, table)
 
 
-def _seeds(runs: Iterable[Sequence[RunRecord]]) -> dict[str, str]:
-    """All seeds, where the first run's alone would tell half the story."""
-    used = {record.config.get("seed") for of in runs for record in of} - {None}
-    return {"seed": ", ".join(sorted(map(str, used), key=lambda s: (len(s), s)))} if used else {}
+def _seeds(runs: Iterable[Sequence[RunRecord]]) -> str:
+    """All of them, where the first run's alone would tell half the story."""
+    used = {str(record.config.get("seed")) for of in runs for record in of}
+    return ", ".join(sorted(used, key=lambda seed: (len(seed), seed)))

@@ -138,6 +138,8 @@ def _list(frames: pd.DataFrame | Sequence[pd.DataFrame]) -> Sequence[pd.DataFram
 
 
 def _bands(panel: Panel, spread: BandKind) -> dict[str, Band | None]:
+    if not panel.curves:
+        raise InputError("curves", {}, "at least one curve to draw")
     return {
         label: band(_list(frames), panel.x, panel.y, spread)
         for label, frames in panel.curves.items()
@@ -151,8 +153,6 @@ def _figure(
     until: float | None,
     width: float,
 ) -> Figure:
-    if not all(panel.curves for panel in panels):
-        raise InputError("curves", {}, "at least one curve to draw")
     with drawing():
         figure = new_figure(width, PANEL_HEIGHT)
         axes = list(figure.subplots(1, len(panels), squeeze=False)[0])

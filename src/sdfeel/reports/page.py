@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from sdfeel.errors import InputError
 from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.files import write_atomically
-from sdfeel.reports.rendering import format_value, html_table
-from sdfeel.reports.settings import flatten
+from sdfeel.reports.rendering import html_table
+from sdfeel.reports.settings import flatten, setting_text
 
 __all__ = ["write_page"]
 
@@ -130,14 +130,7 @@ def _pairs(heading: str, values: Mapping[str, Any]) -> str:
     if not flat:
         return ""
     lines = "".join(
-        f"<div><dt>{html.escape(str(key))}</dt><dd>{html.escape(_setting(value))}</dd></div>\n"
+        f"<div><dt>{html.escape(str(key))}</dt><dd>{html.escape(setting_text(value))}</dd></div>\n"
         for key, value in flat.items()
     )
     return f'<h2>{html.escape(heading)}</h2>\n<dl class="pairs">\n{lines}</dl>\n'
-
-
-def _setting(value: object) -> str:
-    """As the file had it: settings are to be compared and copied, so no digit may be rounded."""
-    if isinstance(value, float | int | list | tuple) and not isinstance(value, bool):
-        return str(value)
-    return format_value(value)

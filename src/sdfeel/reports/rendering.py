@@ -87,8 +87,10 @@ def html_table(rows: Rows) -> str:
         if not number:
             return f"<{kind}>{html.escape(text)}</{kind}>"
         value, bracket, spread = text.partition(" (")
-        below = f'<span class="spread">{html.escape(spread[:-1])}</span>' if bracket else ""
-        return f'<{kind} class="number">{html.escape(value)}{below}</{kind}>'
+        inside = html.escape(text)
+        if kind == "td" and bracket and spread.endswith(")"):
+            inside = f'{html.escape(value)}<span class="spread">{html.escape(spread[:-1])}</span>'
+        return f'<{kind} class="number">{inside}</{kind}>'
 
     def line(kind: str, texts: Sequence[str]) -> str:
         cells = (cell(kind, text, number) for text, number in zip(texts, right, strict=True))
@@ -138,7 +140,7 @@ def _time(seconds: float) -> str:
 def _heading(key: str) -> str:
     if found := TIME_TO.fullmatch(key):
         what, level = found.groups()
-        return f"to {100 * float(level):g} %" if what == "accuracy" else f"to loss {level}"
+        return f"to {100 * float(level):g}\u00a0%" if what == "accuracy" else f"to loss {level}"
     return HEADINGS.get(key, key.replace("_", " "))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sdfeel.errors import InputError
@@ -88,8 +89,10 @@ def _read_metrics(path: Path) -> pd.DataFrame:
         raise InputError("run", str(path), "is damaged: it has no column 'iteration'")
     table = pd.DataFrame({name: _numbers(path, text[name]) for name in text.columns})
     steps = table["iteration"]
-    if steps.isna().any() or not steps.is_monotonic_increasing:
-        raise InputError("run", str(path), "is damaged: 'iteration' must be given and never fall")
+    if not (np.isfinite(steps) & (steps % 1 == 0)).all() or not steps.is_monotonic_increasing:
+        raise InputError(
+            "run", str(path), "is damaged: 'iteration' must hold whole numbers that never fall"
+        )
     return table.astype({"iteration": "int64"})
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdfeel.reports.rendering import format_value
 from sdfeel.reports.runs import RunRecord
 
-__all__ = ["compare_settings", "flatten", "group_runs"]
+__all__ = ["compare_settings", "flatten", "group_runs", "setting_text"]
 
 # What may differ between two seeds of one setting.
 NOT_IDENTITY = {"seed", "out", "engine"}
@@ -44,6 +45,13 @@ def compare_settings(
                 {"setting": key} | {label: config.get(key) for label, config in flat.items()}
             )
     return shared, rows
+
+
+def setting_text(value: object) -> str:
+    """As the file had it: settings are compared and copied, so no digit of them is rounded."""
+    if isinstance(value, float | int | list | tuple) and not isinstance(value, bool):
+        return str(value)
+    return format_value(value)
 
 
 def group_runs(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:

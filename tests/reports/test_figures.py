@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import sdfeel.reports
+from sdfeel.errors import InputError
+from sdfeel.reports import (
+    Panel,
+    draw_topology,
+    figure_over_time,
+    figure_panels,
+    plot_curves,
+    save_figure,
+)
+from sdfeel.reports.bands import band
+from sdfeel.reports.style import line_style
+
+
+def legend_texts(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def drawn(figure):
+    FigureCanvasAgg(figure)
+    figure.canvas.draw()
+    return figure.canvas.get_renderer()
+
+
+def test_one_line_and_legend_entry_per_label(curve):
+    figure = plot_curves({"sd-feel": curve(10), "fedavg": curve(20)}, title="A title")
+    (axes,) = figure.axes
+    assert [line.get_label() for line in axes.lines] == ["sd-feel", "fedavg"]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), curve(10)["train_loss"])
+    assert legend_texts(figure) == ["sd-feel", "fedavg"]
+    assert figure.legends[0].get_title().get_text() == ""
+    assert axes.get_xlabel() == "simulated time (s)"
+    assert axes.get_ylabel() == "training loss"
+    assert figure.get_suptitle() == "A title"
+
+
+def test_layout_of_figure_3(curve):
+    figure = figure_over_time({"a": curve(), "b": curve(20)})
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "(a) training loss",
+        "(b) test accuracy",
+    ]
+    assert legend_texts(figure) == ["a", "b"]
+    assert all(len(axes.lines) == 2 for axes in figure.axes)
+
+
+def test_long_runs_are_in_minutes_and_iterations_are_not(curve):
+    frame = curve(step=60.0)
+    (axes,) = plot_curves({"a": frame}).axes
+    assert axes.get_xlabel() == "simulated time (min)"
+    np.testing.assert_allclose(axes.lines[0].get_xdata(), frame["seconds"] / 60)
+    (axes,) = plot_curves({"a": frame}, x="iteration", y="test_accuracy").axes
+    assert axes.get_xlabel() == "iteration"
+    np.testing.assert_allclose(axes.lines[0].get_xdata(), frame["iteration"])
+    (axes,) = plot_curves({"a": frame}, until=300.0).axes
+    assert axes.get_xlim()[1] == 300
+
+
+@pytest.mark.parametrize(("spread", "says"), [("range", "min to max"), ("quartiles", "quartiles")])
+def test_seeds_give_a_median_and_a_band_that_the_legend_names(curve, spread, says):
+    seeds = [curve(seed=seed) for seed in (0, 1, 2)]
+    figure = plot_curves({"a": seeds}, spread=spread)
+    (axes,) = figure.axes
+    assert len(axes.lines) == 1
+    assert len(axes.collections) == 1
+    assert figure.legends[0].get_title().get_text() == f"line: median of 3 seeds; band: {says}"
+
+
+def test_an_unknown_band_is_refused(curve):
+    with pytest.raises(InputError, match="range, quartiles"):
+        plot_curves({"a": [curve(), curve()]}, spread="sigma")
+
+
+curves = st.lists(
+    st.lists(st.tuples(st.floats(0.01, 5), st.floats(0, 3)), min_size=3, max_size=15),
+    min_size=2,
+    max_size=5,
+)
+
+
+@given(curves, st.sampled_from(["range", "quartiles"]))
+def test_bands_keep_monotone_curves_monotone(seeds, kind):
+    frames = []
+    for pairs in seeds:
+        gaps, falls = np.array(pairs).T
+        at = np.concatenate([[0.0], np.cumsum(gaps)])
+        value = 10 - np.concatenate([[0.0], np.cumsum(falls)])
+        frames.append(pd.DataFrame({"seconds": at, "train_loss": value}))
+    found = band(frames, "seconds", "train_loss", kind)
+    assert found is not None
+    assert found.seeds == len(seeds)
+    assert found.x[-1] == min(frame["seconds"].iloc[-1] for frame in frames)
+    assert (np.diff(found.x) > 0).all()
+    for edge in (found.low, found.middle, found.high):
+        assert (np.diff(edge) <= 1e-9).all()
+    assert (found.low <= found.middle + 1e-9).all()
+    assert (found.middle <= found.high + 1e-9).all()
+
+
+def test_seeds_without_a_common_stretch(curve):
+    with pytest.raises(InputError, match="share no stretch"):
+        band(
+            [curve(), curve().assign(seconds=lambda f: f["seconds"] + 1e4)], "seconds", "train_loss"
+        )
+
+
+def test_missing_columns_are_said_not_hidden(curve):
+    without = curve().drop(columns="test_accuracy")
+    figure = figure_over_time({"a": curve(), "b": without})
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+    assert figure.legends[0].get_title().get_text() == "test accuracy not recorded: b"
+    figure = figure_over_time({"a": without, "b": without})
+    assert [text.get_text() for text in figure.axes[1].texts] == ["not recorded"]
+    figure = figure_over_time({"a": curve(), "b": curve()[["iteration"]]})
+    assert "b (not recorded)" in legend_texts(figure)
+    drawn(figure)
+    with pytest.raises(InputError, match="did you mean 'train_loss'"):
+        plot_curves({"a": curve()}, y="train_los")
+    with pytest.raises(InputError, match="'seconds'"):
+        plot_curves({"a": curve().drop(columns="seconds")})
+
+
+def test_nothing_to_draw():
+    with pytest.raises(InputError, match="at least one curve"):
+        plot_curves({})
+    with pytest.raises(InputError, match="panels"):
+        figure_panels([])
+
+
+def test_panels_with_different_curves_have_their_own_legends(curve):
+    figure = figure_panels(
+        [
+            Panel({"ring": curve(30), "full": curve(10)}, "iteration", "test_accuracy", "graphs"),
+            Panel({"alpha 1": curve(30)}, "iteration", "test_accuracy", "alpha"),
+        ]
+    )
+    assert figure.legends == []
+    texts = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes]
+    assert texts == [["ring", "full"], ["alpha 1"]]
+
+
+def overlap(one, other):
+    return one.padded(-1).overlaps(other.padded(-1))
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+@pytest.mark.parametrize("words", [1, 12])
+@pytest.mark.parametrize("own", [False, True])
+def test_nothing_overlaps_and_nothing_is_clipped(curve, count, words, own):
+    curves = {f"{k} " + "label " * words: [curve(4 + 3 * k), curve(5)] for k in range(count)}
+    if own:
+        panels = [Panel(curves), Panel({"other": curve()}, y="test_accuracy")]
+        figure = figure_panels(panels, title="A title of many words " * 6)
+        legends = [axes.get_legend() for axes in figure.axes]
+    else:
+        figure = plot_curves(curves, title="A title of many words " * 4)
+        legends = figure.legends
+    renderer = drawn(figure)
+    sheet = figure.bbox.padded(1)
+    boxes = [legend.get_window_extent(renderer) for legend in legends]
+    for axes in figure.axes:
+        labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]
+        for box in boxes:
+            assert not overlap(box, axes.bbox)
+            assert not any(overlap(box, label.get_window_extent(renderer)) for label in labels)
+        assert axes.get_window_extent(renderer).height > 0.3 * 2.45 * figure.dpi
+        tight = axes.get_tightbbox(renderer)
+        assert (sheet.x0, sheet.y0) <= (tight.x0, tight.y0)
+        assert tight.x1 <= sheet.x1
+        assert tight.y1 <= sheet.y1
+        assert tight.y0 >= sheet.y0
+    for box in boxes:
+        assert sheet.x0 <= box.x0
+        assert box.x1 <= sheet.x1
+        assert sheet.y0 <= box.y0
+
+
+def test_no_two_curves_look_alike():
+    looks = [line_style(index) for index in range(60)]
+    assert len({(look.colour, look.dashes, look.marker) for look in looks}) == 60
+    # Without colours dashes and markers alone must do, for as many as a figure can hold.
+    assert len({(look.dashes, look.marker) for look in looks[:30]}) == 30
+
+
+def test_saved_as_png_and_svg_that_never_change(curve, tmp_path):
+    def save(name):
+        return save_figure(figure_over_time({"a": [curve(), curve(seed=1)]}), tmp_path / name)
+
+    png, svg = save("deep/er/fig.3")
+    assert (png.name, svg.name) == ("fig.3.png", "fig.3.svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert b"dc:date" not in svg.read_bytes()
+    again = save("other.png")
+    assert [path.name for path in again] == ["other.png", "other.svg"]
+    assert again[0].read_bytes() == png.read_bytes()
+    assert again[1].read_bytes() == svg.read_bytes()
+    assert sorted(p.name for p in png.parent.iterdir()) == ["fig.3.png", "fig.3.svg"]
+
+
+def test_a_place_that_cannot_be_written(curve, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="can be written"):
+        save_figure(plot_curves({"a": curve()}), tmp_path / "file" / "x")
+
+
+def test_matplotlib_is_left_as_it_was(curve, tmp_path):
+    before = dict(mpl.rcParams)
+    save_figure(figure_over_time({"a": curve()}), tmp_path / "x")
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_users_style_does_not_leak_in(curve, tmp_path):
+    plain = save_figure(plot_curves({"a": curve()}), tmp_path / "plain")[1].read_bytes()
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "red"}):
+        styled = save_figure(plot_curves({"a": curve()}), tmp_path / "styled")[1].read_bytes()
+    assert plain == styled
+
+
+def test_the_room_opens_no_other_door():
+    folder = Path(sdfeel.reports.__file__).parent
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [
+                    alias.name for alias in node.names
+                ]  # fmt: skip
+                for name in names:
+                    assert name is not None
+                    assert not name.startswith(("torch", "matplotlib.pyplot"))
+                    if name.startswith("sdfeel"):
+                        assert name.startswith(("sdfeel.errors", "sdfeel.reports"))
+
+
+@pytest.mark.parametrize(
+    "sizes", [[3], [2, 1], [5] * 10, [1, 0, 20, 3], [6] * 30, [100] * 50, [9] * 60]
+)
+def test_topology(sizes):
+    servers = len(sizes)
+    ring = [(d, (d + 1) % servers) for d in range(servers)] if servers > 1 else []
+    figure = draw_topology(ring, sizes, zeta=0.82574, title="ring")
+    (axes,) = figure.axes
+    assert axes.get_title() == "ring, ζ = 0.8257"
+    assert legend_texts(figure)[0].startswith(f"{servers} edge server")
+    assert legend_texts(figure)[1].startswith(f"{sum(sizes):,} client")
+    links = axes.collections[0].get_segments()
+    assert len(links) == (servers if servers > 2 else servers - 1)
+    if servers <= 30:
+        dots = [line for line in axes.lines if line.get_marker() == "o"]
+        assert sum(len(line.get_xdata()) for line in dots) == sum(sizes)
+    drawn(figure)
+
+
+def test_topology_refuses_what_it_cannot_draw():
+    with pytest.raises(InputError, match="from 0 to 1"):
+        draw_topology([(0, 2)], [1, 1])
+    with pytest.raises(InputError, match="sizes"):
+        draw_topology([], [])
