@@ -144,9 +144,11 @@ def test_panels_with_different_curves_have_their_own_legends(curve):
     figure = figure_panels(
         [
             Panel({"ring": curve(30), "full": curve(10)}, "iteration", "test_accuracy", "graphs"),
-            Panel({"alpha 1": curve(30)}, "iteration", "test_accuracy", "alpha"),
+            Panel({"alpha 1": [curve(), curve()]}, "iteration", "test_accuracy", "alpha"),
         ]
     )
+    notes = [axes.get_legend().get_title().get_text() for axes in figure.axes]
+    assert notes == ["", "line: median of 2 seeds; band: min to max"]
     assert figure.legends == []
     texts = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes]
     assert texts == [["ring", "full"], ["alpha 1"]]

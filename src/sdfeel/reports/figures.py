@@ -35,7 +35,7 @@ Curves = Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]
 
 PANEL_HEIGHT = 2.45
 IN_MINUTES_FROM = 600.0  # seconds
-TITLE_WIDTH = 13  # characters of the title that fit in an inch
+TITLE_WIDTH, NOTE_WIDTH = 13, 16  # characters that fit in an inch
 FEW_POINTS = 15
 
 NAMES = {
@@ -171,15 +171,17 @@ def _figure(
             lines = textwrap.wrap(title, int(width * TITLE_WIDTH))
             figure.suptitle("\n".join(lines))
             extra += 0.17 * len(lines)
-        note = seeds_note(found, spread)
         if all(list(panel.curves) == list(panels[0].curves) for panel in panels):
             gaps = [_gap(panel, bands) for panel, bands in zip(panels, found, strict=True)]
-            note = "\n".join(line for line in [note, *gaps] if line)
+            says = [line for line in [seeds_note(found, spread), *gaps] if line]
+            note = "\n".join(textwrap.fill(line, int(width * NOTE_WIDTH)) for line in says)
             extra += legend_height(legend_below(figure, None, any_drawn(handles), width, note))
         else:
             extra += max(
-                legend_height(legend_below(figure, on, lines, width / len(panels), note))
-                for on, lines in zip(axes, handles, strict=True)
+                legend_height(
+                    legend_below(figure, on, lines, width / len(panels), seeds_note([of], spread))
+                )
+                for on, lines, of in zip(axes, handles, found, strict=True)
             )
         # The legend has a place of its own below the panels, which keep their height.
         figure.set_size_inches(width, PANEL_HEIGHT + extra)
