@@ -40,9 +40,7 @@ def algorithm_1(plan: Plan, periods: int) -> np.ndarray:
 def test_deployed_equals_algorithm_1(
     tmp_path: Path, averager: str, sizes: tuple[int, ...], tau2: int, alpha: int
 ) -> None:
-    deployment = deploy(
-        tmp_path, sizes=sizes, averager=averager, tau2=tau2, alpha=alpha, periods=4
-    )
+    deployment = deploy(tmp_path, sizes=sizes, averager=averager, tau2=tau2, alpha=alpha, periods=4)
     plan = Plan(deployment)
 
     async def run() -> np.ndarray:

@@ -87,7 +87,7 @@ class Dialler:
                 self._problem(await call.details() or "the stream ended")
                 return
             self._last_problem = ""
-            await self._link.serve(call, answer.hello.done, self._states())
+            await self._link.serve(call, answer.hello, self._states())
         except grpc.aio.AioRpcError as problem:
             self._problem(f"{problem.code().name}: {problem.details()}")
         except TimeoutError:

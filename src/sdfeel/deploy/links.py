@@ -13,8 +13,13 @@ For each exchange one end leads (it dialled; in an all-reduce it is the parent),
   it turn out later that the leader used the link, it adds what it left out then: the weighted
   mean is whole again from that moment on.
 
-So a link is used by both ends or by neither, except when the decision itself and its connection
-are lost together: then the difference is known to the follower, kept, and made good.
+An end that dies in the period it used a link, before that period is on its disk, comes back without
+it. So each end keeps what a link gave it until the other end's progress confirms the period; if the
+other end comes back from before it, the gift is taken out again.
+
+So a link is used by both ends or by neither, except when the decision itself and its connection are
+lost together, or when an end dies with it: then the other end knows the difference, keeps it, and
+makes it good on the next contact.
 """
 
 from __future__ import annotations
@@ -72,6 +77,8 @@ class Link:
         self.uncertain: dict[Key, Pending] = {}
         self.deciding: set[Key] = set()
         self.repairs: list[Pending] = []
+        self.unconfirmed: dict[Key, Pending] = {}
+        self._incarnation = 0
         self.used = self.skipped = 0
         self.on_state: Callable[[v1.LinkState], None] = lambda _: None
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
@@ -91,14 +98,17 @@ class Link:
 
     # The stream.
 
-    async def serve(self, stream: Any, done: int, states: list[v1.LinkState]) -> None:
+    async def serve(self, stream: Any, hello: v1.Hello, states: list[v1.LinkState]) -> None:
         """Reads until the stream ends. A newer stream takes the place of an older one."""
         self._stream = stream
         self._incoming = None
         self.announced = (0, "")
         self.generation += 1
-        self._heard(done)
-        self._log("link-up", peer=self.peer, done=done)
+        self._heard(hello.done)
+        self._log("link-up", peer=self.peer, done=hello.done)
+        if hello.incarnation != self._incarnation:
+            self._incarnation = hello.incarnation
+            self._take_back()
         for state in states:
             self.tell(v1.LinkMessage(state=state))
         for key in self.uncertain:
@@ -117,6 +127,17 @@ class Link:
     def _heard(self, done: int) -> None:
         self.peer_done = done
         self.heard_at = asyncio.get_running_loop().time()
+        for key in [key for key in self.unconfirmed if key[0] <= done]:
+            del self.unconfirmed[key]
+
+    def _take_back(self) -> None:
+        """The other end has restarted, from before what is unconfirmed: it never happened."""
+        for key, gift in self.unconfirmed.items():
+            self._log("taken-back", peer=self.peer, key=key)
+            self.repairs.append(Pending(gift.own, gift.theirs, -gift.weight))
+            if key in self.ledger:
+                self.ledger.remove(key)
+        self.unconfirmed.clear()
 
     def tell(self, message: v1.LinkMessage) -> None:
         """Sends without waiting; a broken stream is noticed by its reader."""
@@ -236,6 +257,8 @@ class Link:
         if use:
             self.repairs.append(pending)
             self.ledger.append(key)
+            if key[0] > self.peer_done:
+                self.unconfirmed[key] = pending
         for child in pending.children:
             child.record(key, use)
             child.say(key, v1.Word.USE if use else v1.Word.SKIP)
@@ -270,3 +293,7 @@ class Link:
             key = min(self.uncertain)
             del self.uncertain[key]
             self._log("unresolved", peer=self.peer, key=key)
+        # A peer that is away for good must not fill the disk with what it never confirmed.
+        for key in [key for key in self.unconfirmed if key[0] < period - UNRESOLVED]:
+            del self.unconfirmed[key]
+            self._log("unconfirmed", peer=self.peer, key=key)

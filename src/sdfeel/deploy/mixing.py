@@ -99,6 +99,8 @@ class Mixer:
         )
         used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
         weights = [view.weight(key[1], peer, self.me) for peer in used]
+        for (peer, theirs), weight in zip(used.items(), weights, strict=True):
+            self.links[peer].unconfirmed[key] = Pending(model, theirs, weight)
         models = [model, *used.values()]
         large = model.is_large
         mixed = model

@@ -42,18 +42,20 @@ ASK: Word
 REFUSE: Word
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "deployment", "samples", "done")
+    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
     deployment: str
     samples: int
     done: int
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ...) -> None: ...
+    incarnation: int
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
     __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "mass", "view", "stage")

@@ -1,0 +1,86 @@
+"""Everything that may go wrong, as an enum; each fault has a case in one of the modules beside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from harness import World
+
+
+class Fault(Enum):
+    CLIENT_KILL = auto()
+    CLIENT_STOP = auto()
+    CLIENT_CUT = auto()
+    CLIENT_SLOW = auto()
+    CLIENT_RESTART = auto()
+    EDGE_KILL = auto()
+    EDGE_STOP = auto()
+    EDGE_CUT = auto()
+    EDGE_SLOW = auto()
+    EDGE_RESTART = auto()
+    MODEL_TRUNCATED = auto()
+    MODEL_CUT_OFF = auto()
+    MODEL_CORRUPTED = auto()
+    MODEL_OVERSIZED = auto()
+    MODEL_NAN = auto()
+    MODEL_WRONG_SHAPE = auto()
+    MODEL_WRONG_DTYPE = auto()
+    MODEL_WRONG_ROUND = auto()
+    MODEL_LATE = auto()
+    MODEL_REPLAYED = auto()
+    MODEL_WRONG_SAMPLES = auto()
+    MODEL_OUT_OF_ORDER = auto()
+    LINK_MODEL_NAN = auto()
+    LINK_MODEL_CORRUPTED = auto()
+    LINK_MODEL_WRONG_SHAPE = auto()
+    LINK_DECISION_LOST = auto()
+    ALL_REDUCE_DECISION_LOST = auto()
+    CERTIFICATE_UNKNOWN = auto()
+    CERTIFICATE_EXPIRED = auto()
+    CERTIFICATE_REVOKED = auto()
+    CERTIFICATE_WRONG_ROLE = auto()
+    CERTIFICATE_WRONG_NAME = auto()
+    CALLER_WITHOUT_TLS = auto()
+    CLIENT_NOT_ALLOWED = auto()
+    CLIENT_WRONG_SAMPLES = auto()
+    CLIENT_WRONG_DEPLOYMENT = auto()
+
+
+@dataclass
+class Case:
+    """What happens, in which deployment, and how it must be named afterwards.
+
+    act      called once every edge has finished two periods
+    seen     what the fault must be called in an edge's or a client's log (an event), or
+             `refused:KIND` for the metric of that name at an edge
+    without  nodes that the case starts itself, before the others (`before`)
+    """
+
+    act: Callable[[World], Awaitable[None]]
+    seen: str
+    options: dict[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    before: Callable[[World], Awaitable[None]] | None = None
+    died: tuple[str, ...] = ()
+    delay: float = 0.01
+
+
+CASES: dict[Fault, Case] = {}
+
+
+def case(fault: Fault, seen: str, **fields: Any) -> Callable[..., Any]:
+    """Enters a coroutine function as what happens in `fault`."""
+
+    def enter(act: Callable[[World], Awaitable[None]]) -> Callable[[World], Awaitable[None]]:
+        CASES[fault] = Case(act, seen, **fields)
+        return act
+
+    return enter
+
+
+def refused(world: World, kind: str) -> float:
+    """How often edges refused something for this reason."""
+    return sum(e.metrics.value("sdfeel_refused_total", kind=kind) for e in world.edges.values())

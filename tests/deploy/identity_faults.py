@@ -1,0 +1,108 @@
+"""Callers that must not be let in."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import grpc
+from faults import Fault, case, refused
+from harness import World
+from rogue import Rogue
+
+from sdfeel.deploy import rpc, wire
+from sdfeel.deploy.dialling import open_channel
+from sdfeel.deploy.identity import Credentials
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.provision import Authority
+
+
+async def _is_turned_away(call: Any, message: Any) -> None:
+    """No answer to the first message but the end of the stream."""
+    async with asyncio.timeout(10):
+        try:
+            await call.write(message)
+            assert await call.read() is grpc.aio.EOF
+        except grpc.aio.AioRpcError:
+            pass
+        assert await call.code() != grpc.StatusCode.OK
+
+
+def _hello(world: World, name: str = "c0", **fields: Any) -> v1.FromClient:
+    samples = world.deployment.client(name).samples
+    given = {"protocol": 1, "name": name, "deployment": world.deployment.digest} | fields
+    return v1.FromClient(hello=v1.Hello(**{"samples": samples, **given}))
+
+
+async def _knock(world: World, certificate: str, message: v1.FromClient) -> None:
+    async with Rogue(world, "c0", certificate) as rogue:
+        await _is_turned_away(rogue.call, message)
+
+
+def _folder(world: World) -> Path:
+    return world.deployment.path(world.deployment.security.folder)
+
+
+@case(Fault.CERTIFICATE_UNKNOWN, "stderr:CERTIFICATE_VERIFY_FAILED")
+async def unknown(world: World) -> None:
+    """Signed by a CA of its own, of the same name."""
+    other = Authority.create(world.folder / "other", "test")
+    other.issue("client", "stranger")
+    place = _folder(world) / "client" / "stranger.pem"
+    shutil.copy(world.folder / "other" / "client" / "stranger.pem", place)
+    await _knock(world, "stranger", _hello(world))
+
+
+@case(Fault.CERTIFICATE_EXPIRED, "stderr:certificate has expired")
+async def expired(world: World) -> None:
+    Authority(_folder(world)).issue("client", "yesterday", hours=-1)
+    await _knock(world, "yesterday", _hello(world))
+
+
+@case(Fault.CERTIFICATE_REVOKED, "refused:revoked", options={"periods": 30})
+async def revoked(world: World) -> None:
+    """Also the stream that is open already ends."""
+    Authority(_folder(world)).revoke([("client", "c0")])
+    await world.until(lambda: refused(world, "revoked") > 1)
+    await world.kill("c0")
+
+
+@case(Fault.CERTIFICATE_WRONG_ROLE, "refused:role")
+async def wrong_role(world: World) -> None:
+    """A client's certificate cannot call the edges' exchange."""
+    credentials = Credentials(world.deployment, "client", "c0")
+    channel = open_channel(world.deployment, credentials, "b")
+    call = rpc.call_link(channel)
+    hello = v1.Hello(protocol=wire.PROTOCOL, name="a", deployment=world.deployment.digest)
+    await _is_turned_away(call, v1.LinkMessage(hello=hello))
+    await channel.close()
+
+
+@case(Fault.CERTIFICATE_WRONG_NAME, "refused:role")
+async def wrong_name(world: World) -> None:
+    await _knock(world, "c1", _hello(world, "c0"))
+
+
+@case(Fault.CALLER_WITHOUT_TLS, "listening")
+async def without_tls(world: World) -> None:
+    channel = grpc.aio.insecure_channel(world.deployment.edge("a").address)
+    await _is_turned_away(rpc.call_work(channel), _hello(world))
+    await channel.close()
+
+
+@case(Fault.CLIENT_NOT_ALLOWED, "refused:not-allowed", options={"fallback": False})
+async def not_allowed(world: World) -> None:
+    """c5 belongs to edge c alone and knocks at a."""
+    await _knock(world, "c5", _hello(world, "c5"))
+
+
+@case(Fault.CLIENT_WRONG_SAMPLES, "refused:samples")
+async def wrong_samples(world: World) -> None:
+    await _knock(world, "c0", _hello(world, samples=10**6))
+
+
+@case(Fault.CLIENT_WRONG_DEPLOYMENT, "refused:deployment")
+async def wrong_deployment(world: World) -> None:
+    await _knock(world, "c0", _hello(world, deployment="another"))
