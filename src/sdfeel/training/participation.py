@@ -44,7 +44,9 @@ class Participation:
         numbers = uniforms(self.seed, everyone, period, PARTICIPATION)
         mask &= numbers < self.beta
         if self.drawn is not None and self.drawn < mask.sum():
-            # Those of the smallest numbers: a draw without replacement from who is there.
-            limit = np.sort(numbers[mask])[self.drawn - 1]
-            mask &= numbers <= limit
+            # Those of the smallest numbers: a draw without replacement from who is there. By rank,
+            # not by value: two numbers may be equal, and as many as asked for must come.
+            there = np.flatnonzero(mask)
+            ranked = there[np.argsort(numbers[there], kind="stable")]
+            mask[ranked[self.drawn :]] = False
         return mask
