@@ -40,9 +40,9 @@ class Effort:
     """
 
     pilot: int = 2000
-    first: int = 6
-    later: int = 3
-    heats: int = 3
+    first: int = 8
+    later: int = 4
+    heats: int = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ def make_plan(
     ends = _ends(chosen)
     probes = [Result(c, laboratory.start(c)) for c in (fully_agreeing(*end) for end in ends)]
     for probe in probes:
-        probe.run.advance(2 * int(path.curve.iterations[-1]))
+        probe.run.advance(max(2 * int(path.curve.iterations[-1]), 3 * probe.candidate.tau1))
     predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
     raced: list[Result] = []
     for heat in range(effort.heats):
@@ -255,6 +255,12 @@ def _doubts(
         values = {getattr(one, name) for one in chosen}
         if len(values) > 1 and getattr(winner.candidate, name) == max(values):
             yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
+    period = winner.candidate.tau1 * winner.candidate.tau2
+    if objective.target is not None and period > winner.run.curve.iterations_to(objective.target):
+        yield (
+            "the target was reached by the mean of all models before servers exchanged any: "
+            "no server holds that mean until they do"
+        )
     losses, _ = predictor.needed([winner.candidate])
     if objective.target is None and winner.run.curve.best < losses[-1]:
         yield "the budget reaches beyond the pilot: losses there were not predicted, only raced"

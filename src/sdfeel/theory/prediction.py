@@ -15,7 +15,7 @@ of a deviation turns into a wrong gradient: a curvature) and the rate a at which
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +113,12 @@ class Predictor:
     def needed(self, chosen: Sequence[Candidate]) -> tuple[Array, Array]:
         """Losses, and the iterations that each candidate needs to reach them (one row each)."""
         losses, pilot = self.path.levels
-        return losses, pilot + self.sensitivity * drag(self.path, chosen, self.saturation)
+        needed = np.repeat(pilot[None], len(chosen), axis=0)
+        for _ in range(3):  # how old a drift gets depends on how long the run is: a fixed point
+            horizons = np.ceil(needed[:, -1]).astype(int)
+            added = drag(self.path, chosen, self.saturation, horizons)
+            needed = pilot + self.sensitivity * added
+        return losses, needed
 
     def iterations(self, chosen: Sequence[Candidate], target: float) -> Array:
         """Predicted iterations to the target; infinite below what the pilot reached."""
@@ -123,26 +128,34 @@ class Predictor:
         return np.array([np.interp(-target, -losses, row) for row in needed])
 
     def seconds(self, chosen: Sequence[Candidate], target: float) -> Array:
-        """Predicted simulated seconds to the target."""
-        per_iteration = np.array([one.cost.per_iteration for one in chosen])
-        return np.asarray(self.iterations(chosen, target) * per_iteration)
+        """Predicted simulated seconds to the target, at the end of an upload period."""
+        needed = self.iterations(chosen, target)
+        if not np.isfinite(needed).all():
+            return needed
+        uploads = [np.ceil(k / one.tau1) for k, one in zip(needed, chosen, strict=True)]
+        ends = [int(n) * one.tau1 for n, one in zip(uploads, chosen, strict=True)]
+        return np.array([float(one.cost.seconds(k)) for k, one in zip(ends, chosen, strict=True)])
 
     def losses_within(self, chosen: Sequence[Candidate], seconds: float) -> Array:
         """Predicted loss after a time; beyond the pilot's range, the pilot's best."""
         losses, needed = self.needed(chosen)
-        made = [seconds / one.cost.per_iteration for one in chosen]
+        made = [one.cost.iterations_within(seconds) for one in chosen]
         return np.array([np.interp(k, row, losses) for k, row in zip(made, needed, strict=True)])
 
 
-def drag(path: Path, chosen: Sequence[Candidate], saturation: float) -> Array:
-    """Iterations that deviation adds up to each loss level, per unit of sensitivity."""
+def drag(
+    path: Path, chosen: Sequence[Candidate], saturation: float, horizons: Iterable[int]
+) -> Array:
+    """Iterations that deviation adds up to each loss level, per unit of sensitivity.
+
+    `horizons` are the lengths of the candidates' runs.
+    """
     losses, pilot = path.levels
     inside, between = path.along((losses[1:] + losses[:-1]) / 2)
     decay = min(0.9, path.lr * saturation)
-    horizon = max(1, int(pilot[-1]))
     added = np.zeros((len(chosen), len(losses)))
-    for row, one in enumerate(chosen):
-        age = ages(one.tau1, one.tau2, one.eigenvalues, decay=decay, horizon=horizon)
+    for row, (one, horizon) in enumerate(zip(chosen, horizons, strict=True)):
+        age = ages(one.tau1, one.tau2, one.eigenvalues, decay=decay, horizon=max(1, horizon))
         off = np.sqrt(age.inside * inside**2 + age.between * between**2)
         added[row, 1:] = np.cumsum(np.diff(pilot) * path.lr * off)
     return added
@@ -158,10 +171,11 @@ def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
     chosen = [one for one, _ in runs]
     seen = np.array([[curve.iterations_to(x) for x in losses[rows]] for _, curve in runs])
     last = np.array([[float(curve.iterations[-1])] for _, curve in runs])
+    lengths = [int(curve.iterations[-1]) for _, curve in runs]
     best = Predictor(path, 0.0, 0.0, float("inf"))
     scale = _scale(path)
     for saturation in (0.0, *np.geomspace(0.003, 1.0, 14) * scale):
-        added = drag(path, chosen, float(saturation))[:, rows]
+        added = drag(path, chosen, float(saturation), lengths)[:, rows]
         for sensitivity in np.geomspace(1e-4, 10.0, 80) * scale:
             error = _misfit(np.maximum(pilot[rows] + sensitivity * added, 1.0), seen, last)
             if error < best.error:

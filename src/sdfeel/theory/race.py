@@ -141,9 +141,8 @@ def _heading(one: Result, predictor: Predictor, objective: Objective) -> float:
     own = needed[0]
     here = float(np.interp(-one.run.curve.best, -losses, own))
     ratio = max(one.iterations, 1) / max(here, 1.0)
-    per_iteration = one.candidate.cost.per_iteration
     if objective.target is not None:
         ahead = float(np.interp(-objective.target, -losses, own)) - here
-        return (one.iterations + ratio * max(ahead, 0.0)) * per_iteration
-    final = (objective.budget or 0.0) / per_iteration
+        return float(one.candidate.cost.seconds(int(one.iterations + ratio * max(ahead, 0.0))))
+    final = one.candidate.cost.iterations_within(objective.budget or 0.0)
     return float(np.interp(here + (final - one.iterations) / ratio, own, losses))
