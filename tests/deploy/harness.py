@@ -1,4 +1,4 @@
-"""A whole deployment inside one test: real gRPC on loopback, edges and clients in one event loop."""
+"""A whole deployment inside one test: real gRPC on loopback, all nodes in one event loop."""
 
 from __future__ import annotations
 

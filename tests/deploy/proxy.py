@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from enum import Enum
+from enum import Enum, auto
 
 
 class Mode(Enum):
-    PASS = "pass"
-    CUT = "cut"  # connections break and new ones are refused
-    FREEZE = "freeze"  # connections stay, nothing passes
+    PASS = auto()
+    CUT = auto()  # connections break and new ones are refused
+    FREEZE = auto()  # connections stay, nothing passes
 
 
 class Proxy:

@@ -113,16 +113,23 @@ class ClientProgram:
     async def _take_part(self, call: Any, edge: str) -> str:
         self._work = None
         self._wake.clear()
-        worker = asyncio.create_task(self._serve_work(call, edge))
-        reader = asyncio.create_task(self._read(call, edge))
-        done, _ = await asyncio.wait({worker, reader}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (worker, reader):
-            task.cancel()
-        results = await asyncio.gather(worker, reader, return_exceptions=True)
-        for task, result in zip((worker, reader), results, strict=True):
-            if task in done and isinstance(result, BaseException):
-                raise result
-        found = [result for result in results if isinstance(result, str)]
+        tasks = [
+            asyncio.create_task(self._read(call, edge)),
+            asyncio.create_task(self._serve_work(call, edge)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = [task for task in tasks if task.done()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in ended:
+            problem = task.exception()
+            # A write to a stream that has just ended: the stream's end is what counts.
+            if problem is not None and not isinstance(problem, asyncio.InvalidStateError):
+                raise problem
+        found = [task.result() for task in ended if task.exception() is None]
         return found[0] if found else "lost"
 
     async def _read(self, call: Any, edge: str) -> str:

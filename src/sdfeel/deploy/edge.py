@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
@@ -249,23 +249,30 @@ class EdgeServer:
         self,
         context: Any,
         roles: tuple[str, ...],
-        serve: Callable[[Identity | None], Awaitable[None]],
+        serve: Callable[[Identity | None], Coroutine[Any, Any, None]],
     ) -> None:
-        """Lets in only certificates of these roles; a refusal is counted and told."""
-        task = asyncio.current_task()
+        """Lets in only certificates of these roles; a refusal is counted and told.
+
+        The work is a task of its own: ended from outside, the caller is still told so.
+        """
+        work: asyncio.Task[None] | None = None
         try:
             identity = identify(context, self.credentials)
+            if identity is not None and identity.role not in roles:
+                who = f"{identity.role}/{identity.name}"
+                raise wire.Refused("role", f"{who} may not make this call")
+            work = asyncio.ensure_future(serve(identity))
             if identity is not None:
-                if identity.role not in roles:
-                    raise wire.Refused(
-                        "role", f"{identity.role}/{identity.name} may not make this call"
-                    )
-                if task is not None:
-                    self._identities[task] = identity
-            await serve(identity)
+                self._identities[work] = identity
+            await asyncio.wait({work})
+            if not work.cancelled():
+                work.result()
+                return
         except wire.Refused as refusal:
             self._refuse_peer(refusal)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal.reason)
         finally:
-            if task is not None:
-                self._identities.pop(task, None)
+            if work is not None:
+                self._identities.pop(work, None)
+                work.cancel()
+        await context.abort(grpc.StatusCode.ABORTED, "this stream was replaced or revoked")
