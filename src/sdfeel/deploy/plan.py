@@ -19,6 +19,8 @@ __all__ = ["Plan", "View"]
 # Averagers that promise exact agreement are worthless on a graph other than the one they were
 # made for; they are made anew for the part of the network that is there.
 EXACT = ("finite-time", "all-reduce")
+# Above it nothing that servers exchange in float32 would mean anything.
+MAX_AMPLIFICATION = 1e4
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ class Plan:
         schedule = deployment.schedule
         self.tau1, self.tau2 = schedule.tau1, schedule.tau2
         self.periods = schedule.iterations // schedule.tau1
+        if self.averager.amplification > MAX_AMPLIFICATION:
+            raise InputError(
+                "schedule.averager",
+                schedule.averager,
+                f"its exchanges enlarge rounding errors {self.averager.amplification:.0e} times "
+                "on this network; all-reduce gives the same mean without that",
+            )
 
     def _links(self) -> list[tuple[int, int]] | str:
         links = self.deployment.graph.links

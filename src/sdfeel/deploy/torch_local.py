@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,7 @@ from sdfeel.deploy.store import write_safetensors
 from sdfeel.deploy.vectors import as_vector
 from sdfeel.engines.reference import sgd_step
 from sdfeel.network import Network
-from sdfeel.training.engine import Problem
 from sdfeel.training.parameters import ParameterLayout
-from sdfeel.training.randomness import draw_batches
 from sdfeel.training.setup import make_problem
 
 __all__ = ["TorchTrainer", "trainer", "write_initial"]
@@ -48,20 +47,6 @@ def write_initial(deployment: Deployment, model: torch.nn.Module | None = None) 
     return path
 
 
-class _OneClient(Problem):
-    """The problem as one client sees it: a store with its own data alone."""
-
-    def batch(self, client: int, k: int) -> NDArray[np.int64]:
-        """What the simulator would draw for this client from a store that holds everybody's."""
-        rows = int(self.data.offsets[-1])
-        if rows <= self.batch_size:
-            return np.arange(rows)
-        drawn = draw_batches(
-            self.seed, np.array([client]), np.array([rows]), np.array([k]), self.batch_size
-        )
-        return np.asarray(drawn[0, 0])
-
-
 class TorchTrainer:
     """Eq. (2) for one client, as the reference engine carries it out."""
 
@@ -75,7 +60,6 @@ class TorchTrainer:
         batch_size: int,
     ) -> None:
         torch.set_num_threads(1)
-        self._number = number
         self._model = model
         whole = make_problem(
             model,
@@ -87,7 +71,8 @@ class TorchTrainer:
             seed=seed,
             device=torch.device("cpu"),
         )
-        self._problem = _OneClient(**vars(whole))
+        # The batches are drawn by the client's number among all, from a store with its data alone.
+        self._problem = dataclasses.replace(whole, held=np.array([number]))
 
     @property
     def samples(self) -> int:
@@ -103,6 +88,6 @@ class TorchTrainer:
         layout.load(self._model, torch.from_numpy(np.array(model)))
         self._model.train()
         for k in range(first, first + steps):
-            sgd_step(self._problem, self._model, self._number, k)
+            sgd_step(self._problem, self._model, 0, k)
         trained: NDArray[np.float32] = layout.vector(self._model).numpy()
         return trained
