@@ -6,6 +6,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,24 +15,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.clock import LatencyProfile, load_profile
-from sdfeel.data import ClientData
-from sdfeel.data import partition as make_partition
+from sdfeel.data import ClientData, ClientSource
 from sdfeel.engines.choose import build_engine
+from sdfeel.engines.ranks import join, place
 from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
 from sdfeel.training.checkpoints import save_models
 from sdfeel.training.engine import AveragingRule, Loss, Problem
-from sdfeel.training.evaluation import Evaluation, Metric, Samples, accuracy, subset
-from sdfeel.training.loop import NoKeeper, Outcome, Progress, run_loop
+from sdfeel.training.evaluation import Evaluation, Metric, Samples, accuracy, some_rows
+from sdfeel.training.loop import Keeper, NoKeeper, Outcome, Progress, run_loop
+from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.records import RunFolder
 from sdfeel.training.schedule import Schedule
 from sdfeel.training.schemes import Plan, Scheme, plan_scheme
-from sdfeel.training.setup import check_device, check_numbers, fingerprint, make_problem
+from sdfeel.training.setup import (
+    check_device,
+    check_numbers,
+    data_digests,
+    fingerprint,
+    make_problem,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,6 +84,8 @@ class Result:
     phases: Mapping[str, float]
     interrupted: bool = False
     folder: Path | None = None
+    signal: int | None = None  # that ended it early
+    leads: bool = True  # False at the ranks that only help: their history is not complete
     _problem: Problem | None = field(default=None, repr=False)
     _servers: Tensor | None = field(default=None, repr=False)
 
@@ -167,38 +178,54 @@ def train(
     engine           "auto", "fast", "vectorised" or "reference"
     out, resume      folder that keeps the run; go on from its checkpoint. Then Ctrl-C and SIGTERM
                      end the run after the current step with a checkpoint
+
+    Started by `torchrun`, the same call spreads the clusters over its ranks.
     """
     check_numbers(lr=lr, batch_size=batch_size, seed=seed, steps=steps)
     if not until > 0:
         raise InputError("until", until, "simulated seconds, above 0")
-    place = check_device(device)
-    data = _client_data(client_datasets, partition, network.clients, seed)
-    criterion = loss or F.cross_entropy
-    network = network.with_samples(data.samples)
-    if isinstance(profile, str):
-        profile = load_profile(profile)
-    if profile.flops_per_step is None:
-        profile = profile.with_flops(count_flops(model, tuple(data.inputs.shape[1:]), batch_size))
-    problem = make_problem(
-        model, data, network, loss=criterion, lr=lr, batch_size=batch_size, seed=seed, device=place
-    )
+    where = check_device(device)
+    source = ClientSource.of(client_datasets, partition, network.clients, seed)
+    if len(source.samples) != network.clients:
+        raise InputError(
+            "client_datasets", len(source.samples), f"the network has {network.clients} clients"
+        )
+    latency = load_profile(profile) if isinstance(profile, str) else profile
+    if latency.flops_per_step is None:
+        sample = tuple(source.take([0]).inputs.shape[1:])
+        latency = latency.with_flops(count_flops(model, sample, batch_size))
     plan = plan_scheme(
         scheme,
-        network,
+        network.with_samples(source.samples),
         schedule or Schedule(),
-        profile=profile,
-        parameters=problem.layout.parameters,
+        profile=latency,
+        parameters=ParameterLayout.of(model).parameters,
         averager=averager,
         participation=participation,
         seed=seed,
     )
     _warn(plan)
-    problem = Problem(**{**vars(problem), "network": plan.network})
+    ranks = join()
+    placement = place(plan.network.clusters, ranks.size)
+    held = placement.clients[ranks.rank] if ranks.size > 1 else None
+    problem = make_problem(
+        model,
+        source.take(held),
+        plan.network,
+        loss=loss or F.cross_entropy,
+        lr=lr,
+        batch_size=batch_size,
+        seed=seed,
+        device=where,
+        held=None if held is None else np.array(held),
+    )
+    if held is not None:
+        source.forget()
     if metrics is None:
-        metrics = {"accuracy": accuracy} if criterion is F.cross_entropy else {}
+        metrics = {"accuracy": accuracy} if problem.loss is F.cross_entropy else {}
     evaluation = Evaluation(
         every=max(1, steps // 20) if evaluate_every is None else evaluate_every,
-        train=subset((problem.data.inputs, problem.data.targets), train_samples),
+        train=_train_samples(problem, source.samples, train_samples),
         test=_test_samples(test, problem),
         metrics=metrics,
         servers=evaluate_servers,
@@ -206,35 +233,40 @@ def train(
     start = problem.layout.vector(problem.model).clone()
     folder, snapshot = None, None
     if out is not None:
-        mark = fingerprint(plan, problem, profile, start)
-        folder = RunFolder(out, mark, checkpoint_seconds)
+        digests = ranks.in_client_order(data_digests(problem), placement)
+        mark = fingerprint(plan, problem, latency, start, digests)
+        folder = RunFolder(out, mark, checkpoint_seconds, writes=ranks.leads)
         kept = folder.create({**(config or {}), "seed": seed, "scheme": plan.scheme}, resume)
         if kept is not None:
             snapshot, wrote = kept
             engine = wrote if engine == "auto" else engine
-    chosen = build_engine(engine, problem, start)
-    logger.info("engine: %s", chosen.reason)
-    on_start(chosen.engine.name, chosen.reason)
+    chosen = build_engine(engine, problem, start, ranks, placement)
+    if ranks.leads:
+        logger.info("engine: %s", chosen.reason)
+        on_start(chosen.engine.name, chosen.reason)
+    keeper: Keeper = NoKeeper() if folder is None else folder.led_by(chosen.engine.name)
     try:
-        if folder is None:
+        with nullcontext() if folder is None else folder.signals():
             outcome = run_loop(
-                plan, chosen.engine, evaluation, steps=steps, until=until, rule=averaging_rule,
-                keeper=NoKeeper(), on_progress=on_progress,
-            )  # fmt: skip
-        else:
-            folder.engine = chosen.engine.name
-            with folder.signals():
-                outcome = run_loop(
-                    plan, chosen.engine, evaluation, steps=steps, until=until, rule=averaging_rule,
-                    keeper=folder, on_progress=on_progress, on_row=folder.write_rows,
-                    start=snapshot,
-                )  # fmt: skip
+                plan,
+                chosen.engine,
+                evaluation,
+                steps=steps,
+                until=until,
+                rule=averaging_rule,
+                keeper=keeper,
+                on_progress=on_progress if ranks.leads else lambda _: None,
+                on_row=folder.write_rows if folder and ranks.leads else lambda _: None,
+                start=snapshot,
+            )
     finally:
         chosen.engine.close()
     result = _result(outcome, problem, plan, chosen.engine.name, chosen.reason)
+    result.leads = ranks.leads
     if folder is not None:
-        result.folder = folder.path
-        _keep(result, folder)
+        result.folder, result.signal = folder.path, folder.signal
+        if ranks.leads:
+            _keep(result, folder)
     return result
 
 
@@ -283,25 +315,19 @@ def _warn(plan: Plan) -> None:
         )
 
 
-def _client_data(
-    datasets: Any, parts: str | Sequence[Any] | None, clients: int, seed: int
-) -> ClientData:
-    if isinstance(datasets, ClientData):
-        return datasets
-    if parts is None:
-        if not isinstance(datasets, Sequence):
-            raise InputError(
-                "client_datasets",
-                type(datasets).__name__,
-                "a list with a dataset for each client, or one dataset and partition=",
-            )
-        if len(datasets) != clients:
-            raise InputError("client_datasets", len(datasets), f"the network has {clients} clients")
-        return ClientData.from_datasets(datasets)
-    whole = ClientData.from_datasets([datasets])
-    if isinstance(parts, str):
-        parts = make_partition(parts, whole.targets.numpy(), clients, seed)
-    return ClientData.from_partition(whole.inputs, whole.targets, parts)
+def _train_samples(problem: Problem, samples: NDArray[np.int64], count: int | None) -> Samples:
+    """The part of the evaluated training samples that this rank holds: the same rows over all
+    clients, whatever the number of ranks.
+    """
+    rows = some_rows(int(samples.sum()), count)
+    ends = np.cumsum(samples)
+    client = np.searchsorted(ends, rows, side="right")
+    within = rows - (ends - samples)[client]
+    position = np.full(len(samples), -1)
+    position[problem.client_ids] = np.arange(problem.data.clients)
+    here = position[client] >= 0
+    chosen = torch.from_numpy(problem.data.offsets[position[client[here]]] + within[here])
+    return problem.data.inputs[chosen], problem.data.targets[chosen]
 
 
 def _test_samples(test: Any, problem: Problem) -> Samples | None:

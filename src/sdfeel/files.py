@@ -8,13 +8,14 @@ from pathlib import Path
 
 from sdfeel.errors import InputError
 
-__all__ = ["check_writable", "write_atomically"]
+__all__ = ["check_writable", "write_atomically", "write_report"]
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write beside the file, force to disk, rename: a kill leaves the old or the new one."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
+        os.fchmod(handle, mode)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -39,4 +40,15 @@ def check_writable(folder: Path) -> None:
     except OSError as problem:
         raise InputError(
             "out", str(folder), f"must be a folder that can be written: {problem.strerror}"
+        ) from None
+
+
+def write_report(path: Path, content: bytes) -> None:
+    """Write a file for people; folders on the way are made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as problem:
+        raise InputError(
+            "out", str(path), f"must be a place that can be written: {problem.strerror or problem}"
         ) from None

@@ -243,7 +243,7 @@ def test_the_room_opens_no_other_door():
                     assert name is not None
                     assert not name.startswith(("torch", "matplotlib.pyplot"))
                     if name.startswith("sdfeel"):
-                        assert name.startswith(("sdfeel.errors", "sdfeel.reports"))
+                        assert name.startswith(("sdfeel.errors", "sdfeel.files", "sdfeel.reports"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from rich.table import Table
 
 from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
+from sdfeel.cli.ranks import start_ranks, started_here
 
 if TYPE_CHECKING:
     from sdfeel.api import Result
@@ -23,8 +25,9 @@ ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of
 class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
     """A run that the user stopped, and how to go on with it."""
 
-    def __init__(self, command: str, folder: Path | None, number: int) -> None:
+    def __init__(self, command: str, folder: Path | None, number: int, says: bool = True) -> None:
         self.signal = number
+        self.says = says
         kept = f"its checkpoint is in {folder}; go on with\n  {command}" if folder else "not kept"
         super().__init__(f"stopped: {kept}")
 
@@ -41,6 +44,9 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Say what the real time went into.")
     ] = False,
+    ranks: Annotated[
+        int, typer.Option(help="Spread the clusters over so many processes; see also torchrun.")
+    ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Train by one scheme, with a simulated clock.
@@ -52,6 +58,8 @@ def run(
     from sdfeel.experiments.config import read_table, run_config, with_settings
     from sdfeel.experiments.run import run as run_once
 
+    if ranks != 1 and not started_here():
+        raise typer.Exit(start_ranks(ranks, sys.argv[1:]))
     if resume and out is None:
         raise InputError("--resume", True, "needs --out, the folder of the run to go on with")
     table = read_table(config)
@@ -69,9 +77,11 @@ def run(
             on_start=announce,
             on_progress=lambda progress: show(settled.scheme, progress),
         )
-    _print(result, as_json, profile)
+    if result.leads:
+        _print(result, as_json, profile)
     if result.interrupted:
-        raise Stopped(_again(config, settings or [], out), result.folder, signal.SIGINT)
+        number = result.signal or signal.SIGINT
+        raise Stopped(_again(config, settings or [], out), result.folder, number, result.leads)
 
 
 def _again(config: str, settings: list[str], out: Path | None) -> str:

@@ -6,11 +6,13 @@ from sdfeel.data.datasets import Dataset, load, train_labels
 from sdfeel.data.fetch import Fetched, fetch
 from sdfeel.data.files import cache_folder
 from sdfeel.data.partitions import PARTITIONS, partition
+from sdfeel.data.source import ClientSource
 
 __all__ = [
     "DATASETS",
     "PARTITIONS",
     "ClientData",
+    "ClientSource",
     "Dataset",
     "Fetched",
     "cache_folder",

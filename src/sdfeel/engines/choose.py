@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
 
+from sdfeel.engines.distributed import DistributedEngine
 from sdfeel.engines.fast.engine import FastEngine
 from sdfeel.engines.fast.errors import Unsupported
+from sdfeel.engines.ranks import Placement, Ranks
 from sdfeel.engines.reference import ReferenceEngine
 from sdfeel.engines.vectorised import VectorisedEngine
 from sdfeel.errors import InputError, closest
+from sdfeel.network import Network
 from sdfeel.training.engine import Engine, Problem
 
 __all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
@@ -37,14 +40,33 @@ ENGINES: dict[str, Callable[[Problem, Tensor], Engine]] = {
 }
 
 
-def build_engine(name: str, problem: Problem, start: Tensor) -> Choice:
-    """The engine `name` at the model `start`; "auto" measures a step of each and says which."""
-    if name == "auto":
-        return _fastest(problem, start)
-    if name not in ENGINES:
+def build_engine(
+    name: str, problem: Problem, start: Tensor, ranks: Ranks, placement: Placement
+) -> Choice:
+    """The engine `name` at the model `start`; "auto" measures a step of each and says which.
+
+    On several ranks it carries out the rank's own clusters, inside a `DistributedEngine`.
+    """
+    if name != "auto" and name not in ENGINES:
         raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
+    if ranks.size == 1:
+        return _fastest(problem, start) if name == "auto" else _named(name, problem, start)
+    # All ranks must take the same, so none of them measures: what is fastest almost everywhere.
+    clusters = [problem.network.clusters.members[d] for d in placement.servers[ranks.rank]]
+    position = {client: i for i, client in enumerate(placement.clients[ranks.rank])}
+    part = Network(
+        [[position[client] for client in members] for members in clusters],
+        "full",
+        problem.data.samples,
+    )
+    inner = _named("fast" if name == "auto" else name, replace(problem, network=part), start)
+    engine = DistributedEngine(problem, ranks, placement, inner.engine)
+    return Choice(engine, f"{inner.reason}; on each of {ranks.size} ranks")
+
+
+def _named(name: str, problem: Problem, start: Tensor) -> Choice:
     try:
-        return Choice(ENGINES[name](problem, start), f"{name}, as asked for")
+        return Choice(ENGINES[name](problem, start), name)
     except Unsupported as reason:
         engine = VectorisedEngine(problem, start)
         return Choice(engine, f"vectorised, because {name} does not support this: {reason}")

@@ -36,8 +36,11 @@ class MatrixEngine(Engine):
     def server_models(self) -> Tensor:
         return self.Y.clone()
 
+    def cluster_models(self, weights: NDArray[np.float64] | None) -> Tensor:
+        return self.Y if weights is None else self._cluster_means(weights, None)
+
     def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
-        models = self.Y if weights is None else self._cluster_means(weights, None)
+        models = self.cluster_models(weights)
         shares = torch.from_numpy(self.problem.network.shares.cluster).to(models.device)
         return (shares @ models.double()).to(models.dtype)
 

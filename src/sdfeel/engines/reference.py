@@ -19,7 +19,7 @@ def sgd_step(problem: Problem, model: torch.nn.Module, client: int, k: int) -> f
     """One mini-batch SGD step of one client, eq. (2): w <- w - eta g(xi; w). Returns the loss."""
     rows = torch.from_numpy(problem.batch(client, k)).to(problem.device)
     # What is random inside the model (dropout) is a function of (seed, client, k) as well.
-    torch.manual_seed(hash((problem.seed, client, k)))
+    torch.manual_seed(hash((problem.seed, int(problem.client_ids[client]), k)))
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     loss = problem.loss(model(problem.data.inputs[rows]), problem.data.targets[rows])
     gradients = torch.autograd.grad(loss, trained, allow_unused=True)
@@ -74,8 +74,11 @@ class ReferenceEngine(Engine):
     def server_models(self) -> Tensor:
         return torch.stack(self._servers)
 
+    def cluster_models(self, weights: NDArray[np.float64] | None) -> Tensor:
+        return torch.stack(self._servers if weights is None else self._cluster_means(weights, None))
+
     def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
-        models = self._servers if weights is None else self._cluster_means(weights, None)
+        models = self.cluster_models(weights)
         shares = self.problem.network.shares.cluster
         mean = torch.zeros(self.problem.layout.size, dtype=torch.float64)
         for share, model in zip(shares, models, strict=True):

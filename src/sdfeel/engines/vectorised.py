@@ -47,8 +47,6 @@ class VectorisedEngine(MatrixEngine):
         with torch.random.fork_rng(devices=[]):
             for positions in self._chunks(clients):
                 chosen = clients[positions]
-                # Random parts of the model (dropout) depend on the seed, the chunk and k only.
-                torch.manual_seed(hash((self.problem.seed, int(chosen[0]), first)))
                 losses[positions] = self._steps(chosen, ks)
         return losses
 
@@ -79,7 +77,11 @@ class VectorisedEngine(MatrixEngine):
         trained, rest = dict(named[:trainable]), dict(named[trainable:])
         losses = torch.empty(len(clients), len(ks), dtype=torch.float64)
         data = self.problem.data
-        for column in range(len(ks)):
+        first_id = int(self.problem.client_ids[clients[0]])
+        for column, k in enumerate(ks):
+            # Random parts of the model (dropout) depend on the seed, the chunk and k only, and not
+            # on where the loop paused.
+            torch.manual_seed(hash((self.problem.seed, first_id, int(k))))
             batch = batches[:, column]
             gradients, (loss, moved) = self._gradients(
                 trained, rest, data.inputs[batch], data.targets[batch]
@@ -100,7 +102,8 @@ class VectorisedEngine(MatrixEngine):
         if samples[0] <= self.problem.batch_size:
             chosen = np.broadcast_to(np.arange(samples[0]), (len(clients), len(ks), samples[0]))
         else:
-            chosen = draw_batches(self.problem.seed, clients, samples, ks, self.problem.batch_size)
+            ids = self.problem.client_ids[clients]
+            chosen = draw_batches(self.problem.seed, ids, samples, ks, self.problem.batch_size)
         rows: NDArray[np.int64] = starts[:, None, None] + chosen
         return rows
 

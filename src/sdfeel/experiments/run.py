@@ -6,18 +6,21 @@ import importlib
 import math
 import sys
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from sdfeel.api import Result, train
-from sdfeel.data import ClientData, Dataset, load, partition
+from sdfeel.data import ClientData, ClientSource, Dataset, load, partition
 from sdfeel.errors import InputError
 from sdfeel.experiments.config import NetworkConfig, RunConfig
 from sdfeel.models import build
 from sdfeel.network import Network, read_graph
+from sdfeel.training.evaluation import subset
 from sdfeel.training.loop import Progress
 from sdfeel.training.robust import Rule
 from sdfeel.training.schedule import Schedule
@@ -35,7 +38,8 @@ def run(
 ) -> Result:
     """Carry out one run."""
     network = build_network(config.network)
-    dataset = load(config.data.name)
+    dataset = _dataset(config.data.name)
+    test = (dataset.test_inputs, dataset.test_targets)
     return train(
         build_model(config, dataset),
         client_data(config, dataset, network.clients),
@@ -47,7 +51,7 @@ def run(
         lr=config.lr,
         batch_size=config.batch_size,
         seed=config.seed,
-        test=(dataset.test_inputs, dataset.test_targets),
+        test=subset(test, config.evaluation.test_samples),
         averager=config.averager,
         participation=config.schedule.participation,
         averaging_rule=_rule(config),
@@ -64,6 +68,12 @@ def run(
         on_start=on_start,
         on_progress=on_progress,
     )
+
+
+@lru_cache(maxsize=1)
+def _dataset(name: str) -> Dataset:
+    """The runs of a comparison read and check it once."""
+    return load(name)
 
 
 def _rule(config: RunConfig) -> Rule | None:
@@ -92,13 +102,21 @@ def build_network(config: NetworkConfig) -> Network:
 
 def client_data(config: RunConfig, dataset: Dataset, clients: int) -> ClientData:
     """The training samples, shared out to the clients."""
+    return client_source(config, dataset, clients).take()
+
+
+def client_source(config: RunConfig, dataset: Dataset, clients: int) -> ClientSource:
+    """How the training samples are shared out to the clients."""
     options = {}
     if config.data.concentration is not None:
         options["concentration"] = config.data.concentration
     seed = config.seed if config.data.seed is None else config.data.seed
     labels = dataset.train_targets.numpy()
     parts = partition(config.data.partition, labels, clients, seed, **options)
-    return ClientData.from_partition(dataset.train_inputs, dataset.train_targets, parts)
+    whole = ClientData(
+        dataset.train_inputs, dataset.train_targets, np.array([0, len(dataset.train_targets)])
+    )
+    return ClientSource.of(whole, parts, clients, seed)
 
 
 def build_model(config: RunConfig, dataset: Dataset) -> nn.Module:

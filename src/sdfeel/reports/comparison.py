@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sdfeel.reports.bands import BandKind
 from sdfeel.reports.figures import figure_over_time, save_figure
-from sdfeel.reports.files import write_atomically
+from sdfeel.files import write_report
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.runs import RunRecord
@@ -54,7 +54,7 @@ def write_comparison(
     )
     png, svg = save_figure(figure, target / "over_time")
     table = target / "table.md"
-    write_atomically(table, markdown_table(rows).encode())
+    write_report(table, markdown_table(rows).encode())
     shared, differing = compare_settings({label: of[0].config for label, of in seeds.items()})
     if "seed" in shared:
         shared["seed"] = _seeds(seeds.values())

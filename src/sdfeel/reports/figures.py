@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sdfeel.errors import InputError, closest
 from sdfeel.reports.bands import Band, BandKind, band
-from sdfeel.reports.files import write_atomically
+from sdfeel.files import write_report
 from sdfeel.reports.legends import any_drawn, legend_below, legend_height, seeds_note
 from sdfeel.reports.style import COLUMN, PAGE, drawing, line_style, new_figure
 
@@ -119,8 +119,8 @@ def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     if stem.suffix.lower() in {".png", ".svg"}:
         stem = stem.with_suffix("")
     png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))
-    write_atomically(png, figure_bytes(figure, "png"))
-    write_atomically(svg, figure_bytes(figure, "svg"))
+    write_report(png, figure_bytes(figure, "png"))
+    write_report(svg, figure_bytes(figure, "svg"))
     return png, svg
 
 

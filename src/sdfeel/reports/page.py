@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from sdfeel.errors import InputError
 from sdfeel.reports.figures import figure_bytes
-from sdfeel.reports.files import write_atomically
+from sdfeel.files import write_report
 from sdfeel.reports.rendering import html_table
 from sdfeel.reports.settings import flatten, setting_text
 
@@ -96,7 +96,7 @@ def write_page(
         f"<body>\n{''.join(parts)}</body>\n</html>\n"
     )
     # A lone surrogate in a name from a file must not lose the report.
-    write_atomically(target, page.encode("utf-8", errors="replace"))
+    write_report(target, page.encode("utf-8", errors="replace"))
     return target
 
 

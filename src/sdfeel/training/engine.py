@@ -42,6 +42,13 @@ class Problem:
     batch_size: int
     seed: int
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    # The numbers that clients draw their batches by, where `data` holds only some of all clients.
+    held: NDArray[np.int64] | None = None
+
+    @property
+    def client_ids(self) -> NDArray[np.int64]:
+        """The number of each client of `data` among all clients."""
+        return np.arange(self.data.clients) if self.held is None else self.held
 
     def batch(self, client: int, k: int) -> NDArray[np.int64]:
         """Rows of the data store that client i uses at iteration k: xi_k^(i).
@@ -53,7 +60,7 @@ class Problem:
             return np.arange(start, end)
         drawn = draw_batches(
             self.seed,
-            np.array([client]),
+            self.client_ids[[client]],
             np.array([end - start]),
             np.array([k]),
             self.batch_size,
@@ -125,10 +132,14 @@ class Engine(ABC):
         """D x M: the servers' models as they are."""
 
     @abstractmethod
-    def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
-        """u_k = sum m-tilde_d x model of cluster d, where a cluster's model is the mean of its
-        clients with `weights` or, with None (after a broadcast), its server's.
+    def cluster_models(self, weights: NDArray[np.float64] | None) -> Tensor:
+        """Model of every cluster: the mean of its clients with `weights` or, with None (after a
+        broadcast), its server's. Changes nothing.
         """
+
+    @abstractmethod
+    def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
+        """u_k = sum of m-tilde_d x the model of cluster d, as `cluster_models` gives it."""
 
     @abstractmethod
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:

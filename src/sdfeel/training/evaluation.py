@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.errors import InputError
 from sdfeel.training.engine import Engine
 
-__all__ = ["Evaluation", "Metric", "Row", "Samples", "accuracy", "subset"]
+__all__ = ["Evaluation", "Metric", "Row", "Samples", "accuracy", "some_rows", "subset"]
 
 # metric(outputs, targets) -> the mean over the samples
 Metric = Callable[[Tensor, Tensor], float]
@@ -29,13 +30,19 @@ def accuracy(outputs: Tensor, targets: Tensor) -> float:
     return float((outputs.argmax(dim=-1) == targets).double().mean())
 
 
-def subset(samples: Samples, count: int | None, seed: int = 0) -> Samples:
+def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
+    """Row numbers of a fixed random part of `total` rows, in order; all of them for None."""
+    if count is None or count >= total:
+        return np.arange(total)
+    return np.sort(np.random.Generator(np.random.Philox(0)).permutation(total)[:count])
+
+
+def subset(samples: Samples, count: int | None) -> Samples:
     """A fixed random part of the samples, or all of them."""
     inputs, targets = samples
     if count is None or count >= len(inputs):
         return samples
-    rows = np.sort(np.random.Generator(np.random.Philox(seed)).permutation(len(inputs))[:count])
-    chosen = torch.from_numpy(rows)
+    chosen = torch.from_numpy(some_rows(len(inputs), count))
     return inputs[chosen], targets[chosen]
 
 
@@ -63,13 +70,26 @@ class Evaluation:
     def row(self, engine: Engine, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
         row: Row = {}
-        for name, samples in (("train", self.train), ("test", self.test)):
-            if samples is not None:
-                row |= {f"{name}_{key}": value for key, value in self._on(engine, mean, samples)}
+        if self.train is not None:
+            row |= self._on_all_ranks(engine, mean, self.train)
+        if not engine.leads:
+            return row
+        if self.test is not None:
+            row |= {f"test_{key}": value for key, value in self._on(engine, mean, self.test)}
         row["disagreement"] = _disagreement(engine, mean, servers)
         if self.servers and len(servers) > 1 and self.test is not None:
             row |= self._spread(engine, servers, self.test)
         return row
+
+    def _on_all_ranks(self, engine: Engine, model: Tensor, samples: Samples) -> Row:
+        """The means over the training samples of all ranks: each holds its own clients' only."""
+        here = len(samples[0])
+        everywhere = engine.total(here)
+        names = ["loss", *self.metrics]
+        own = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)
+        if everywhere == here:
+            return {f"train_{name}": own[name] for name in names}
+        return {f"train_{name}": engine.total(own[name] * here) / everywhere for name in names}
 
     def _on(self, engine: Engine, model: Tensor, samples: Samples) -> list[tuple[str, float]]:
         inputs, targets = samples

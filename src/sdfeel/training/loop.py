@@ -200,8 +200,9 @@ class _Run:
         stop = min(self.plan.schedule.next_intra(self.k), (self.k // every + 1) * every, self.steps)
         spent = self.phases["local updates"]
         done = self.updates
-        if done:
-            stop = min(stop, self.k + max(1, int(RESPONSE * done / spent)))
+        # The first iteration alone: how long one takes is not known before.
+        ahead = max(1, int(RESPONSE * done / spent)) if done else 1
+        stop = min(stop, self.k + ahead)
         return self.engine.agree([stop])[0]
 
     def signals(self) -> tuple[bool, bool]:
@@ -246,9 +247,10 @@ class _Run:
     def evaluate(self) -> None:
         begin = time.perf_counter()
         mean, servers = self.mean(), self.engine.server_models()
+        if not bool(mean.isfinite().all() and servers.isfinite().all()):
+            _refuse_non_finite_state(self.engine.state(with_clients=True), self.k)
         row: Row = {"iteration": self.k, "seconds": self.seconds}
-        if self.engine.leads:
-            row |= self.evaluation.row(self.engine, mean, servers)
+        row |= self.evaluation.row(self.engine, mean, servers)
         since = self.k - int(self.rows[-1]["iteration"]) if self.rows else 0
         total = self.engine.total(self.batch_loss)
         row["batch_loss"] = total / since if since else math.nan

@@ -37,12 +37,16 @@ __all__ = ["RunFolder", "environment", "metrics_csv"]
 class RunFolder:
     """Keeps a run on disk; the loop's `Keeper`.
 
-    every      real seconds between two checkpoints
+    every   real seconds between two checkpoints
+    writes  False at the ranks that only help: they read the checkpoint and write nothing
     """
 
     keeps = True
 
-    def __init__(self, path: str | Path, fingerprint: str, every: float = 60.0) -> None:
+    def __init__(
+        self, path: str | Path, fingerprint: str, every: float = 60.0, writes: bool = True
+    ) -> None:
+        self.writes = writes
         self.path = Path(path)
         self.fingerprint = fingerprint
         self.every = every
@@ -56,6 +60,10 @@ class RunFolder:
 
     def create(self, config: dict[str, Any], resume: bool) -> tuple[Snapshot, str] | None:
         """Make the folder, or open it to go on; None means from the beginning."""
+        if not self.writes:
+            if not self.checkpoint.exists():
+                return None
+            return read_checkpoint(self.checkpoint, self.fingerprint)
         check_writable(self.path)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
@@ -73,6 +81,11 @@ class RunFolder:
         self.write_json("run.json", config)
         self.write_json("environment.json", environment(config.get("seed")))
         return kept
+
+    def led_by(self, engine: str) -> RunFolder:
+        """Note which engine writes the checkpoints: a resumed run goes on with the same."""
+        self.engine = engine
+        return self
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=2, allow_nan=True, default=str) + "\n"

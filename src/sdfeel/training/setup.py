@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
@@ -21,7 +23,7 @@ from sdfeel.training.engine import Loss, Problem
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.schemes import Plan
 
-__all__ = ["check_device", "check_numbers", "fingerprint", "make_problem"]
+__all__ = ["check_device", "check_numbers", "data_digests", "fingerprint", "make_problem"]
 
 
 def make_problem(
@@ -34,21 +36,28 @@ def make_problem(
     batch_size: int,
     seed: int,
     device: torch.device,
+    held: NDArray[np.int64] | None = None,
 ) -> Problem:
-    """Check model, data and numbers against each other; data goes to the device, in model dtype."""
+    """Check model, data and numbers against each other; data goes to the device, in model dtype.
+
+    held  the clients whose data this is, where it is not that of all
+    """
     check_numbers(lr=lr, batch_size=batch_size, seed=seed)
-    if network.clients != data.clients:
+    if held is None and network.clients != data.clients:
         raise InputError(
             "client_datasets", data.clients, f"the network has {network.clients} clients"
         )
+    model = copy.deepcopy(model).to(device)
     layout = ParameterLayout.of(model)
     data = ClientData(
         _placed(data.inputs, layout.dtype, device),
         _placed(data.targets, layout.dtype, device),
         data.offsets,
     )
-    _check_fit(model.to(device), loss, data)
-    return Problem(model, layout, loss, data, network, float(lr), int(batch_size), seed, device)
+    _check_fit(model, loss, data)
+    return Problem(
+        model, layout, loss, data, network, float(lr), int(batch_size), seed, device, held
+    )
 
 
 def check_numbers(*, lr: float, batch_size: int, seed: int, steps: int = 1) -> None:
@@ -73,10 +82,13 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def fingerprint(plan: Plan, problem: Problem, profile: LatencyProfile, start: Tensor) -> str:
+def fingerprint(
+    plan: Plan, problem: Problem, profile: LatencyProfile, start: Tensor, data: bytes
+) -> str:
     """A hash of everything that decides what a run computes, so that no other run goes on from it.
 
-    The number of steps and the engine are left out: a run may be made longer.
+    The number of steps and the engine are left out: a run may be made longer. `data` are the
+    digests of all clients' data, in client order.
     """
     about: dict[str, Any] = {
         "scheme": plan.scheme,
@@ -93,10 +105,22 @@ def fingerprint(plan: Plan, problem: Problem, profile: LatencyProfile, start: Te
         "loss": getattr(problem.loss, "__qualname__", type(problem.loss).__qualname__),
     }
     digest = hashlib.sha256(json.dumps(about).encode())
-    digest.update(problem.data.offsets.tobytes())
-    for tensor in (start, problem.data.inputs, problem.data.targets):
-        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    digest.update(_bytes(start))
+    digest.update(data)
     return digest.hexdigest()
+
+
+def data_digests(problem: Problem) -> bytes:
+    """A hash of each client's data, 32 bytes each: what all ranks together have to agree on."""
+    digests = b""
+    for client in range(problem.data.clients):
+        inputs, targets = problem.data.client(client)
+        digests += hashlib.sha256(_bytes(inputs) + _bytes(targets)).digest()
+    return digests
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().numpy().tobytes()
 
 
 def _placed(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:

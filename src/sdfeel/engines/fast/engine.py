@@ -38,7 +38,7 @@ class FastEngine(MatrixEngine):
         return self._compiled.local_updates(
             self.W,
             clients,
-            clients,
+            self.problem.client_ids[clients],
             data.inputs,
             data.targets,
             data.offsets,

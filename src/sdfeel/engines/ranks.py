@@ -1,0 +1,163 @@
+"""Ranks: the processes of a run that is spread over cores or machines, by torch.distributed.
+
+`torchrun` (or `sdfeel run --ranks N`) starts them and tells each its number by environment
+variables. Whole clusters live on a rank; the messages between ranks are tensors only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from sdfeel.errors import InputError, RunError
+from sdfeel.network import Clusters
+
+__all__ = ["Placement", "Ranks", "join", "place"]
+
+# How long a rank waits for a message: longer than any step, as uneven ranks wait for each other. A
+# rank that dies is noticed at once, by its closed connections.
+PATIENCE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which servers, and so which clients, each rank holds: neighbouring numbers go together."""
+
+    servers: tuple[tuple[int, ...], ...]
+    clients: tuple[tuple[int, ...], ...]
+
+
+def place(clusters: Clusters, ranks: int) -> Placement:
+    """Whole clusters on ranks, in order, so that ranks hold about as many clients each."""
+    if clusters.servers < ranks:
+        raise InputError(
+            "ranks",
+            ranks,
+            f"whole clusters are placed on ranks, and this scheme has {clusters.servers}: "
+            "at most as many ranks",
+        )
+    ends = np.cumsum([len(members) for members in clusters.members])
+    cuts = [0]
+    for rank in range(1, ranks):
+        nearest = int(np.argmin(np.abs(ends - ends[-1] * rank / ranks))) + 1
+        # Each rank gets a server, and one is left for each that follows.
+        cuts.append(min(max(nearest, cuts[-1] + 1), clusters.servers - (ranks - rank)))
+    cuts.append(clusters.servers)
+    servers = tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
+    clients = tuple(
+        tuple(client for server in held for client in clusters.members[server]) for held in servers
+    )
+    return Placement(servers, clients)
+
+
+def join() -> Ranks:
+    """The ranks that this process was started with; one if it was started alone."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        return Ranks(0, 1)
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", timeout=PATIENCE)
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The number of this process among all, and what they say to each other."""
+
+    rank: int
+    size: int
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def broadcast(self, tensor: Tensor, source: int = 0) -> Tensor:
+        """The tensor of rank `source`, at every rank."""
+        if self.size > 1:
+            with _lost():
+                dist.broadcast(tensor, source)
+        return tensor
+
+    def total(self, number: float) -> float:
+        """The sum over ranks, in their order."""
+        if self.size == 1:
+            return number
+        parts = self.collect(torch.tensor([number], dtype=torch.float64))
+        return float(sum(float(part) for part in parts))
+
+    def collect(self, tensor: Tensor) -> list[Tensor]:
+        """The small tensors (of one shape) of all ranks, at every rank."""
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        with _lost():
+            dist.all_gather(parts, tensor)
+        return parts
+
+    def in_client_order(self, own: bytes, placement: Placement) -> bytes:
+        """Digests of 32 bytes, one for each client held here, put together for all clients."""
+        if self.size == 1:
+            return own
+        order = [client for clients in placement.clients for client in clients]
+        whole = torch.zeros(len(order), 32, dtype=torch.int32)
+        mine = torch.tensor(placement.clients[self.rank])
+        whole[mine] = torch.tensor(list(own), dtype=torch.int32).view(-1, 32)
+        parts = self.collect(whole)
+        return bytes(torch.stack(parts).sum(dim=0).flatten().tolist())
+
+    def exchange(
+        self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
+    ) -> None:
+        """Send tensors to ranks and receive others from ranks, all at the same time."""
+        operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in out]
+        operations += [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in into]
+        if operations:
+            with _lost():
+                for request in dist.batch_isend_irecv(operations):
+                    request.wait()
+
+    def chain(self, own: Tensor) -> Tensor:
+        """Sum of `own` over ranks, added up from the first rank to the last: the same bits always.
+
+        `own` is a matrix whose rows are added one by one after what comes from the rank before.
+        """
+        running = torch.zeros(own.shape[1], dtype=own.dtype)
+        if self.rank > 0:
+            self.exchange([], [(self.rank - 1, running)])
+        for row in own:
+            running += row
+        if self.rank < self.size - 1:
+            self.exchange([(self.rank + 1, running)], [])
+        return self.broadcast(running, self.size - 1)
+
+    def gather(self, own: Tensor, rows: Sequence[int]) -> Tensor:
+        """At the first rank the matrices of all, one under the other; elsewhere the own one.
+
+        rows  how many each rank has
+        """
+        if not self.leads:
+            self.exchange([(0, own.contiguous())], [])
+            return own
+        parts = [torch.empty(count, own.shape[1], dtype=own.dtype) for count in rows[1:]]
+        self.exchange([], list(enumerate(parts, start=1)))
+        return torch.cat([own, *parts])
+
+
+class _lost:  # noqa: N801 - used as a word: `with _lost():`
+    """Turn a broken connection into words."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, problem: object, trace: object) -> None:
+        if kind is not None and issubclass(kind, RuntimeError):
+            raise RunError(
+                "another rank was lost, so the job ends here; start it again with --resume to go "
+                f"on from the last checkpoint ({str(problem).splitlines()[0][:120]})"
+            ) from None
