@@ -1,13 +1,13 @@
 """How much worse than the best of the full grid is what the planner recommends?
 
-    python benchmarks/planner_regret.py --settings 30 --first 1000
+    python benchmarks/planner_regret.py --settings 40 --first 1000
 
 Each setting is drawn at random from its number: graph, cluster sizes, label skew inside and between
 clusters, learning rate, target, and a clock that is bound by compute, by the uplink or by the
 exchange. Settings 0 to 99 were used while the planner was written; the published table starts at
 1000. Every schedule of the grid (tau1, tau2 in 1,2,3,5,10,20; alpha in 1,2,3,5,10; all averagers)
-is simulated with the same mini-batches until it reaches the target, or 8 times the iterations of the
-best possible run.
+is simulated with the same mini-batches until it reaches the target, or 8 times the iterations of
+the best possible run.
 
 regret   seconds to the target of the recommendation / of the grid's best
 cost     iterations that the planner simulated / that the grid took; identical schedules (chebyshev
@@ -175,7 +175,7 @@ def _words(key: tuple[int, int, int, str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--settings", type=int, default=30)
+    parser.add_argument("--settings", type=int, default=40)
     parser.add_argument("--first", type=int, default=1000)
     arguments = parser.parse_args()
     print("| setting | graph | skew in, between | bound by | grid's best | planned | regret | "

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sdfeel.clock import Latencies
 from sdfeel.errors import RunError
@@ -24,7 +25,7 @@ from sdfeel.theory.candidates import Candidate, candidates, cost
 from sdfeel.theory.prediction import Curve, Path, Predictor, calibrate
 from sdfeel.theory.race import Laboratory, Objective, Result, race
 
-__all__ = ["Effort", "NotReachableError", "Plan", "make_plan"]
+__all__ = ["Effort", "NotReachableError", "Plan", "make_plan", "predicted_scores"]
 
 
 class NotReachableError(RunError):
@@ -109,7 +110,7 @@ def make_plan(
         predictor = calibrate(path, seen)
     winner = min(raced, key=lambda one: one.score(objective))
     _check_reached(winner, raced, objective)
-    order = np.argsort(_predicted(predictor, chosen, objective), kind="stable")
+    order = np.argsort(predicted_scores(predictor, chosen, objective), kind="stable")
     return Plan(
         network=network,
         objective=objective,
@@ -149,10 +150,12 @@ def _pilot(
         limit = min(limit, most)
     run = laboratory.start(candidate)
     points = [run.measure()]
-    for iterations in _milestones(limit):
+    for number, iterations in enumerate(_milestones(limit)):
         run.advance(iterations)
-        points.append(run.measure())
-        if objective.target is not None and run.curve.best <= objective.target:
+        done = objective.target is not None and run.curve.best <= objective.target
+        if done or number % 2 == 0 or iterations == limit:
+            points.append(run.measure())
+        if done:
             break
     else:
         if objective.target is not None:
@@ -180,9 +183,10 @@ def _ends(chosen: Sequence[Candidate]) -> list[tuple[int, int]]:
     return sorted(corners) or [(2, 1)]
 
 
-def _predicted(
+def predicted_scores(
     predictor: Predictor, chosen: Sequence[Candidate], objective: Objective
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+) -> NDArray[np.float64]:
+    """Seconds to the target, or loss within the budget: lower is better."""
     if objective.target is not None:
         return predictor.seconds(chosen, objective.target)
     return predictor.losses_within(chosen, float(objective.budget or 0.0))
@@ -197,7 +201,7 @@ def _entrants(
     heat: int,
 ) -> list[Candidate]:
     """The best by prediction; after the first heat only who may beat the winner."""
-    predicted = _predicted(predictor, chosen, objective)
+    predicted = predicted_scores(predictor, chosen, objective)
     order = np.argsort(predicted, kind="stable")
     done = {one.candidate.key for one in raced}
     fresh = [row for row in order if chosen[row].key not in done]

@@ -1,0 +1,183 @@
+"""`sdfeel plan`: which tau1, tau2, alpha and averager to use; `sdfeel constants`: measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from sdfeel.cli.output import JsonFlag, SetOption, console, print_json, say
+from sdfeel.errors import InputError
+
+if TYPE_CHECKING:
+    from sdfeel.experiments.config import RunConfig
+    from sdfeel.theory.planner import Plan
+    from sdfeel.theory.race import Objective
+
+__all__ = ["constants", "plan"]
+
+ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
+
+
+def plan(
+    config: ConfigArgument = "mnist-5k",
+    settings: SetOption = None,
+    target_loss: Annotated[float | None, typer.Option(help="Training loss to reach.")] = None,
+    target_accuracy: Annotated[float | None, typer.Option(help="Test accuracy to reach.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Simulated seconds there are.")] = None,
+    tau1: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10,20",
+    tau2: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10,20",
+    alpha: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10",
+    averagers: Annotated[
+        str, typer.Option(help="Names to choose from; `exact` would be a cloud.")
+    ] = "paper,metropolis,chebyshev,finite-time,all-reduce",
+    pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
+    racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
+    figure: Annotated[Path | None, typer.Option(help="Write the predicted frontier here.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recommend tau1, tau2, alpha and averager for the least simulated time.
+
+    One pilot and a few short probes are trained, everything is predicted, and the best few race:
+    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
+    """
+    from sdfeel.experiments.planning import TrainingLaboratory
+    from sdfeel.theory.candidates import candidates
+    from sdfeel.theory.plan_report import frontier_figure, other_topologies, plan_dict
+    from sdfeel.theory.planner import Effort, make_plan
+
+    objective = _objective(target_loss, target_accuracy, budget)
+    names = tuple(name.strip() for name in averagers.split(","))
+    taus = _numbers("tau1", tau1), _numbers("tau2", tau2)
+    alphas = _numbers("alpha", alpha)
+    if pilot < 10:
+        raise InputError("pilot", pilot, "at least 10 iterations")
+    if racers < 1:
+        raise InputError("racers", racers, "at least 1")
+    laboratory = TrainingLaboratory(_config(config, settings or []), on_accuracy=objective.accuracy)
+    grid = candidates(
+        laboratory.network,
+        laboratory.latencies,
+        tau1=taus[0],
+        tau2=taus[1],
+        alpha=alphas,
+        averagers=names,
+    )
+    found = make_plan(
+        laboratory.network,
+        laboratory.latencies,
+        laboratory,
+        objective,
+        grid=grid,
+        effort=Effort(pilot=pilot, first=racers, later=max(1, racers // 2), heats=3),
+        tell=say,
+    )
+    topologies = other_topologies(found, laboratory.latencies, names)
+    if figure is not None:
+        frontier_figure(found).savefig(figure)
+    if as_json:
+        print_json(plan_dict(found, topologies))
+    else:
+        _show(found, topologies)
+
+
+def constants(
+    config: ConfigArgument = "mnist-5k",
+    settings: SetOption = None,
+    visits: Annotated[int, typer.Option(help="Models of the path to measure at.")] = 4,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure L, sigma^2, kappa^2 (inside and between clusters) and Delta along a short run."""
+    from dataclasses import asdict
+
+    from sdfeel.experiments.planning import measured_constants
+
+    last = [""]
+
+    def progress(done: int, total: int, what: str) -> None:
+        if what != last[0]:
+            say(f"{done}/{total}  {what}")
+        last[0] = what
+
+    found = measured_constants(_config(config, settings or []), visits=visits, progress=progress)
+    if as_json:
+        print_json(asdict(found))
+        return
+    table = Table("constant", "value", "from", "to", "what it is")
+    for name, one in vars(found).items():
+        table.add_row(name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.words)
+    console.print(table)
+    values = found.constants()
+    console.print(
+        f"sdfeel bound --smoothness {values.smoothness:.4g} --variance {values.variance:.4g} "
+        f"--non-iid {values.non_iid:.4g} --gap {values.gap:.4g} ...",
+        soft_wrap=True,
+    )
+
+
+def _config(source: str, settings: list[str]) -> RunConfig:
+    from sdfeel.experiments.config import read_table, run_config, with_settings
+
+    table = read_table(source)
+    table.pop("variant", None)
+    return run_config(with_settings(table, settings), source)
+
+
+def _objective(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
+    from sdfeel.theory.race import Objective
+
+    if loss is not None and accuracy is not None:
+        raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
+    if accuracy is None:
+        return Objective(target=loss, budget=budget)
+    if not 0 < accuracy < 1:
+        raise InputError("target-accuracy", accuracy, "a share between 0 and 1, such as 0.9")
+    return Objective(target=1 - accuracy, budget=budget, accuracy=True)
+
+
+def _numbers(name: str, text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise InputError(name, text, "whole numbers above 0 with commas between, such as 1,3,20")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _show(found: Plan, topologies: dict[str, float]) -> None:
+    from sdfeel.theory.plan_report import rows
+
+    choice = found.choice
+    goal = found.objective
+    reached = goal.shown(found.loss if goal.target is None else goal.target)
+    console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.4g} simulated seconds")
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
+    console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
+    table = Table("tau1", "tau2", "alpha", "averager", "iterations", "seconds", "raced, s")
+    for row in rows(found):
+        table.add_row(*_cells(row))
+    console.print(table)
+    console.print(
+        f"evidence: a pilot of {found.pilot.iterations[-1]} iterations, {len(found.probes)} probes "
+        f"and {len(found.raced)} raced; the prediction fits them to {found.predictor.error:.0%}; "
+        f"{found.iterations_spent:,} iterations simulated"
+    )
+    for name, factor in topologies.items():
+        if factor < 0.97:
+            console.print(f"another topology: {name} would need {factor:.0%} of it (predicted)")
+    for doubt in found.doubts:
+        console.print(f"[yellow]thin evidence:[/] {doubt}")
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    raced = row["raced_seconds"]
+    if raced is None:
+        dropped = row["dropped_at"]
+        raced_text = "-" if dropped is None else f"dropped at {dropped:.4g}"
+    else:
+        raced_text = f"{raced:.4g}"
+    predicted = [f"{row['predicted_iterations']:.0f}", f"{row['predicted_seconds']:.4g}"]
+    return [str(row[name]) for name in ("tau1", "tau2", "alpha", "averager")] + [
+        *predicted,
+        raced_text,
+    ]
