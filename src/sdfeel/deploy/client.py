@@ -188,9 +188,12 @@ class ClientProgram:
             if self._work is not None:
                 task, model = self._work
                 self._work = None
+                start = loop.time()
                 trained = await self._train(task, model)
+                seconds = loop.time() - start
                 if self._work is None:  # else the period is over: what we have is late
                     await self._upload(call, task, trained)
+                    self.log("uploaded", period=task.period, trained=round(seconds, 6))
 
     async def _train(self, task: v1.Task, model: Vector) -> Model:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
@@ -207,7 +210,6 @@ class ClientProgram:
         await call.write(v1.FromClient(model=announced))
         async for chunk in wire.chunks(vector):
             await call.write(v1.FromClient(chunk=chunk))
-        self.log("uploaded", period=task.period)
 
     async def _home_is_back(self) -> bool:
         channel = open_channel(self.deployment, self.credentials, self.me.edge)

@@ -37,9 +37,13 @@ def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | No
     return _until_signal(program())
 
 
-def run_client(file: Path, name: str, log: IO[str] | None = None) -> int:
-    """`sdfeel client`. The same exit status."""
+def run_client(
+    file: Path, name: str, log: IO[str] | None = None, local: dict[str, str] | None = None
+) -> int:
+    """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
     deployment = load_deployment(file)
+    own = deployment.local.model_copy(update=local or {})
+    deployment = deployment.model_copy(update={"local": own})
     sys.path.insert(0, str(deployment.folder.resolve()))
     trainer = make_trainer(deployment, name)
 

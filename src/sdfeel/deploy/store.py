@@ -60,7 +60,7 @@ class Store:
         for old in self._files()[:-KEEP]:
             old.unlink()
 
-    def load(self, size: int) -> tuple[Checkpoint | None, list[str]]:
+    def load(self, size: int | None) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with newer ones."""
         problems: list[str] = []
         for path in reversed(self._files()):

@@ -1,0 +1,156 @@
+"""The deployment's commands: `sdfeel provision`, `edge`, `client`, `launch` and `status`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+from rich.console import Console
+
+from sdfeel.errors import InputError
+
+# The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
+
+__all__ = ["client", "edge", "launch", "provision", "status"]
+
+File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
+LogFile = Annotated[
+    Path | None, typer.Option("--log", help="Append the JSON log here instead of standard output.")
+]
+
+
+def edge(
+    file: File,
+    name: Annotated[str, typer.Argument(help="Which edge of the file this machine is.")],
+    state: Annotated[
+        Path | None, typer.Option(help="Folder of its checkpoints (default: state/NAME).")
+    ] = None,
+    log: LogFile = None,
+) -> None:
+    """Run an edge server: serve its clients and exchange models with its neighbours."""
+    _require_extra()
+    from sdfeel.deploy.programs import run_edge
+
+    with _log(log) as stream:
+        raise typer.Exit(run_edge(file, name, state, stream))
+
+
+def client(
+    file: File,
+    name: Annotated[str, typer.Argument(help="Which client of the file this machine is.")],
+    model: Annotated[str, typer.Option(help="package.module:function that makes the model.")] = "",
+    data: Annotated[
+        str, typer.Option(help="package.module:function that opens this client's own data.")
+    ] = "",
+    trainer: Annotated[str, typer.Option(help="package.module:function; replaces both.")] = "",
+    log: LogFile = None,
+) -> None:
+    """Run a client: train on its own data, send models and nothing else."""
+    _require_extra()
+    from sdfeel.deploy.programs import run_client
+
+    own = {"model": model, "data": data, "trainer": trainer}
+    with _log(log) as stream:
+        raise typer.Exit(run_client(file, name, stream, {k: v for k, v in own.items() if v}))
+
+
+def launch(
+    file: File,
+    logs: Annotated[Path | None, typer.Option(help="Folder for the nodes' logs.")] = None,
+    fresh: Annotated[
+        bool, typer.Option(help="Forget checkpoints and logs of an earlier run.")
+    ] = False,
+) -> None:
+    """Start every node of a deployment on this machine, for a trial, with one live view."""
+    _require_extra()
+    from sdfeel.deploy.launch import final_model
+    from sdfeel.deploy.launch import launch as run
+
+    nodes = run(file, logs, fresh)
+    _, path = final_model(nodes.deployment)
+    typer.echo(f"finished; the weighted mean of all edges is in {path}")
+
+
+def provision(
+    file: File,
+    hours: Annotated[float, typer.Option(help="How long certificates are valid.")] = 24.0,
+    node: Annotated[str | None, typer.Option(help="Only this node (also to renew it).")] = None,
+    revoke: Annotated[
+        list[str] | None, typer.Option(help="Revoke ROLE/NAME instead, such as client/c3.")
+    ] = None,
+    model: Annotated[
+        bool, typer.Option(help="Also write the first model, from local.model and the seed.")
+    ] = False,
+) -> None:
+    """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
+    _require_extra()
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.provision import Authority
+    from sdfeel.deploy.provision import provision as issue
+
+    deployment = load_deployment(file)
+    folder = deployment.path(deployment.security.folder)
+    if revoke:
+        pairs = [_role_and_name(text) for text in revoke]
+        Authority(folder).revoke(pairs)
+        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to the edges")
+        return
+    made = issue(deployment, hours, node)
+    typer.echo(f"{len(made)} certificates in {folder}, valid for {hours:g} hours")
+    if model:
+        from sdfeel.deploy.torch_local import write_initial
+
+        sys.path.insert(0, str(deployment.folder.resolve()))
+        typer.echo(f"first model in {write_initial(deployment)}")
+
+
+def status(
+    file: File,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge.")] = 2.0,
+) -> None:
+    """Show every edge: its period, clients and links. Status 1 if one does not answer."""
+    _require_extra()
+    import asyncio
+
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.status import ask, status_table
+
+    deployment = load_deployment(file)
+    rows = asyncio.run(ask(deployment, timeout))
+    if as_json:
+        typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
+    else:
+        Console().print(status_table(rows, deployment.name))
+    if any(row.problem for row in rows):
+        raise typer.Exit(1)
+
+
+def _role_and_name(text: str) -> tuple[str, str]:
+    role, _, name = text.partition("/")
+    if not name:
+        raise InputError("revoke", text, "ROLE/NAME, such as client/c3")
+    return role, name
+
+
+def _log(path: Path | None) -> contextlib.AbstractContextManager[IO[str]]:
+    """A file to append to, or standard output."""
+    return path.open("a", encoding="utf-8") if path else contextlib.nullcontext(sys.stdout)
+
+
+def _require_extra() -> None:
+    try:
+        import cryptography
+        import grpc
+        import prometheus_client
+    except ImportError as problem:
+        raise InputError(
+            "installation",
+            problem.name,
+            "deployment needs more packages: pip install sdfeel[deploy]",
+        ) from None
+    del cryptography, grpc, prometheus_client
