@@ -68,6 +68,7 @@ class ClockConfig(_Strict):
 class EvaluationConfig(_Strict):
     every: int | None = Field(default=None, ge=1)  # iterations; a twentieth of the run by default
     train_samples: int | None = Field(default=5000, ge=1)  # on which the training loss is taken
+    test_samples: int | None = Field(default=None, ge=1)  # on which the model is tested; all
     servers: bool = True  # min, mean and max over the servers' own models
 
 

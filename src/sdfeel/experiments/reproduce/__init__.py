@@ -1,0 +1,28 @@
+"""The paper's figures by one command: settings as files, runs that resume, verdicts with numbers.
+
+settings/   section IV of the paper as TOML: `setting.toml` is IV-A and IV-B, then one per figure
+spec        those files, read and checked
+plan        from figures and a profile to runs; runs that figures share are one run
+runner      the runs, one after the other; a run that is done is not done again
+measures    a curve's level, noise, roughness: numbers from numbers
+verdicts    what the paper says, held against the curves of every seed
+report      figures, tables, verdicts and a page
+"""
+
+from sdfeel.experiments.reproduce.plan import Plan, make_plan
+from sdfeel.experiments.reproduce.report import write_reports
+from sdfeel.experiments.reproduce.runner import RunnerProgress, carry_out
+from sdfeel.experiments.reproduce.spec import TARGETS, read_target
+from sdfeel.experiments.reproduce.verdicts import Verdict, judge
+
+__all__ = [
+    "TARGETS",
+    "Plan",
+    "RunnerProgress",
+    "Verdict",
+    "carry_out",
+    "judge",
+    "make_plan",
+    "read_target",
+    "write_reports",
+]

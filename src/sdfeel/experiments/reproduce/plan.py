@@ -1,0 +1,152 @@
+"""From figures, a profile and seeds to runs. What two figures share is one run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sdfeel.clock import load_profile
+from sdfeel.data.catalogue import spec
+from sdfeel.errors import InputError, closest
+from sdfeel.experiments.compare import slug
+from sdfeel.experiments.config import RunConfig, merge, run_config, with_settings
+from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
+from sdfeel.experiments.run import build_network, schedule_of
+from sdfeel.models import build
+from sdfeel.training.schemes import Plan as SchemePlan
+from sdfeel.training.schemes import plan_scheme
+
+__all__ = ["Job", "Plan", "make_plan"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run. `folder` is a function of its settings; `work` is in client steps."""
+
+    folder: str
+    label: str
+    config: RunConfig
+    work: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of some figures.
+
+    jobs    by seed, then by figure: what is done first is one seed of everything
+    curves  figure -> label -> the folders of its runs, one for each seed
+    """
+
+    targets: tuple[Target, ...]
+    profile: str
+    dataset: str
+    seeds: int
+    jobs: tuple[Job, ...]
+    curves: Mapping[str, Mapping[str, tuple[str, ...]]]
+    settings: tuple[str, ...] = field(default=())
+
+
+def make_plan(
+    names: Sequence[str],
+    *,
+    profile: str = "default",
+    dataset: str = "cifar10",
+    seeds: int | None = None,
+    settings: Sequence[str] = (),
+) -> Plan:
+    """The runs of the figures in `names`.
+
+    seeds     in place of the profile's number
+    settings  `key=value` for every run, such as data.partition=dirichlet
+    """
+    common = setting()
+    if dataset not in common.length:
+        raise InputError("--dataset", dataset, closest(dataset, common.length))
+    if seeds is not None and seeds < 1:
+        raise InputError("--seeds", seeds, "at least 1")
+    if not names:
+        raise InputError("figure", "", closest("", [*TARGETS, "all"]))
+    targets = tuple(read_target(name) for name in dict.fromkeys(names))
+    asked = {target.name: seeds or target.profile[profile].seeds for target in targets}
+    jobs: dict[str, Job] = {}
+    curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
+    for seed in range(max(asked.values())):
+        for target in targets:
+            if seed >= asked[target.name]:
+                continue
+            for label, config in _configs(target, profile, dataset, settings).items():
+                job = _job(f"{target.name}: {label}", config.model_copy(update={"seed": seed}))
+                jobs.setdefault(job.folder, job)
+                curves[target.name].setdefault(label, []).append(job.folder)
+    done = {name: {key: tuple(of) for key, of in found.items()} for name, found in curves.items()}
+    return Plan(
+        targets, profile, dataset, max(asked.values()), tuple(jobs.values()), done, tuple(settings)
+    )
+
+
+def _configs(
+    target: Target, profile: str, dataset: str, settings: Sequence[str]
+) -> dict[str, RunConfig]:
+    """The config of every curve, with its length and its evaluations."""
+    common = setting()
+    sampling = common.evaluation[profile]
+    base = merge(common.run, target.run)
+    base = merge(base, {"data": {"name": dataset}, "evaluation": sampling.model_dump()})
+    found = {}
+    for curve in target.curve:
+        table = merge(base, curve.change)
+        config = run_config(table, f"{target.name}: {curve.label}")
+        lengths = _length(config, target.profile[profile], common.length[dataset])
+        found[curve.label] = run_config(with_settings(merge(table, lengths), settings))
+    return found
+
+
+def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
+    """Whole rounds that cover the profile's seconds and its iterations; when to evaluate."""
+    plan = _scheme_plan(config)
+    tau = plan.schedule.tau
+    rounds = 1
+    if profile.seconds is not None:
+        rounds = max(rounds, math.ceil(profile.seconds * part / plan.round_cost().total))
+    if profile.iterations is not None:
+        rounds = max(rounds, math.ceil(profile.iterations * part / tau))
+    every = max(1, round(rounds / profile.points))
+    return {"steps": rounds * tau, "evaluation": {"every": every * tau}}
+
+
+def _scheme_plan(config: RunConfig) -> SchemePlan:
+    """The scheme on clusters of equal size, which is near enough to say how long a run is."""
+    images = spec(config.data.name)
+    name = config.model.name if ":" not in config.model.name else "paper-cnn"
+    model = build(name, images.shape, images.classes, 0)
+    network = build_network(config.network)
+    return plan_scheme(
+        config.scheme,
+        network.with_samples([1] * network.clients),
+        schedule_of(config),
+        profile=load_profile(config.clock.profile),
+        parameters=sum(p.numel() for p in model.parameters()),
+        averager=config.averager,
+        participation=config.schedule.participation,
+    )
+
+
+def _job(label: str, config: RunConfig) -> Job:
+    """The folder's name tells what the run is; its last part is a hash of every setting."""
+    identity = config.model_dump(exclude={"title", "checkpoint_seconds"})
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    s = config.schedule
+    about = f"{config.scheme} {config.network.graph} {s.tau1} {s.tau2} {s.alpha}"
+    participation = _scheme_plan(config).participation
+    present = float(participation.present(0).sum()) if participation.drawn else 0.0
+    clients = present or participation.clients * participation.beta
+    return Job(
+        folder=f"{slug(about)}-seed{config.seed}-{digest}",
+        label=f"{label}, seed {config.seed}",
+        config=config,
+        work=config.steps * clients,
+    )

@@ -1,0 +1,110 @@
+"""The runs of a plan, one after the other; what is done stays done."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.data.fetch import fetch
+from sdfeel.experiments.compare import run_or_resume
+from sdfeel.experiments.reproduce.plan import Job, Plan
+from sdfeel.files import check_writable
+from sdfeel.training.loop import Progress
+
+__all__ = ["RunnerProgress", "carry_out", "run_folder"]
+
+
+@dataclass(frozen=True)
+class RunnerProgress:
+    """Where the experiment is: `number` of `runs`, and what is left in real seconds."""
+
+    job: Job
+    number: int
+    runs: int
+    fraction: float  # of the work of all runs
+    left: float | None  # real seconds; None before anything was measured
+    run: Progress
+
+
+def run_folder(out: Path, folder: str) -> Path:
+    return out / "runs" / folder
+
+
+def carry_out(
+    plan: Plan,
+    out: Path,
+    *,
+    on_start: Callable[[str, str], None] = lambda *_: None,
+    on_progress: Callable[[RunnerProgress], None] = lambda _: None,
+    on_seed: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Do what is not done yet; `Interrupted` says that the user stopped it.
+
+    on_seed  called with the number of seeds that are complete, whenever one more is
+    Two of these may work in one folder at once: a run belongs to whoever began it, and the other
+    waits for its end.
+    """
+    check_writable(out)
+    fetch(plan.dataset)
+    meter = _Meter(plan, on_progress)
+    for number, job in enumerate(plan.jobs, start=1):
+        folder = run_folder(out, job.folder)
+        with _alone(folder):
+            run_or_resume(
+                job.config, folder, on_start=on_start, on_progress=meter.watch(number, job)
+            )
+        meter.done(job)
+        last = number == len(plan.jobs)
+        if last or plan.jobs[number].config.seed != job.config.seed:
+            on_seed(job.config.seed + 1)
+
+
+class _Meter:
+    """Time left, from the client steps a second of the runs so far."""
+
+    def __init__(self, plan: Plan, tell: Callable[[RunnerProgress], None]) -> None:
+        self.total = sum(job.work for job in plan.jobs)
+        self.runs = len(plan.jobs)
+        self.tell = tell
+        self.finished = 0.0
+        self.measured = 0.0  # client steps done in this call, and the real time they took
+        self.seconds = 0.0
+        self.began = time.monotonic()
+        self.first: float | None = None
+
+    def watch(self, number: int, job: Job) -> Callable[[Progress], None]:
+        self.began, self.first = time.monotonic(), None
+
+        def show(progress: Progress) -> None:
+            # A resumed run starts in the middle: only what was done here counts as speed.
+            if self.first is None:
+                self.first = progress.fraction
+            here = job.work * (progress.fraction - self.first)
+            spent = self.seconds + time.monotonic() - self.began
+            done = self.finished + job.work * progress.fraction
+            speed = (self.measured + here) / spent if spent > 0 else 0.0
+            left = (self.total - done) / speed if speed > 0 else None
+            self.tell(RunnerProgress(job, number, self.runs, done / self.total, left, progress))
+            self.last = here
+
+        self.last = 0.0
+        return show
+
+    def done(self, job: Job) -> None:
+        self.finished += job.work
+        if self.first is not None:
+            self.measured += self.last
+            self.seconds += time.monotonic() - self.began
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the run's lock; it goes with the process, so none is ever left behind."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

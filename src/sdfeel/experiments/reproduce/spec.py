@@ -1,0 +1,141 @@
+"""The files of `settings/`: what each figure runs, draws and claims."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sdfeel.errors import InputError, closest
+from sdfeel.experiments.config import Variant
+
+__all__ = ["TARGETS", "Claim", "Drawing", "Profile", "Setting", "Target", "read_target", "setting"]
+
+# In the order of the paper; the last ones go beyond it.
+TARGETS = ("fig3", "fig4", "fig4-tau2", "fig5-topology", "fig5-alpha", "fig6", "averagers")
+
+X = Literal["seconds", "iteration"]
+Y = Literal["train_loss", "test_accuracy", "disagreement"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Profile(_Strict):
+    """How long and how often; the numbers of `--quick`, of the default and of `--full`.
+
+    seconds, iterations  a run is long enough for both: the panel over time, that over iterations
+    points               evaluations of a run, which fall on ends of rounds
+    """
+
+    seeds: int = Field(ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+    iterations: int | None = Field(default=None, ge=1)
+    points: int = Field(ge=2)
+
+
+class Sampling(_Strict):
+    """On how many samples a profile evaluates, and whether it also evaluates every server."""
+
+    train_samples: int | None = None
+    test_samples: int | None = None
+    servers: bool = False
+
+
+class Setting(_Strict):
+    """`setting.toml`: the paper's sections IV-A and IV-B, and what holds for all figures.
+
+    length  by data set: the part of a profile's length that it needs
+    """
+
+    run: dict[str, Any]
+    length: dict[str, float]
+    evaluation: dict[str, Sampling]
+
+
+class PanelSpec(_Strict):
+    x: X
+    y: Y
+    curves: list[str] = Field(default_factory=list)  # all of them by default
+    log: bool = False
+
+
+class Drawing(_Strict):
+    """One picture: panels side by side."""
+
+    name: str
+    title: str
+    panel: list[PanelSpec]
+
+
+class Claim(_Strict):
+    """A statement that can fail.
+
+    says       the statement in our words, with what it is measured by
+    paper      the paper's words, or "" where the statement is ours
+    kind       order    curves from best to worst, each better than the next by `threshold`
+               best     the first curve better than every other by `threshold`
+               within   two curves differ by `threshold` at most
+               behind   the first curve reaches what the second ends with in 1/`threshold` of its
+                        time
+               rougher  the first curve is `threshold` times as unsteady as the second
+               falls    each curve still falls from its middle to its end
+    at         end: the last fifth of the stretch that all curves cover; whole: all of it
+    """
+
+    name: str
+    says: str
+    paper: str = ""
+    reading: str = ""
+    kind: Literal["order", "best", "within", "behind", "rougher", "falls"]
+    curves: list[str]
+    x: X
+    y: Y
+    at: Literal["end", "whole"] = "end"
+    threshold: float = 0.0
+
+
+class Target(_Strict):
+    """One file: the runs of a figure, how it is drawn and what it must show."""
+
+    name: str
+    title: str
+    notes: list[str] = Field(default_factory=list)
+    run: dict[str, Any] = Field(default_factory=dict)
+    profile: dict[str, Profile]
+    curve: list[Variant]
+    drawing: list[Drawing]
+    claim: list[Claim]
+
+
+def read_target(name: str) -> Target:
+    """The settings of a figure."""
+    if name not in TARGETS:
+        raise InputError("figure", name, closest(name, [*TARGETS, "all"]))
+    target = Target.model_validate({"name": name, **_table(name)})
+    known = [curve.label for curve in target.curve]
+    used = [panel.curves for drawing in target.drawing for panel in drawing.panel]
+    for label in [label for labels in used for label in labels]:
+        _check(label, known, f"{name}: drawing")
+    for claim in target.claim:
+        for label in claim.curves:
+            _check(label, known, f"{name}: claim {claim.name}")
+    return target
+
+
+def setting() -> Setting:
+    """What all figures share."""
+    return Setting.model_validate(_table("setting"))
+
+
+def _table(name: str) -> dict[str, Any]:
+    path = resources.files("sdfeel.experiments.reproduce") / "settings" / f"{name}.toml"
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _check(label: str, known: list[str], where: str) -> None:
+    if label not in known:
+        raise InputError(where, label, closest(label, known))

@@ -1,0 +1,239 @@
+"""Statements held against curves, seed by seed.
+
+For every seed a claim gives one number, its value, and a margin that is positive where the seed
+agrees with the claim. Curves of one seed share partition, first model and batches, so differences
+are paired. Over several seeds
+
+    pass          every margin is positive, or their 95 % interval (Student's t) lies above 0
+    fail          none is positive, or the interval lies below 0; also if the curves coincide
+    inconclusive  else
+
+With one seed there is no spread: the margin must exceed twice the standard error that the noise of
+the curves themselves gives. With three seeds, chance alone makes all signs right once in eight
+times: the interval says how far to trust it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from sdfeel.experiments.reproduce.measures import (
+    END,
+    MIDDLE,
+    WHOLE,
+    Curve,
+    level,
+    level_noise,
+    noise,
+    shared_stretch,
+    time_ratio,
+)
+from sdfeel.experiments.reproduce.spec import Claim
+from sdfeel.reports.bands import points
+
+__all__ = ["Finding", "Outcome", "Verdict", "decide", "find", "judge"]
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+# Margins below this part of the measured level are rounding: the curves coincide.
+ROUNDING = 1e-6
+# Student's t, 97.5 %, for 1, 2, ... degrees of freedom.
+STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one seed says: the value, by how much it agrees, and how noisy that is."""
+
+    value: float
+    margin: float
+    tolerance: float
+    coincide: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with its outcome; `value` is the mean over seeds, `spread` their least and most.
+
+    unit      what the value is in
+    interval  95 % for the mean of the value; None with one seed
+    """
+
+    figure: str
+    name: str
+    kind: str
+    claim: str
+    paper: str
+    reading: str
+    verdict: Outcome
+    value: float | None
+    unit: str
+    threshold: float
+    spread: tuple[float, float] | None
+    interval: tuple[float, float] | None
+    seeds: int
+    values: tuple[float, ...]
+    note: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Verdict:
+    """The verdict on a claim; `runs` has for every label one table of metrics per seed, in order.
+
+    Seeds that not every curve of the claim has are left out.
+    """
+    seeds = min((len(runs.get(label, ())) for label in claim.curves), default=0)
+    findings = []
+    for seed in range(seeds):
+        curves = [_curve(runs[label][seed], claim) for label in claim.curves]
+        findings.append(find(claim, curves))
+    verdict, note = decide(findings)
+    values = tuple(finding.value for finding in findings)
+    finite = [value for value in values if math.isfinite(value)]
+    return Verdict(
+        figure=figure,
+        name=claim.name,
+        kind=claim.kind,
+        claim=claim.says,
+        paper=claim.paper,
+        reading=claim.reading,
+        verdict=verdict,
+        value=float(np.mean(finite)) if finite else None,
+        unit=_unit(claim),
+        threshold=claim.threshold,
+        spread=(min(values), max(values)) if seeds > 1 else None,
+        interval=_interval(values),
+        seeds=seeds,
+        values=values,
+        note=note,
+    )
+
+
+def decide(findings: Sequence[Finding]) -> tuple[Outcome, str]:
+    """The outcome, and in a few words why."""
+    margins = [finding.margin for finding in findings]
+    if not margins or any(math.isnan(margin) for margin in margins):
+        return "inconclusive", "not enough was recorded"
+    if all(finding.coincide for finding in findings):
+        return "fail", "the curves coincide"
+    if len(margins) == 1:
+        return _one_seed(findings[0])
+    right = sum(margin > 0 for margin in margins)
+    said = f"{right} of {len(margins)} seeds agree"
+    interval = _interval(margins)
+    low, high = interval if interval is not None else (-math.inf, math.inf)
+    if right == len(margins) or low > 0:
+        return "pass", said + ("" if low > 0 else "; their 95 % interval includes 0")
+    if right == 0 or high < 0:
+        return "fail", said + ("" if high < 0 else "; their 95 % interval includes 0")
+    return "inconclusive", said
+
+
+def _one_seed(finding: Finding) -> tuple[Outcome, str]:
+    if abs(finding.margin) <= finding.tolerance:
+        return "inconclusive", "one seed, no spread; within the noise of the curves"
+    outcome: Outcome = "pass" if finding.margin > 0 else "fail"
+    return outcome, "one seed, no spread; beyond the noise of the curves"
+
+
+def find(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    """What the curves of one seed say on a claim."""
+    return FINDERS[claim.kind](claim, curves)
+
+
+def _gaps(claim: Claim, pairs: Sequence[tuple[Curve, Curve]], stop: float) -> Finding:
+    """By how much the first of each pair is better; the least of them counts."""
+    part = END if claim.at == "end" else WHOLE
+    found = []
+    for better, worse in pairs:
+        one, two = level(better, stop, part), level(worse, stop, part)
+        gap = two - one if better.falling else one - two
+        error = math.hypot(level_noise(better, stop, part), level_noise(worse, stop, part))
+        same = abs(gap) <= ROUNDING * max(abs(one), abs(two))
+        found.append(Finding(gap, gap - claim.threshold, 2 * error, same))
+    return min(found, key=lambda finding: finding.margin)
+
+
+def _order(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    return _gaps(claim, list(pairwise(curves)), shared_stretch(curves))
+
+
+def _best(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    return _gaps(claim, [(curves[0], rival) for rival in curves[1:]], shared_stretch(curves))
+
+
+def _within(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    gap = _gaps(claim, [(curves[0], curves[1])], shared_stretch(curves))
+    return Finding(abs(gap.value), claim.threshold - abs(gap.value), gap.tolerance)
+
+
+def _behind(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    leader, laggard = curves
+    stop = shared_stretch(curves)
+    ratio = time_ratio(leader, laggard)
+    error = 2 * level_noise(laggard, stop)
+    moved = [time_ratio(leader, laggard, shift) for shift in (-error, error)]
+    tolerance = abs(moved[0] - moved[1]) / 2
+    return Finding(ratio, ratio - claim.threshold, tolerance)
+
+
+def _rougher(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    rough, smooth = (noise(curve) for curve in curves)
+    ratio = rough / smooth if smooth > 0 else math.inf
+    # A deviation from n values is known to about 1 / sqrt(2 n) of itself.
+    count = min(len(curve.y) for curve in curves) / 2
+    return Finding(ratio, ratio - claim.threshold, 2 * ratio / math.sqrt(max(count, 1.0)))
+
+
+def _falls(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    found = []
+    for curve in curves:
+        middle, end = level(curve, curve.last, MIDDLE), level(curve, curve.last, END)
+        drop = (middle - end if curve.falling else end - middle) / abs(middle)
+        error = 2 * math.sqrt(2) * level_noise(curve, curve.last) / abs(middle)
+        found.append(Finding(drop, drop - claim.threshold, error))
+    return min(found, key=lambda finding: finding.margin)
+
+
+FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
+    "order": _order,
+    "best": _best,
+    "within": _within,
+    "behind": _behind,
+    "rougher": _rougher,
+    "falls": _falls,
+}
+
+
+def _curve(metrics: pd.DataFrame, claim: Claim) -> Curve:
+    found = points(metrics, claim.x, claim.y)
+    falling = claim.y != "test_accuracy"
+    if found is None:
+        nothing = np.array([0.0, 1.0])
+        return Curve(nothing, nothing * math.nan, falling)
+    return Curve(found[0], found[1], falling)
+
+
+def _unit(claim: Claim) -> str:
+    if claim.kind in ("behind", "rougher"):
+        return "ratio"
+    if claim.kind == "falls":
+        return "relative fall"
+    return {"train_loss": "loss", "test_accuracy": "accuracy"}.get(claim.y, claim.y)
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float] | None:
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    t = STUDENT[min(len(values) - 1, len(STUDENT)) - 1]
+    half = t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    middle = float(np.mean(values))
+    return middle - half, middle + half
