@@ -66,7 +66,7 @@ class _File:
     pack_gradient: list[str] = field(default_factory=list)
     one_list: int = 1
     many_lists: int = 1
-    sample_lists: int = 1
+    sample_lists: int = 16  # TILE_ROWS
     many_counts: int = 1
     scratch: int = 1
     bytes_per_sample: int = 0
@@ -125,7 +125,7 @@ def _conv(file: _File, n: int, layer: Layer, before: Shape, after: Shape, wants_
     relu = int(layer.relu)
     file.forward.append(
         f"convolution_forward({_shape(before)}, {window}, {height}, {width}, {_window(pool)}, "
-        f"{_shape(after)}, {relu}, n, work->x{n}, work->turned{n}, work->scratch, "
+        f"{_shape(after)}, {relu}, n, work->x{n}, work->w{n}, work->turned{n}, work->scratch, "
         f"work->x{n + 1}, {index});"
     )
     file.backward.append(
@@ -156,18 +156,17 @@ def _linear(file: _File, n: int, layer: Layer, before: Shape, after: Shape, want
     sizes = f"{_size(before)}, {_size(after)}"
     first = n == 0
     x, debt = (f"work->x{n}", "((Debt){0})") if not first else ("current(work)", "work->debt")
-    file.one_list = max(file.one_list, 1)
-    file.forward.append(
-        f"linear_forward({ins}, {outs}, {biased}, {relu}, {sizes}, n, {x}, {weight}, {bias}, "
-        f"work->x{n + 1}, {debt}, lists);"
-    )
+
+    def walk(forward: int, source: str, to: str, to_bias: str, debt: str) -> str:
+        return (
+            f"linear_walk({ins}, {outs}, {biased}, {relu}, {sizes}, {forward}, BLOCK, n, "
+            f"{source}, {to}, {to_bias}, work->x{n + 1}, {debt}, lists);"
+        )
+
+    file.forward.append(walk(1, x, weight, bias, debt))
     if first:
         file.forward.append("work->debt.n = 0;")
-        file.settle.append(
-            f"if (work->debt.n) linear_update({ins}, {outs}, {biased}, {sizes}, 0, {outs}, "
-            f"work->debt.n, work->debt.x, work->debt.dy, {weight}, {bias}, work->debt.scale, "
-            "lists); work->debt.n = 0;"
-        )
+        file.settle.append(f"const int n = 0; {walk(0, x, weight, bias, debt)} work->debt.n = 0;")
     if relu:
         file.backward.append(f"mask_by_output(n * {_size(after)}, work->x{n + 1}, work->d{n + 1});")
     if wants_dx:
@@ -176,15 +175,10 @@ def _linear(file: _File, n: int, layer: Layer, before: Shape, after: Shape, want
             f"linear_inputs({ins}, {outs}, {sizes}, n, work->d{n + 1}, {weight}, work->d{n}, "
             "lists);"
         )
-    update = (
-        f"linear_update({ins}, {outs}, {biased}, {sizes}, 0, {outs}, n, {x}, work->d{n + 1}, "
-        f"{target}, {bias_target}, s, lists);"
-    )
+    owed = f"(Debt){{n, {x}, work->d{n + 1}, s}}"
+    update = walk(0, x, target, bias_target, owed)
     if first:
-        update = (
-            f"if (later) {{ work->debt = (Debt){{n, {x}, work->d{n + 1}, s}}; work->flip ^= 1; }} "
-            f"else {update}"
-        )
+        update = f"if (later) {{ work->debt = {owed}; work->flip ^= 1; }} else {update}"
     file.backward.append(update)
 
 
@@ -275,7 +269,7 @@ def generate(plan: Plan, loss: Loss, dtype: str) -> str:
     )
     lists = (
         "const Lists lists = {work->list_offset, work->list_value, work->many_offset, "
-        "work->many_count, work->many_value}; (void)lists;"
+        "work->many_count, work->many_value, work->partial}; (void)lists;"
     )
     many = f"{file.many_lists} + BLOCK * {file.sample_lists}"
     parts = [
@@ -291,7 +285,8 @@ def generate(plan: Plan, loss: Loss, dtype: str) -> str:
         *(f"    {line}" for line in file.fields),
         f"    real scratch[{file.scratch}] __attribute__((aligned(64)));",
         f"    int32_t list_offset[BLOCK * {file.one_list}], many_offset[{many}];",
-        f"    int32_t many_count[BLOCK + {file.many_counts}];",
+        "    real partial[TILE_ROWS * BLOCK * VL] __attribute__((aligned(64)));",
+        f"    int32_t many_count[BLOCK + TILE_ROWS + {file.many_counts}];",
         f"    real list_value[BLOCK * {file.one_list}], many_value[{many}];",
         f"    real gradient[{plan.parameters}] __attribute__((aligned(64)));",
         f"    Debt debt; int flip; real slack[{_WIDEST}];",

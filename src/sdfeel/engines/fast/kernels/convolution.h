@@ -54,10 +54,13 @@ INLINE void convolve_tile(const int pixels, const int vecs, const Shape in, cons
     for (int r = 0; r < k.rows; r++)
         for (int i = 0; i < width; i++) {
             V weight[3];
-            UNROLL for (int v = 0; v < vecs; v++)
+            UNROLL for (int v = 0; v < vecs; v++) {
                 weight[v] = load(w + (r * width + i) * padded + v * VL);
+                HOLD(weight[v]);
+            }
             UNROLL for (int p = 0; p < pixels; p++) {
-                const V value = splat(x[p * step + r * row_of(in) + i]);
+                V value = splat(x[p * step + r * row_of(in) + i]);
+                HOLD(value);
                 UNROLL for (int v = 0; v < vecs; v++) sum[p * vecs + v] += value * weight[v];
             }
         }
@@ -77,12 +80,42 @@ INLINE void convolve_row(const int pixels, const int width, const int vecs, cons
                   bias, y + (tiles - 1) * even * padded);
 }
 
+/* One channel of `pixels` neighbouring outputs, a vector along the patch instead of the channels:
+   for the few channels left over when whole vectors are filled (9 channels would cost as 16). */
+INLINE void convolve_channel(const int pixels, const Shape in, const Window k, const int padded,
+                             const real *restrict x, const real *restrict w, real bias,
+                             real *restrict y) {
+    V sum[8];
+    const int width = k.columns * in.channels, step = k.step_x * in.channels;
+    const int vecs = vectors(width), lanes = width - (vecs - 1) * VL;
+    UNROLL for (int p = 0; p < pixels; p++) sum[p] = (V){0};
+    for (int r = 0; r < k.rows; r++)
+        UNROLL for (int v = 0; v < vecs; v++) {
+            V weight = load(w + (r * vecs + v) * VL);
+            HOLD(weight);
+            UNROLL for (int p = 0; p < pixels; p++) {
+                const V value = load(x + p * step + r * row_of(in) + v * VL);
+                sum[p] += weight * (v == vecs - 1 ? keep_lanes(value, lanes) : value);
+            }
+        }
+    UNROLL for (int p = 0; p < pixels; p++) y[p * padded] = lanes_sum(sum[p]) + bias;
+}
+
+/* Whether channels left over are cheaper one by one than as one more vector of which they fill a
+   part: vectors multiplied a pixel, with a tax for adding up the lanes (both as measured). */
+INLINE int one_by_one(const Shape in, const Window k, const int outs) {
+    const int width = k.columns * in.channels;
+    return outs > VL && outs % VL * (k.rows * vectors(width) + 8) * 6 < k.rows * width * 5;
+}
+
 /* Rows `from` to `to` of one sample's outputs, channels filled up to whole vectors. */
 INLINE void convolve_rows(const Shape in, const Window k, const int outs, const int width,
-                          const real *x, const real *turned, int from, int to, real *y) {
-    const int vecs = vectors(outs), padded = vecs * VL;
+                          const real *x, const real *w, const real *turned, int from, int to,
+                          real *y) {
+    const int padded = vectors(outs) * VL, left = one_by_one(in, k, outs) ? outs % VL : 0;
+    const int vecs = vectors(outs - left), patch = k.rows * kernel_row(k.columns, in.channels);
     const int group = vecs <= 3 ? vecs : vecs % 3 == 0 ? 3 : vecs % 2 == 0 ? 2 : 3;
-    const int rest = vecs % group;
+    const int rest = vecs % group, step = k.step_x * in.channels, odd = width % 8;
     const real *bias = turned + k.rows * k.columns * in.channels * padded;
     for (int row = from; row < to; row++) {
         const real *line = x + row * k.step_y * row_of(in);
@@ -94,6 +127,15 @@ INLINE void convolve_rows(const Shape in, const Window k, const int outs, const 
         if (rest)
             convolve_row(ACCUMULATORS / rest, width, rest, in, k, padded, line, turned + v * VL,
                          bias + v * VL, place + v * VL);
+        for (int o = outs - left; o < outs; o++) {
+            const real *weights = w + o * patch;
+            for (int p = 0; p + 8 <= width; p += 8)
+                convolve_channel(8, in, k, padded, line + p * step, weights, bias[o],
+                                 place + p * padded + o);
+            if (odd)
+                convolve_channel(odd, in, k, padded, line + (width - odd) * step, weights, bias[o],
+                                 place + (width - odd) * padded + o);
+        }
     }
 }
 
@@ -101,8 +143,8 @@ INLINE void convolve_rows(const Shape in, const Window k, const int outs, const 
    max-pooling commute: a network that has them the other way round gives the same numbers.) */
 INLINE void convolution_forward(const Shape in, const Window k, const int height, const int width,
                                 const Window pool, const Shape out, const int relu, int n,
-                                const real *x, const real *turned, real *scratch, real *y,
-                                inum *index) {
+                                const real *x, const real *w, const real *turned, real *scratch,
+                                real *y, inum *index) {
     const int vecs = vectors(out.channels), padded = vecs * VL;
     const int lanes = out.channels - (vecs - 1) * VL;
     const int apart = pool.rows && pool.rows == pool.step_y && !pool.pad_y && !pool.pad_x &&
@@ -112,12 +154,12 @@ INLINE void convolution_forward(const Shape in, const Window k, const int height
         const real *image = x + b * in.size;
         real *to = y + b * out.size;
         if (!apart)
-            convolve_rows(in, k, out.channels, width, image, turned, 0, height, scratch);
+            convolve_rows(in, k, out.channels, width, image, w, turned, 0, height, scratch);
         for (int row = 0; row < out.height; row++) {
             if (pool.rows) {
                 const int first = apart ? row * pool.step_y : 0;
                 if (apart)
-                    convolve_rows(in, k, out.channels, width, image, turned, first,
+                    convolve_rows(in, k, out.channels, width, image, w, turned, first,
                                   first + pool.rows, scratch);
                 max_pool_row(height, width, padded, pool, out, relu, scratch, first, row, to,
                              index + b * indices);

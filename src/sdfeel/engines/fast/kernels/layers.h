@@ -20,6 +20,7 @@ typedef struct {
     real *value;     /* ... and their gradients */
     int32_t *many_offset, *many_count; /* a list for every pixel or sample */
     real *many_value;
+    real *partial; /* sums of a tile of a linear layer, still in lanes */
 } Lists;
 
 /* ---- input ---- */
