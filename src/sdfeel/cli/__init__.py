@@ -7,14 +7,17 @@ import os
 import signal
 import sys
 import warnings
+from typing import Any
 
-import click
 import typer
 
+from sdfeel.cli.bound import bound
 from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
 from sdfeel.cli.data import app as data_app
+from sdfeel.cli.deploy import client, edge, launch, provision, status
 from sdfeel.cli.output import say
+from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
 from sdfeel.cli.ranks import end_with_parent
 from sdfeel.cli.reproduce import reproduce
@@ -36,9 +39,19 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (run, compare, reproduce, topology, clock, plot):
-    app.command()(command)
-app.add_typer(data_app, name="data")
+COMMANDS = {
+    "Simulate": (run, compare, plot),
+    "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
+    "Deploy": (provision, edge, client, launch, status),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(data_app, name="data", rich_help_panel="Simulate")
+
+# Mistakes in how a command is called. Typer carries its own copy of click in newer versions, so
+# its class is found by a name that typer exports.
+UsageMistake: Any = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 @app.callback(invoke_without_command=True)
@@ -53,27 +66,27 @@ def main() -> None:
     warnings.showwarning = _note
     end_with_parent()
     try:
-        status = app(standalone_mode=False)
-    except click.exceptions.Exit as done:
-        status = done.exit_code
-    except click.ClickException as problem:
+        code = app(standalone_mode=False)
+    except typer.Exit as done:
+        code = done.exit_code
+    except UsageMistake as problem:
         problem.show()
-        status = 2
+        code = 2
     except Stopped as stopped:
         if stopped.says:
             say(str(stopped))
-        status = 128 + stopped.signal
+        code = 128 + stopped.signal
     except SdfeelError as problem:
         who = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
         say(f"error: {who}{problem}", style="red")
-        status = 2 if isinstance(problem, InputError) else 1
-    except (KeyboardInterrupt, click.exceptions.Abort):
+        code = 2 if isinstance(problem, InputError) else 1
+    except (KeyboardInterrupt, typer.Abort):
         say("stopped")
-        status = 128 + signal.SIGINT
+        code = 128 + signal.SIGINT
     except BrokenPipeError:
         sys.stderr.close()  # the reader (`| head`) went away: nothing to say, and nobody to
-        status = 0
-    sys.exit(status if isinstance(status, int) else 0)
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 _noted: set[str] = set()

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sdfeel.files import write_report
 from sdfeel.reports.bands import BandKind
 from sdfeel.reports.figures import figure_over_time, save_figure
-from sdfeel.files import write_report
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.runs import RunRecord

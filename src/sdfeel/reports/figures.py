@@ -15,8 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sdfeel.errors import InputError, closest
-from sdfeel.reports.bands import Band, BandKind, band
 from sdfeel.files import write_report
+from sdfeel.reports.bands import Band, BandKind, band
 from sdfeel.reports.legends import any_drawn, legend_below, legend_height, seeds_note
 from sdfeel.reports.style import COLUMN, PAGE, drawing, line_style, new_figure
 

@@ -11,8 +11,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sdfeel.errors import InputError
-from sdfeel.reports.figures import figure_bytes
 from sdfeel.files import write_report
+from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import html_table
 from sdfeel.reports.settings import flatten, setting_text
 
