@@ -156,6 +156,7 @@ def channel_options(ping: float, message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_metadata_size", 8192),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),

@@ -31,8 +31,9 @@ __all__ = [
 
 Block = NDArray[np.float32]
 
-# Values handled at a time; as bytes this is also the largest chunk on the wire (256 KiB).
-BLOCK = 65_536
+# Values handled at a time; as bytes this is also the largest chunk on the wire (128 KiB). An edge
+# holds about a dozen chunks for each client that is sending or receiving.
+BLOCK = 32_768
 
 
 class OpenFile:
@@ -86,7 +87,7 @@ class Vector:
     @property
     def is_large(self) -> bool:
         """Whether going over it takes long enough to be done beside the event loop."""
-        return self.size > 4 * BLOCK
+        return self.size > 8 * BLOCK
 
 
 class VectorWriter:
@@ -97,7 +98,7 @@ class VectorWriter:
         self.written = 0
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
-        self._file = OpenFile.unnamed(folder) if size > BLOCK else None
+        self._file = OpenFile.unnamed(folder) if size > 2 * BLOCK else None
 
     def write(self, values: bytes) -> None:
         self._hash.update(values)
