@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from sdfeel.clock import load_profile
@@ -120,19 +121,24 @@ def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
 
 def _scheme_plan(config: RunConfig) -> SchemePlan:
     """The scheme on clusters of equal size, which is near enough to say how long a run is."""
-    images = spec(config.data.name)
-    name = config.model.name if ":" not in config.model.name else "paper-cnn"
-    model = build(name, images.shape, images.classes, 0)
     network = build_network(config.network)
     return plan_scheme(
         config.scheme,
         network.with_samples([1] * network.clients),
         schedule_of(config),
         profile=load_profile(config.clock.profile),
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=_parameters(config.model.name, config.data.name),
         averager=config.averager,
         participation=config.schedule.participation,
     )
+
+
+@cache
+def _parameters(model: str, dataset: str) -> int:
+    """Of the paper's network where the user's own is not ours to build."""
+    images = spec(dataset)
+    name = model if ":" not in model else "paper-cnn"
+    return sum(p.numel() for p in build(name, images.shape, images.classes, 0).parameters())
 
 
 def _job(label: str, config: RunConfig) -> Job:

@@ -1,0 +1,178 @@
+"""The harness itself: settings that say what the paper says, runs that are shared and resumed."""
+
+import json
+import signal
+
+import pandas as pd
+import pytest
+
+from sdfeel.errors import InputError
+from sdfeel.experiments.compare import Interrupted
+from sdfeel.experiments.reproduce import TARGETS, carry_out, make_plan, read_target, write_reports
+from sdfeel.experiments.reproduce.runner import run_folder
+
+# The harness, and not the learning: a linear model and few steps.
+TINY = [
+    "model.name=logistic",
+    "engine=vectorised",
+    "network.servers=4",
+    "network.clients_per_server=2",
+    "steps=60",
+    "evaluation.every=10",
+    "evaluation.train_samples=100",
+    "evaluation.test_samples=100",
+]
+
+
+def tiny(*names, seeds=2):
+    return make_plan(names, profile="quick", dataset="mnist-5k", seeds=seeds, settings=TINY)
+
+
+def outputs(out):
+    """What a reader sees of an experiment, without paths and machines."""
+    found = sorted(
+        [*out.glob("fig*/*.csv"), *out.glob("fig*/*.svg"), *out.glob("**/verdicts.json")]
+    )
+    assert found
+    return {str(path.relative_to(out)): path.read_bytes() for path in found}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished")
+    plan = tiny("fig6")
+    carry_out(plan, out)
+    return out, plan, write_reports(plan, out)
+
+
+def test_every_figure_has_settings_curves_and_claims():
+    for name in TARGETS:
+        target = read_target(name)
+        assert set(target.profile) == {"quick", "default", "full"}
+        assert target.claim
+        assert target.drawing
+
+
+def test_settings_are_those_of_the_paper():
+    plan = make_plan(TARGETS, profile="full")
+    for job in plan.jobs:
+        config = job.config
+        assert (config.lr, config.batch_size) == (0.01, 10)
+        assert (config.network.servers, config.network.clients_per_server) == (10, 5)
+        assert (config.data.partition, config.data.concentration) == ("dirichlet-fedma", 0.5)
+        assert (config.data.seed, config.model.seed) == (None, None)  # they follow the run's seed
+    by_label = {job.label: job.config.schedule for job in plan.jobs}
+    s = by_label["fig3: sd-feel, seed 0"]
+    assert (s.tau1, s.tau2, s.alpha) == (2, 1, 5)
+    s = by_label["fig4: tau1 = 20, seed 0"]
+    assert (s.tau1, s.tau2, s.alpha) == (20, 1, 1)
+    s = by_label["fig5-topology: ring, seed 0"]
+    assert (s.tau1, s.tau2, s.alpha) == (5, 5, 1)
+    s = by_label["fig6: beta = 0.5, seed 0"]
+    assert (s.tau1, s.tau2, s.alpha, s.participation) == (5, 1, 1, 0.5)
+
+
+def test_full_is_as_long_as_the_paper():
+    plan = make_plan(["fig3"], profile="full", seeds=1)
+    first = plan.jobs[0].config
+    assert first.steps == pytest.approx(250 * 60 / 0.237344 * 2, rel=1e-3)
+
+
+def test_runs_that_figures_share_are_run_once_and_hashes_tell_runs_apart():
+    plan = make_plan(TARGETS, profile="quick", seeds=1)
+    curves = plan.curves
+    ring = curves["fig5-topology"]["ring"]
+    assert ring == curves["fig5-alpha"]["alpha = 1"] == curves["averagers"]["paper, alpha = 1"]
+    assert curves["fig4"]["tau1 = 3"] == curves["fig4-tau2"]["tau2 = 1"]
+    wanted = sum(len(labels) for labels in curves.values())
+    assert len(plan.jobs) == wanted - 5
+    assert len({job.folder for job in plan.jobs}) == len(plan.jobs)
+
+
+def test_evaluations_fall_on_ends_of_rounds():
+    for job in make_plan(TARGETS, profile="quick").jobs:
+        s = job.config.schedule
+        assert job.config.evaluation.every % (s.tau1 * s.tau2) == 0
+        assert job.config.steps % (s.tau1 * s.tau2) == 0
+
+
+def test_one_seed_of_everything_comes_first():
+    seeds = [job.config.seed for job in tiny("fig4", "fig6", seeds=3).jobs]
+    assert seeds == sorted(seeds)
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "field"),
+    [
+        (["fig7"], {}, "figure"),
+        ([], {}, "figure"),
+        (["fig3"], {"dataset": "imagenet"}, "--dataset"),
+        (["fig3"], {"seeds": 0}, "--seeds"),
+    ],
+)
+def test_mistakes_are_named(names, options, field):
+    with pytest.raises(InputError) as mistake:
+        make_plan(names, **options)
+    assert mistake.value.field == field
+
+
+def test_it_writes_figures_tables_verdicts_and_a_page(finished):
+    out, _, verdicts = finished
+    for name in ("fig6.png", "fig6.svg", "table.csv", "table.md", "curves.csv", "verdicts.md"):
+        assert (out / "fig6" / name).stat().st_size > 0
+    assert "fig6" in (out / "index.html").read_text("utf-8").lower()
+    kept = json.loads((out / "verdicts.json").read_text("utf-8"))
+    assert [v["claim"] for v in kept] == [v.claim for v in verdicts]
+    assert {v["seeds"] for v in kept} == {2}
+    curves = pd.read_csv(out / "fig6" / "curves.csv")
+    assert set(curves["seed"]) == {0, 1}
+    assert set(curves["curve"]) == {"beta = 1", "beta = 0.8", "beta = 0.5"}
+
+
+def test_curves_of_a_seed_start_alike_and_seeds_do_not(finished):
+    curves = pd.read_csv(finished[0] / "fig6" / "curves.csv")
+    start = curves[curves["iteration"] == 0].groupby("seed")["train_loss"]
+    assert (start.max() == start.min()).all()
+    assert start.max()[0] != start.max()[1]
+
+
+def test_the_same_command_twice_gives_the_same_numbers(finished, tmp_path):
+    carry_out(tiny("fig6"), tmp_path)
+    write_reports(tiny("fig6"), tmp_path)
+    assert outputs(tmp_path) == outputs(finished[0])
+
+
+def test_what_is_done_is_not_done_again(finished):
+    out, plan, _ = finished
+    started = []
+    carry_out(plan, out, on_start=lambda *words: started.append(words))
+    assert started == []
+
+
+def test_interrupted_and_resumed_gives_the_same_table(finished, tmp_path):
+    stops = iter([2, 4])
+
+    def interrupt(progress):
+        # In the middle of a run: after its third evaluation.
+        if progress.run.iteration == 30 and progress.number == stop:
+            signal.raise_signal(signal.SIGINT)
+
+    plan = tiny("fig6")
+    for stop in stops:
+        with pytest.raises(Interrupted):
+            carry_out(plan, tmp_path, on_progress=interrupt)
+        half = run_folder(tmp_path, plan.jobs[stop - 1].folder)
+        assert json.loads((half / "summary.json").read_text("utf-8"))["interrupted"] is True
+    carry_out(plan, tmp_path)
+    write_reports(plan, tmp_path)
+    assert outputs(tmp_path) == outputs(finished[0])
+
+
+def test_progress_goes_up_and_reaches_the_end(tmp_path):
+    seen, done = [], []
+    carry_out(tiny("fig6"), tmp_path, on_progress=seen.append, on_seed=done.append)
+    fractions = [progress.fraction for progress in seen]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == pytest.approx(1.0)
+    assert seen[-1].left == pytest.approx(0.0)
+    assert done == [1, 2]

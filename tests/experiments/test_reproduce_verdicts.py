@@ -1,0 +1,168 @@
+"""Verdicts on made-up curves: some must pass, some must fail, some must leave it open."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sdfeel.experiments.reproduce.measures import (
+    Curve,
+    level,
+    level_noise,
+    noise,
+    shared_stretch,
+    time_ratio,
+)
+from sdfeel.experiments.reproduce.spec import Claim
+from sdfeel.experiments.reproduce.verdicts import Finding, decide, judge
+
+ITERATIONS = np.arange(0, 1001, 40)
+
+
+def falling(floor, *, speed=1.0, wobble=0.0, seed=0):
+    """A loss that falls from 2.3 to `floor`, one second an iteration / speed."""
+    x = ITERATIONS / speed
+    y = floor + (2.3 - floor) * np.exp(-ITERATIONS / 200)
+    y = y + wobble * np.random.default_rng(seed).standard_normal(len(y))
+    accuracy = 1 - y / 2.6
+    table = {"iteration": ITERATIONS, "seconds": x, "train_loss": y, "test_accuracy": accuracy}
+    return pd.DataFrame(table)
+
+
+def claim(kind, *curves, x="iteration", y="train_loss", **more):
+    return Claim(name="c", says="s", kind=kind, curves=list(curves), x=x, y=y, **more)
+
+
+def outcome(of, **runs):
+    return judge("fig", of, runs).verdict
+
+
+def seeds(*floors, **options):
+    return [falling(floor, seed=n, **options) for n, floor in enumerate(floors)]
+
+
+def test_an_order_that_every_seed_shows_passes_and_its_reverse_fails():
+    runs = {"a": seeds(1.0, 1.1, 0.9), "b": seeds(1.2, 1.25, 1.15), "c": seeds(1.5, 1.6, 1.4)}
+    assert outcome(claim("order", "a", "b", "c"), **runs) == "pass"
+    assert outcome(claim("order", "c", "b", "a"), **runs) == "fail"
+    assert outcome(claim("order", "a", "b", "c", y="test_accuracy"), **runs) == "pass"
+
+
+def test_the_weakest_link_of_an_order_decides():
+    runs = {"a": seeds(1.0, 1.0, 1.0), "b": seeds(1.5, 1.5, 1.5), "c": seeds(1.4, 1.4, 1.4)}
+    assert outcome(claim("order", "a", "b", "c"), **runs) == "fail"
+    assert outcome(claim("best", "a", "b", "c"), **runs) == "pass"
+    assert outcome(claim("best", "b", "a", "c"), **runs) == "fail"
+
+
+def test_seeds_that_contradict_each_other_leave_it_open():
+    runs = {"a": seeds(1.0, 1.3, 1.0), "b": seeds(1.1, 1.1, 1.3)}
+    verdict = judge("fig", claim("order", "a", "b"), runs)
+    assert verdict.verdict == "inconclusive"
+    assert verdict.note == "2 of 3 seeds agree"
+    assert verdict.spread[0] < 0 < verdict.spread[1]
+    assert verdict.interval[0] < 0 < verdict.interval[1]
+
+
+def test_differences_are_paired_by_seed():
+    # Seeds differ by far more than the curves of one seed do.
+    runs = {"a": seeds(0.5, 1.0, 1.5), "b": seeds(0.52, 1.02, 1.52)}
+    assert outcome(claim("order", "a", "b"), **runs) == "pass"
+
+
+def test_one_seed_must_exceed_the_noise_of_its_own_curves():
+    clear = {"a": seeds(1.0, wobble=0.01), "b": seeds(1.3, wobble=0.01)}
+    hidden = {"a": seeds(1.0, wobble=0.1), "b": [falling(1.01, wobble=0.1, seed=5)]}
+    verdict = judge("fig", claim("order", "a", "b"), clear)
+    assert verdict.verdict == "pass"
+    assert verdict.spread is None
+    assert verdict.interval is None
+    assert "one seed" in verdict.note
+    assert outcome(claim("order", "b", "a"), **clear) == "fail"
+    assert outcome(claim("order", "a", "b"), **hidden) == "inconclusive"
+
+
+def test_curves_that_coincide_are_no_order():
+    same = {"a": seeds(1.0, 1.1, 1.2), "b": seeds(1.0, 1.1, 1.2)}
+    verdict = judge("fig", claim("order", "a", "b"), same)
+    assert (verdict.verdict, verdict.note) == ("fail", "the curves coincide")
+    assert outcome(claim("within", "a", "b", threshold=0.001), **same) == "pass"
+
+
+def test_a_threshold_says_how_much_much_is():
+    runs = {"a": seeds(1.0, 1.0, 1.0), "b": seeds(1.05, 1.06, 1.07)}
+    assert outcome(claim("order", "a", "b", threshold=0.02), **runs) == "pass"
+    assert outcome(claim("order", "a", "b", threshold=0.2), **runs) == "fail"
+    assert outcome(claim("within", "a", "b", threshold=0.2), **runs) == "pass"
+    assert outcome(claim("within", "a", "b", threshold=0.01), **runs) == "fail"
+    assert outcome(claim("within", "a", "b", threshold=0.058), **runs) == "inconclusive"
+
+
+def test_behind_is_a_ratio_of_times():
+    runs = {"a": seeds(1.0, 1.0), "b": seeds(1.0, 1.0, speed=0.25)}
+    far = claim("behind", "a", "b", x="seconds", threshold=2.0)
+    verdict = judge("fig", far, runs)
+    assert verdict.verdict == "pass"
+    assert verdict.value == pytest.approx(4.0, rel=0.1)
+    assert outcome(claim("behind", "b", "a", x="seconds", threshold=2.0), **runs) == "fail"
+    assert outcome(claim("behind", "a", "a", x="seconds", threshold=2.0), **runs) == "fail"
+
+
+def test_rougher_compares_noise_and_not_trend():
+    runs = {"steep": seeds(0.2, 0.2, wobble=0.01), "rough": seeds(1.5, 1.5, wobble=0.1)}
+    assert outcome(claim("rougher", "rough", "steep", threshold=2.0), **runs) == "pass"
+    assert outcome(claim("rougher", "steep", "rough", threshold=2.0), **runs) == "fail"
+
+
+def test_falls_wants_the_end_below_the_middle():
+    rising = falling(1.0)
+    rising["train_loss"] = rising["train_loss"].to_numpy()[::-1]
+    runs = {"a": seeds(1.0, 1.0), "b": [rising, rising]}
+    assert outcome(claim("falls", "a"), **runs) == "pass"
+    assert outcome(claim("falls", "a", "b"), **runs) == "fail"
+
+
+def test_what_was_not_recorded_is_not_judged():
+    runs = {"a": seeds(1.0, 1.0), "b": [f.drop(columns="train_loss") for f in seeds(1.5, 1.5)]}
+    verdict = judge("fig", claim("order", "a", "b"), runs)
+    assert verdict.verdict == "inconclusive"
+    assert verdict.value is None
+    assert judge("fig", claim("order", "a", "z"), runs).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("margins", "expected"),
+    [
+        ([0.1, 0.2, 0.3], "pass"),
+        ([-0.1, -0.2, -0.3], "fail"),
+        ([-0.1, 0.2, 0.3], "inconclusive"),
+        # One small contradiction among many: the interval decides.
+        ([-0.01, 1.0, 1.1, 0.9, 1.0, 1.2], "pass"),
+        ([0.01, -1.0, -1.1, -0.9, -1.0, -1.2], "fail"),
+        ([], "inconclusive"),
+        ([0.1, math.nan], "inconclusive"),
+    ],
+)
+def test_decide(margins, expected):
+    assert decide([Finding(m, m, 0.0) for m in margins])[0] == expected
+
+
+def test_measures_by_hand():
+    line = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.0]), falling=True)
+    assert level(line, 10.0) == pytest.approx(0.1)
+    assert level(line, 10.0, (0.0, 1.0)) == pytest.approx(0.5)
+    assert level(line, 5.0) == pytest.approx(0.55)
+    assert shared_stretch([line, Curve(np.array([0.0, 4.0]), np.zeros(2), falling=True)]) == 4.0
+    assert math.isnan(noise(line))
+    slow = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.5]), falling=True)
+    assert time_ratio(line, slow) == pytest.approx(2.0, rel=1e-2)
+    assert time_ratio(slow, line) == pytest.approx(0.5, rel=1e-1)
+
+
+def test_noise_is_that_of_one_evaluation_whatever_the_trend():
+    x = np.arange(4000.0)
+    wobble = np.random.default_rng(1).normal(0, 0.3, len(x))
+    curve = Curve(x, 5 - x / 1000 + wobble, falling=True)
+    assert noise(curve) == pytest.approx(0.3, rel=0.05)
+    assert level_noise(curve, 3999.0) == pytest.approx(0.3 / math.sqrt(800), rel=0.06)
