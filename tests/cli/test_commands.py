@@ -1,0 +1,175 @@
+"""The commands as a user or a script calls them: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pandas as pd
+import pytest
+
+from sdfeel.cli import main
+
+TINY = ["--set", "model.name=logistic", "--set", "network.servers=3"]
+TINY += ["--set", "network.clients_per_server=2", "--set", "data.partition=iid"]
+TINY += ["--set", "evaluation.train_samples=100", "--set", "evaluation.servers=false"]
+
+
+@pytest.fixture
+def sdfeel(monkeypatch, capsys):
+    """Call the command line in this process: (status, standard output, standard error)."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["sdfeel", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return call
+
+
+def test_topology_prints_the_names_that_scripts_rely_on(sdfeel):
+    status, out, _ = sdfeel("topology", "ring", "--servers", "10", "--alpha", "5", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["zeta"] == pytest.approx(0.8257, abs=1e-4)
+    assert found["contraction"] == pytest.approx(0.3837, abs=1e-4)
+    assert found["exchanges"] == 5
+    assert len(found["mixing"]) == 10
+
+
+@pytest.mark.parametrize("averager", ["paper", "chebyshev", "finite-time", "all-reduce", "exact"])
+def test_topology_takes_sizes_and_the_operator_keeps_the_weighted_mean(sdfeel, averager):
+    command = ("topology", "star", "--sizes", "3,1,2", "--averager", averager, "--json")
+    mixing = json.loads(sdfeel(*command)[1])["mixing"]
+    shares = [3 / 6, 1 / 6, 2 / 6]
+    for row, share in zip(mixing, shares, strict=True):
+        assert sum(p * m for p, m in zip(row, shares, strict=True)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "seconds"),
+    [("sd-feel", 0.237344), ("hierfavg", 0.307232), ("fedavg", 0.307232), ("feel", 0.167456)],
+)
+def test_clock_shows_the_papers_round(sdfeel, scheme, seconds):
+    schedule = ("--tau1", "2", "--tau2", "1", "--alpha", "5")
+    _, out, _ = sdfeel("clock", "--scheme", scheme, *schedule, "--profile", "paper", "--json")
+    assert json.loads(out)["seconds_per_round"] == pytest.approx(seconds, abs=5e-7)
+
+
+def test_clock_counts_flops_for_the_profile_that_asks_for_it(sdfeel):
+    paper = json.loads(sdfeel("clock", "--json")[1])
+    counted = json.loads(sdfeel("clock", "--profile", "counted", "--json")[1])
+    assert 0 < counted["compute"] < paper["compute"]
+
+
+def test_run_prints_one_object_at_the_end(sdfeel):
+    status, out, _ = sdfeel("run", "mnist-5k", *TINY, "--set", "steps=4", "--json")
+    found = json.loads(out)
+    assert status == 0
+    wanted = {"scheme", "iterations", "seconds", "loss", "accuracy", "client_steps_per_second"}
+    assert wanted <= set(found)
+    assert found["scheme"] == "sd-feel"
+    assert found["iterations"] == 4
+
+
+def test_run_keeps_a_folder_and_resumes_to_the_same_numbers(sdfeel, tmp_path):
+    def run(folder, *more):
+        return sdfeel("run", *TINY, "--out", tmp_path / folder, *more, "--json")
+
+    assert run("straight", "--set", "steps=8", "--set", "evaluation.every=2")[0] == 0
+    assert run("parts", "--set", "steps=4", "--set", "evaluation.every=2")[0] == 0
+    assert run("parts", "--set", "steps=8", "--set", "evaluation.every=2")[0] == 2  # no --resume
+    again = run("parts", "--set", "steps=8", "--set", "evaluation.every=2", "--resume")
+    assert again[0] == 0
+    straight, parts = (pd.read_csv(tmp_path / n / "metrics.csv") for n in ("straight", "parts"))
+    pd.testing.assert_frame_equal(straight, parts, check_exact=True)
+    config = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert config["schedule"]["tau1"] == 2
+
+
+def test_compare_writes_figures_a_table_and_a_page_and_does_nothing_twice(sdfeel, tmp_path):
+    command = ("compare", "mnist-5k", *TINY, "--schemes", "sd-feel,feel", "--set", "steps=4",
+               "--out", tmp_path, "--json")  # fmt: skip
+    status, out, _ = sdfeel(*command)
+    assert status == 0
+    rows = json.loads(out)["runs"]
+    assert [row["label"] for row in rows] == ["sd-feel", "feel"]
+    for name in ("index.html", "over_time.png", "over_time.svg", "table.md"):
+        assert (tmp_path / name).stat().st_size > 0
+    before = (tmp_path / "feel" / "checkpoint.safetensors").stat().st_mtime_ns
+    assert json.loads(sdfeel(*command)[1])["runs"] == rows
+    assert (tmp_path / "feel" / "checkpoint.safetensors").stat().st_mtime_ns == before
+    status, out, _ = sdfeel("plot", tmp_path / "feel", "--out", tmp_path / "one.png", "--json")
+    assert status == 0
+    assert (tmp_path / "one.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "--set", "stepz=3"), ["stepz", "did you mean 'steps'"]),
+        (("run", "--set", "schedule.tau3=3"), ["schedule.tau3", "tau1"]),
+        (("run", "--set", "lr=0"), ["lr", "greater than 0"]),
+        (("run", "--set", "schedule.participation=1.5"), ["participation", "1.5"]),
+        (("run", "--set", "schedule.alpha=0"), ["alpha", "0"]),
+        (("run", "--set", "scheme=sdfeel"), ["scheme", "sd-feel"]),
+        (("run", "--set", "steps"), ["--set", "key=value"]),
+        (("run", "--set", "model.name=no_such_module:build"), ["no_such_module", "imported"]),
+        (("run", "--set", "data.name=mnits"), ["mnits", "mnist"]),
+        (("run", "--resume"), ["--resume", "--out"]),
+        (("run", "missing.toml"), ["missing.toml", "cannot be read"]),
+        (("run", "--ranks", "0"), ["--ranks", "at least 1"]),
+        (("topology", "rign"), ["rign", "did you mean 'ring'"]),
+        (("topology", "torus", "--servers", "7"), ["7", "prime"]),
+        (("topology", "ring", "--servers", "3", "--sizes", "1,2"), ["--sizes", "3 servers"]),
+        (("topology", "ring", "--alpha", "0"), ["alpha", "at least 1"]),
+        (("clock", "--profile", "papper"), ["papper", "did you mean 'paper'"]),
+        (("clock", "--tau1", "0"), ["tau1", "at least 1"]),
+        (("plot", "nowhere"), ["nowhere"]),
+        (("compare", "--seeds", "0"), ["--seeds", "at least 1"]),
+        (("no-such-command",), ["no-such-command"]),
+    ],
+)
+def test_a_users_mistake_ends_with_2_and_says_what_would_be_right(sdfeel, arguments, words):
+    status, _, err = sdfeel(*arguments)
+    assert status == 2, err
+    for word in words:
+        assert word in err
+    assert "Traceback" not in err
+
+
+def test_a_file_in_the_place_of_the_folder_is_said_before_training(sdfeel, tmp_path):
+    (tmp_path / "taken").write_text("")
+    status, _, err = sdfeel("run", *TINY, "--out", tmp_path / "taken")
+    assert status == 2
+    assert "folder that can be written" in err
+
+
+def test_a_run_that_diverges_ends_with_1_and_names_client_and_iteration(sdfeel):
+    status, _, err = sdfeel("run", *TINY, "--set", "steps=50", "--set", "lr=1e38")
+    assert status == 1
+    assert "client" in err
+    assert "iteration" in err
+
+
+def test_a_model_of_ones_own_is_found_beside_the_config(sdfeel, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
+        "def build(shape, classes):\n"
+        "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, classes))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    status, out, err = sdfeel(
+        "run", *TINY, "--set", "model.name=mine:build", "--set", "steps=2", "--json"
+    )
+    assert status == 0, err
+    assert json.loads(out)["iterations"] == 2
+
+
+def test_help_names_every_command(sdfeel):
+    _, out, _ = sdfeel("--help")
+    for command in ("run", "compare", "topology", "clock", "data", "plot", "bound", "plan"):
+        assert command in out
