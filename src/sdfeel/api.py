@@ -36,6 +36,7 @@ from sdfeel.training.schedule import Schedule
 from sdfeel.training.schemes import Plan, Scheme, plan_scheme
 from sdfeel.training.setup import (
     check_device,
+    check_fit,
     check_numbers,
     data_digests,
     fingerprint,
@@ -143,7 +144,7 @@ def train(
     averager: str = "paper",
     participation: float = 1.0,
     averaging_rule: AveragingRule | None = None,
-    profile: str | LatencyProfile = "paper",
+    profile: str | Path | LatencyProfile = "paper",
     until: float = math.inf,
     engine: str = "auto",
     device: str = "cpu",
@@ -190,10 +191,9 @@ def train(
         raise InputError(
             "client_datasets", len(source.samples), f"the network has {network.clients} clients"
         )
-    latency = load_profile(profile) if isinstance(profile, str) else profile
+    latency = load_profile(str(profile)) if isinstance(profile, str | Path) else profile
     if latency.flops_per_step is None:
-        sample = tuple(source.take([0]).inputs.shape[1:])
-        latency = latency.with_flops(count_flops(model, sample, batch_size))
+        latency = latency.with_flops(_count_flops(model, source.take([0]).inputs, batch_size))
     plan = plan_scheme(
         scheme,
         network.with_samples(source.samples),
@@ -234,7 +234,7 @@ def train(
     folder, snapshot = None, None
     if out is not None:
         digests = ranks.in_client_order(data_digests(problem), placement)
-        mark = fingerprint(plan, problem, latency, start, digests)
+        mark = fingerprint(plan, problem, latency, start, digests, averaging_rule)
         folder = RunFolder(out, mark, checkpoint_seconds, writes=ranks.leads)
         kept = folder.create({**(config or {}), "seed": seed, "scheme": plan.scheme}, resume)
         if kept is not None:
@@ -315,10 +315,24 @@ def _warn(plan: Plan) -> None:
         )
 
 
+def _count_flops(model: nn.Module, inputs: Tensor, batch_size: int) -> float:
+    dtype = ParameterLayout.of(model).dtype if inputs.is_floating_point() else inputs.dtype
+    shape = tuple(inputs.shape[1:])
+    try:
+        return count_flops(model, shape, batch_size, dtype)
+    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise InputError(
+            "model", type(model).__name__, f"does not take inputs of shape {shape}: {reason}"
+        ) from None
+
+
 def _train_samples(problem: Problem, samples: NDArray[np.int64], count: int | None) -> Samples:
     """The part of the evaluated training samples that this rank holds: the same rows over all
     clients, whatever the number of ranks.
     """
+    if count is not None and count < 1:
+        raise InputError("train_samples", count, "at least 1, or None for all")
     rows = some_rows(int(samples.sum()), count)
     ends = np.cumsum(samples)
     client = np.searchsorted(ends, rows, side="right")
@@ -333,10 +347,13 @@ def _train_samples(problem: Problem, samples: NDArray[np.int64], count: int | No
 def _test_samples(test: Any, problem: Problem) -> Samples | None:
     if test is None:
         return None
-    if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
-        whole = ClientData.from_datasets([test])
-        test = (whole.inputs, whole.targets)
-    data = ClientData(test[0], test[1], np.array([0, len(test[0])]))
+    try:
+        if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
+            whole = ClientData.from_datasets([test])
+            test = (whole.inputs, whole.targets)
+        data = ClientData(test[0], torch.as_tensor(test[1]), np.array([0, len(test[0])]))
+    except InputError as empty:
+        raise InputError("test", empty.value, empty.remedy) from None
     if data.inputs.shape[1:] != problem.data.inputs.shape[1:]:
         raise InputError(
             "test",
@@ -349,4 +366,9 @@ def _test_samples(test: Any, problem: Problem) -> Samples | None:
         real = tensor.is_floating_point()
         return tensor.to(problem.device, dtype if real else torch.int64).contiguous()
 
-    return placed(data.inputs), placed(data.targets)
+    inputs, targets = placed(data.inputs), placed(data.targets)
+    try:
+        check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))
+    except InputError as misfit:
+        raise InputError(f"test: {misfit.field}", misfit.value, misfit.remedy) from None
+    return inputs, targets

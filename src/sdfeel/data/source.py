@@ -36,6 +36,10 @@ class ClientSource:
             return given
         if isinstance(given, ClientData) and partition is None:
             return cls(given, None, given.samples)
+        if partition is not None and not isinstance(partition, str) and len(partition) != clients:
+            raise InputError(
+                "partition", f"{len(partition)} parts", f"the network has {clients} clients"
+            )
         if partition is None:
             return cls(given, None, _lengths(given, clients))
         whole = given if isinstance(given, ClientData) else ClientData.from_datasets([given])

@@ -18,8 +18,7 @@ __all__ = ["ReferenceEngine", "sgd_step"]
 def sgd_step(problem: Problem, model: torch.nn.Module, client: int, k: int) -> float:
     """One mini-batch SGD step of one client, eq. (2): w <- w - eta g(xi; w). Returns the loss."""
     rows = torch.from_numpy(problem.batch(client, k)).to(problem.device)
-    # What is random inside the model (dropout) is a function of (seed, client, k) as well.
-    torch.manual_seed(hash((problem.seed, int(problem.client_ids[client]), k)))
+    problem.seed_model(client, k)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     loss = problem.loss(model(problem.data.inputs[rows]), problem.data.targets[rows])
     gradients = torch.autograd.grad(loss, trained, allow_unused=True)

@@ -77,11 +77,9 @@ class VectorisedEngine(MatrixEngine):
         trained, rest = dict(named[:trainable]), dict(named[trainable:])
         losses = torch.empty(len(clients), len(ks), dtype=torch.float64)
         data = self.problem.data
-        first_id = int(self.problem.client_ids[clients[0]])
         for column, k in enumerate(ks):
-            # Random parts of the model (dropout) depend on the seed, the chunk and k only, and not
-            # on where the loop paused.
-            torch.manual_seed(hash((self.problem.seed, first_id, int(k))))
+            # One seed for the chunk and k, so that dropout does not depend on where the loop paused
+            self.problem.seed_model(int(clients[0]), int(k))
             batch = batches[:, column]
             gradients, (loss, moved) = self._gradients(
                 trained, rest, data.inputs[batch], data.targets[batch]

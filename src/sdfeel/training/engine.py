@@ -50,6 +50,14 @@ class Problem:
         """The number of each client of `data` among all clients."""
         return np.arange(self.data.clients) if self.held is None else self.held
 
+    def seed_model(self, client: int, k: int) -> None:
+        """What is random inside the model (dropout) is a function of (seed, client, k) as well."""
+        number = hash((self.seed, int(self.client_ids[client]), k))
+        if self.device.type == "cpu":  # torch.manual_seed looks for GPUs first, which takes longer
+            torch.default_generator.manual_seed(number)
+        else:
+            torch.manual_seed(number)
+
     def batch(self, client: int, k: int) -> NDArray[np.int64]:
         """Rows of the data store that client i uses at iteration k: xi_k^(i).
 

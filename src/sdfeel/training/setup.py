@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import numbers
+import re
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,18 @@ from sdfeel.clock import LatencyProfile
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
 from sdfeel.network import Network
-from sdfeel.training.engine import Loss, Problem
+from sdfeel.training.engine import AveragingRule, Loss, Problem
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.schemes import Plan
 
-__all__ = ["check_device", "check_numbers", "data_digests", "fingerprint", "make_problem"]
+__all__ = [
+    "check_device",
+    "check_fit",
+    "check_numbers",
+    "data_digests",
+    "fingerprint",
+    "make_problem",
+]
 
 
 def make_problem(
@@ -41,6 +49,8 @@ def make_problem(
     """Check model, data and numbers against each other; data goes to the device, in model dtype.
 
     held  the clients whose data this is, where it is not that of all
+
+    The problem holds a copy of the model: the user's own is never touched.
     """
     check_numbers(lr=lr, batch_size=batch_size, seed=seed)
     if held is None and network.clients != data.clients:
@@ -54,7 +64,8 @@ def make_problem(
         _placed(data.targets, layout.dtype, device),
         data.offsets,
     )
-    _check_fit(model, loss, data)
+    check_fit(model, loss, data)
+    _check_smallest_batch(model, data, batch_size)
     return Problem(
         model, layout, loss, data, network, float(lr), int(batch_size), seed, device, held
     )
@@ -83,7 +94,12 @@ def check_device(name: str) -> torch.device:
 
 
 def fingerprint(
-    plan: Plan, problem: Problem, profile: LatencyProfile, start: Tensor, data: bytes
+    plan: Plan,
+    problem: Problem,
+    profile: LatencyProfile,
+    start: Tensor,
+    data: bytes,
+    rule: AveragingRule | None = None,
 ) -> str:
     """A hash of everything that decides what a run computes, so that no other run goes on from it.
 
@@ -94,7 +110,12 @@ def fingerprint(
         "scheme": plan.scheme,
         "schedule": [plan.schedule.tau1, plan.schedule.tau2, plan.schedule.alpha],
         "averager": plan.averager.name,
-        "participation": [plan.participation.beta, plan.participation.drawn],
+        "rule": None if rule is None else _name_of(rule),
+        "participation": [
+            float(plan.participation.beta),
+            plan.participation.drawn,
+            plan.participation.reach,
+        ],
         "clusters": plan.network.clusters.members,
         "links": sorted(sorted(link) for link in plan.network.graph.edges()),
         "profile": repr(profile),
@@ -102,7 +123,7 @@ def fingerprint(
         "batch_size": problem.batch_size,
         "seed": problem.seed,
         "layout": [problem.layout.names, problem.layout.shapes, str(problem.layout.dtype)],
-        "loss": getattr(problem.loss, "__qualname__", type(problem.loss).__qualname__),
+        "loss": _name_of(problem.loss),
     }
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(_bytes(start))
@@ -123,27 +144,30 @@ def _bytes(tensor: Tensor) -> bytes:
     return tensor.detach().cpu().contiguous().numpy().tobytes()
 
 
+def _name_of(function: object) -> str:
+    """The name of a function; an object shows itself, with its parameters (losses, rules)."""
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else re.sub(r" at 0x[0-9a-f]+", "", repr(function))
+
+
 def _placed(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Real numbers in the model's dtype, so that a float64 model trains in float64."""
     return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
 
 
-def _check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
-    """One forward pass and one loss on two samples."""
+def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
+    """One forward pass and one loss on two samples, and the labels of all."""
     inputs, targets = data.inputs[:2], data.targets[:2]
-    training = model.training
-    model.eval()
+    trial = copy.deepcopy(model).eval()
     try:
         with torch.no_grad():
-            outputs = model(inputs)
+            outputs = trial(inputs)
     except (RuntimeError, ValueError, TypeError, IndexError) as problem:
         raise InputError(
             "model",
             type(model).__name__,
             f"does not take inputs of shape {tuple(inputs.shape)}: {_first_line(problem)}",
         ) from None
-    finally:
-        model.train(training)
     if loss is F.cross_entropy:
         _check_classes(outputs, data)
     try:
@@ -157,6 +181,23 @@ def _check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
         ) from None
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
+
+
+def _check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) -> None:
+    """A forward pass in training mode: batch normalisation refuses a batch of one sample."""
+    client = int(data.samples.argmin())
+    inputs = data.client(client)[0][:batch_size]
+    trial = copy.deepcopy(model).train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            trial(inputs)
+    except (RuntimeError, ValueError) as problem:
+        raise InputError(
+            "model",
+            type(model).__name__,
+            f"cannot train on a batch of {len(inputs)}, as client {client} has it: "
+            f"{_first_line(problem)}",
+        ) from None
 
 
 def _check_classes(outputs: object, data: ClientData) -> None:
