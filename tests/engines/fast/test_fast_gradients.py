@@ -16,7 +16,7 @@ from torch.nn import functional
 from sdfeel.engines.fast import compile_model
 
 FEW = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],  # shrinking would compile hundreds of networks

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from . import trace as ops
+from . import operations as ops
 from .errors import Unsupported
+from .trace import trace
 
 __all__ = ["Layer", "Plan", "Shape", "make_plan"]
 
@@ -169,7 +170,7 @@ class _Walk:
 
 def make_plan(module: nn.Module, sample_shape: tuple[int, ...]) -> Plan:
     """Trace `module` and work out every shape for inputs of `sample_shape`."""
-    chain = ops.trace(module)
+    chain = trace(module)
     places: dict[int, int] = {}
     total = 0
     for parameter in module.parameters():
