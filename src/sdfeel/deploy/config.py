@@ -186,7 +186,9 @@ def parse_deployment(content: dict[str, Any], folder: Path) -> Deployment:
 
 def _explain(problem: ValidationError) -> InputError:
     """The first mistake in our own words; an unknown key gets the nearest right one."""
-    first = problem.errors()[0]
+    mistakes = problem.errors()
+    # A misspelt key also leaves the right one missing: say the former.
+    first = next((m for m in mistakes if m["type"] == "extra_forbidden"), mistakes[0])
     place = ".".join(str(step) for step in first["loc"])
     if first["type"] == "extra_forbidden":
         table: type[BaseModel] = Deployment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import stat
 from collections.abc import Iterable
@@ -99,12 +100,13 @@ class Credentials:
             return False
         stamp = _stamp(self._revoked)
         if stamp != self._revoked_stamp:
-            ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
-            crl = x509.load_pem_x509_crl(self._revoked.read_bytes())
-            # A list that the CA did not sign is no list: keep the last good one.
-            if crl.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
-                self._serials = frozenset(entry.serial_number for entry in crl)
             self._revoked_stamp = stamp
+            # A list that is damaged, or that the CA did not sign, is no list: keep the last one.
+            with contextlib.suppress(OSError, ValueError):
+                ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
+                crl = x509.load_pem_x509_crl(self._revoked.read_bytes())
+                if crl.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
+                    self._serials = frozenset(entry.serial_number for entry in crl)
         return serial in self._serials
 
 
@@ -156,6 +158,7 @@ def channel_options(ping: float, message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", message_bytes),
         ("grpc.max_send_message_length", message_bytes),
         ("grpc.max_metadata_size", 8192),
+        # Windows that grow with the line's speed cost an edge megabytes for every client.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -135,9 +136,11 @@ async def _watch(
     """A table that refreshes on a terminal; elsewhere a line now and then."""
     title = f"{nodes.deployment.name}: {len(nodes.processes)} nodes on this machine"
     last = 0.0
+    known: dict[str, EdgeStatus] = {}
     with Live(console=console, refresh_per_second=4, transient=False) as live:
         while not nodes.is_over:
             rows = await ask(nodes.deployment, timeout=1.0)
+            rows = [_or_last(nodes, row, known) for row in rows]
             on_status(rows)
             if console.is_terminal:
                 live.update(status_table(rows, title))
@@ -147,6 +150,20 @@ async def _watch(
             if nodes.failed:
                 return
             await asyncio.sleep(REFRESH)
+
+
+def _or_last(nodes: Launch, row: EdgeStatus, known: dict[str, EdgeStatus]) -> EdgeStatus:
+    """An edge that does not answer is starting, or it has ended: then its last word stands."""
+    if not row.problem:
+        known[row.edge] = row
+        return row
+    if nodes.processes[row.edge].poll() is not None and row.edge in known:
+        return replace(known[row.edge], phase="ended")
+    return (
+        replace(row, phase="not answering")
+        if row.edge in known
+        else EdgeStatus(row.edge, phase="starting")
+    )
 
 
 def final_model(deployment: Deployment, state: Path | None = None) -> tuple[Vector, Path]:

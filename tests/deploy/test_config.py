@@ -1,0 +1,84 @@
+"""Deployment files: every mistake is named, unknown keys get the nearest right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import as_toml, content
+
+from sdfeel.deploy.config import load_deployment, parse_deployment
+from sdfeel.deploy.plan import Plan
+from sdfeel.errors import InputError
+
+
+def test_the_example_is_valid() -> None:
+    example = Path(__file__).parents[2] / "examples" / "deployment" / "demo.toml"
+    plan = Plan(load_deployment(example))
+    assert (plan.network.servers, plan.network.clients) == (3, 9)
+
+
+def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
+    table = content((2, 1))
+    file = tmp_path / "d.toml"
+    file.write_text(as_toml(table))
+    assert load_deployment(file) == parse_deployment(table, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"shedule": {}}, "did you mean 'schedule'"),
+        ({"schedule": {"iterations": 4, "tau_1": 2}}, "did you mean 'tau1'"),
+        ({"schedule": {"iterations": 5, "tau1": 2}}, "multiple of tau1"),
+        ({"schedule": {"iterations": 4, "averager": "exact"}}, "all-reduce"),
+        ({"schedule": {"iterations": 4, "averager": "papr"}}, "did you mean 'paper'"),
+        ({"deadlines": {"round": 9.0, "exchange": 8.0}}, "must exceed deadlines.round"),
+        ({"edges": [{"name": "a", "adress": "x:1"}]}, "did you mean 'address'"),
+        ({"edges": [{"name": "a", "address": "no-port"}]}, "edges.0.address"),
+        ({"clients": [{"name": "c0", "edge": "z", "samples": 1}]}, "clients.c0"),
+        ({"clients": [{"name": "c0", "edge": "a", "samples": 0}]}, "clients.0.samples"),
+        ({"graph": {"links": [("a", "q")]}}, "graph.links"),
+        ({"graph": {"kind": "rnig"}}, "did you mean 'ring'"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Plan(parse_deployment(content((1, 1)) | change, tmp_path))
+
+
+def test_names_appear_once(tmp_path: Path) -> None:
+    table = content((2, 1))
+    table["clients"][1]["name"] = "c0"
+    with pytest.raises(InputError, match="may appear once"):
+        parse_deployment(table, tmp_path)
+
+
+def test_plain_text_is_for_loopback_only(tmp_path: Path) -> None:
+    table = content((1,)) | {"security": {"plaintext": True}}
+    parse_deployment(table, tmp_path)
+    table["edges"][0]["address"] = "10.0.0.1:7001"
+    with pytest.raises(InputError, match="loopback only"):
+        parse_deployment(table, tmp_path)
+    table["edges"][0] |= {"address": "127.0.0.1:7001", "listen": "0.0.0.0:7001"}
+    with pytest.raises(InputError, match="loopback only"):
+        parse_deployment(table, tmp_path)
+
+
+def test_the_digest_is_of_what_must_agree(tmp_path: Path) -> None:
+    table = content((1, 1))
+    base = parse_deployment(table, tmp_path).digest
+    moved = table | {"deadlines": {"round": 1.0, "exchange": 2.0}}
+    moved["edges"] = [edge | {"address": "127.0.0.1:1"} for edge in table["edges"]]
+    assert parse_deployment(moved, tmp_path).digest == base
+    assert parse_deployment(table | {"seed": 1}, tmp_path).digest != base
+
+
+def test_an_averager_that_would_drown_in_rounding_is_refused(tmp_path: Path) -> None:
+    table = content((1,) * 14, averager="finite-time", links=None)
+    table["graph"] = {"kind": "path"}
+    for number, client in enumerate(table["clients"]):
+        client["samples"] = 1 + 400 * (number % 3)
+    with pytest.raises(InputError, match="all-reduce"):
+        Plan(parse_deployment(table, tmp_path))

@@ -1,0 +1,128 @@
+"""Vectors, models on the wire and durable checkpoints."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file
+
+from sdfeel.deploy import wire
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.store import Checkpoint, Store, read_safetensors, write_safetensors
+from sdfeel.deploy.vectors import BLOCK, as_vector, combine, distance, probe
+from sdfeel.errors import InputError
+
+SIZES = [1, 13, BLOCK, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 7]
+
+
+def values(size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=size).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_vector_is_its_values_in_memory_and_in_a_file(tmp_path: Path, size: int) -> None:
+    array = values(size)
+    vector = as_vector(array, tmp_path)
+    assert np.array_equal(vector.array(), array)
+    assert vector.sha256 == hashlib.sha256(array.tobytes()).digest()
+    assert list(tmp_path.iterdir()) == [], "the file has no name"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_combine_is_the_weighted_sum(size: int) -> None:
+    a, b = values(size, 1), values(size, 2)
+    found = combine([as_vector(a), as_vector(b)], [1.5, -0.5]).array()
+    assert np.array_equal(found, (1.5 * a.astype(float) - 0.5 * b.astype(float)).astype("f4"))
+
+
+def test_distance_and_probe_are_linear_measures() -> None:
+    a, b = values(BLOCK * 3, 1), values(BLOCK * 3, 2)
+    apart = np.linalg.norm(a.astype(float) - b) / np.linalg.norm(a.astype(float))
+    assert distance(as_vector(a), as_vector(b)) == pytest.approx(apart)
+    mixed = combine([as_vector(a), as_vector(b)], [0.25, 0.75])
+    expected = 0.25 * probe(as_vector(a)) + 0.75 * probe(as_vector(b))
+    assert probe(mixed) == pytest.approx(expected, rel=1e-4)
+
+
+async def _chunks(vector) -> list[v1.Chunk]:
+    return [chunk async for chunk in wire.chunks(vector)]
+
+
+@given(size=st.integers(1, 3 * BLOCK), seed=st.integers(0, 9))
+def test_what_is_sent_is_what_arrives(size: int, seed: int) -> None:
+    import asyncio
+
+    vector = as_vector(values(size, seed))
+    incoming = wire.Incoming(wire.header(vector, 1), size)
+    arrived = [incoming.feed(chunk) for chunk in asyncio.run(_chunks(vector))]
+    assert arrived[:-1] == [None] * (len(arrived) - 1)
+    assert np.array_equal(arrived[-1].array(), vector.array())
+
+
+def test_a_model_file_is_safetensors_and_checked(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    array = values(3 * BLOCK)
+    write_safetensors(path, as_vector(array), {"note": "x"})
+    assert np.array_equal(load_file(path)["model"], array)
+    model, notes = read_safetensors(path, array.size)
+    assert notes["note"] == "x"
+    assert np.array_equal(model.array(), array)
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="damaged"):
+        read_safetensors(path)
+    path.write_bytes(damaged[:-4])
+    with pytest.raises(InputError, match="cut short"):
+        read_safetensors(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_safetensors(tmp_path / "missing")
+
+
+def test_checkpoints_are_durable_before_save_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Temporary file, fsync, rename, fsync of the folder: in this order."""
+    calls: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        calls.append(f"fsync {kind}")
+        real_fsync(descriptor)
+
+    def replace(self: Path, target: Path) -> Path:
+        calls.append("rename")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    store = Store(tmp_path, "digest")
+    store.save(Checkpoint(1, as_vector(values(5)), {"b": [(1, 0)]}))
+    assert calls == ["fsync file", "rename", "fsync folder"]
+
+
+def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -> None:
+    store = Store(tmp_path, "digest")
+    assert store.load(5) == (None, [])
+    for done in (1, 2, 3):
+        store.save(Checkpoint(done, as_vector(values(5, done)), {"b": [(done, 0)]}))
+    assert len(list(tmp_path.iterdir())) == 2
+    found, problems = store.load(5)
+    assert found is not None
+    assert (found.done, found.decisions, problems) == (3, {"b": [(3, 0)]}, [])
+    (tmp_path / "period-000000004.safetensors").write_bytes(b"half")
+    (tmp_path / "period-000000005.safetensors.tmp").write_bytes(b"a crash")
+    found, problems = Store(tmp_path, "digest").load(5)
+    assert found is not None
+    assert found.done == 3
+    assert len(problems) == 1
+    with pytest.raises(InputError, match="another deployment"):
+        Store(tmp_path, "other").load(5)
