@@ -34,6 +34,12 @@ class VectorisedEngine(MatrixEngine):
     def __init__(self, problem: Problem, start: Tensor) -> None:
         super().__init__(problem, start)
         self._model = copy.deepcopy(problem.model).to(problem.device)
+        # Batch normalisation counts its batches in place, which a captured tensor does not allow.
+        self._counters = {
+            name: buffer
+            for name, buffer in self._model.named_buffers()
+            if not buffer.is_floating_point()
+        }
         self._chunk = max(1, min(CHUNK_CLIENTS, CHUNK_NUMBERS // (3 * problem.layout.size)))
         self._gradients = vmap(
             grad_and_value(self._loss, has_aux=True), randomness="different", in_dims=0
@@ -110,5 +116,6 @@ class VectorisedEngine(MatrixEngine):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of one client, and its buffers after the forward pass."""
         moved = {name: values.clone() for name, values in rest.items()}
-        outputs = functional_call(self._model, trained | moved, (inputs,))
+        counters = {name: values.clone() for name, values in self._counters.items()}
+        outputs = functional_call(self._model, trained | moved | counters, (inputs,))
         return self.problem.loss(outputs, targets), moved
