@@ -7,15 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sdfeel.experiments.reproduce.document import asked, command, measured, results_document
 from sdfeel.experiments.reproduce.plan import Plan
 from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import Drawing, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict, judge
-from sdfeel.reports.figures import Panel, figure_panels, save_figure
 from sdfeel.files import write_report
+from sdfeel.reports.figures import Panel, figure_panels, save_figure
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.runs import RunRecord, read_run
@@ -33,7 +35,7 @@ def write_reports(plan: Plan, out: Path, seeds: int | None = None) -> list[Verdi
     <figure>/table.csv, .md   how every curve ended
     <figure>/curves.csv       every evaluation of every run
     <figure>/verdicts.json, .md
-    verdicts.json, .md and index.html: all of it
+    verdicts.json, .md, results.md and index.html: all of it
     """
     verdicts: list[Verdict] = []
     figures: dict[str, Figure] = {}
@@ -47,20 +49,23 @@ def write_reports(plan: Plan, out: Path, seeds: int | None = None) -> list[Verdi
         ]
         for drawing in target.drawing:
             figures[drawing.title] = _draw(drawing, records, folder)
-        tables[target.title] = _write_tables(folder, records)
+        tables[target.name] = _write_tables(folder, records)
         _write_verdicts(folder, found)
         verdicts += found
     _write_verdicts(out, verdicts)
-    environment = _environment(plan, out)
+    done = seeds or plan.seeds
+    about = _about(plan, out, done)
+    text = results_document(plan, verdicts, tables, seeds=done, about=about)
+    write_report(out / "results.md", text.encode())
     write_page(
         out / "index.html",
         f"Semi-decentralized federated edge learning, reproduced on {plan.dataset}",
         figures,
-        {"Verdicts": verdict_rows(verdicts), **tables},
-        {"profile": plan.profile, "dataset": plan.dataset, "seeds": seeds or plan.seeds}
-        | {"set": list(plan.settings)},
+        {"Verdicts": verdict_rows(verdicts)}
+        | {target.title: tables[target.name] for target in plan.targets},
+        {"command": command(plan), "seeds": done},
         [note for target in plan.targets for note in target.notes],
-        environment=environment,
+        environment=about,
     )
     return verdicts
 
@@ -73,26 +78,13 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
             "claim": verdict.claim,
             "reading": verdict.reading or None,
             "verdict": verdict.verdict,
-            "measured": _measured(verdict),
-            "asked for": _asked(verdict),
+            "measured": measured(verdict),
+            "asked for": asked(verdict),
             "seeds": verdict.seeds,
             "note": verdict.note,
         }
         for verdict in verdicts
     ]
-
-
-def _measured(verdict: Verdict) -> str:
-    if verdict.value is None:
-        return "–"
-    text = f"{verdict.value:.3g}"
-    if verdict.spread is not None:
-        text += f" ({verdict.spread[0]:.3g} to {verdict.spread[1]:.3g})"
-    return f"{text} {verdict.unit}"
-
-
-def _asked(verdict: Verdict) -> str:
-    return f"{'≤' if verdict.kind == 'within' else '>'} {verdict.threshold:g}"
 
 
 def _records(plan: Plan, out: Path, target: Target, seeds: int | None) -> Records:
@@ -103,28 +95,23 @@ def _records(plan: Plan, out: Path, target: Target, seeds: int | None) -> Record
 
 
 def _draw(drawing: Drawing, records: Records, folder: Path) -> Figure:
-    panels = [
-        Panel(
-            {label: [r.metrics for r in records[label]] for label in panel.curves or records},
-            panel.x,
-            panel.y,
-            log=panel.log,
-        )
-        for panel in drawing.panel
-    ]
-    figure = figure_panels(panels, title=drawing.title, until=_end(drawing, records))
+    panels = []
+    for panel in drawing.panel:
+        curves = {label: [r.metrics for r in records[label]] for label in panel.curves or records}
+        end = min(float(run[panel.x].iloc[-1]) for runs in curves.values() for run in runs)
+        cut = {label: [_until(run, panel.x, end) for run in of] for label, of in curves.items()}
+        panels.append(Panel(cut, panel.x, panel.y))
+    figure = figure_panels(panels, title=drawing.title)
     save_figure(figure, folder / drawing.name)
     return figure
 
 
-def _end(drawing: Drawing, records: Records) -> float | None:
-    """Where the shortest curve ends, if all panels have the same axis: no line stops in between."""
-    axes = {panel.x for panel in drawing.panel}
-    if len(axes) > 1:
-        return None
-    labels = [label for panel in drawing.panel for label in panel.curves or records]
-    axis = axes.pop()
-    return min(float(run.metrics[axis].iloc[-1]) for label in labels for run in records[label])
+def _until(metrics: pd.DataFrame, x: str, end: float) -> pd.DataFrame:
+    """The curve up to where the shortest one of its panel ends, so that no line stops before."""
+    at = metrics[x].to_numpy(dtype=float)
+    last = {name: float(np.interp(end, at, metrics[name])) for name in metrics.columns}
+    kept = metrics[at < end].astype(float)
+    return pd.concat([kept, pd.DataFrame([last])], ignore_index=True)
 
 
 def _write_tables(folder: Path, records: Records) -> list[Row]:
@@ -149,6 +136,17 @@ def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
     write_report(folder / "verdicts.md", markdown_table(verdict_rows(verdicts)).encode())
 
 
-def _environment(plan: Plan, out: Path) -> Mapping[str, Any]:
-    first = next(iter(plan.curves[plan.targets[0].name].values()))[0]
-    return read_run(run_folder(out, first)).environment
+def _about(plan: Plan, out: Path, seeds: int) -> dict[str, Any]:
+    """Versions, machine, and the real time of all runs together."""
+    jobs = [job for job in plan.jobs if job.config.seed < seeds]
+    records = [read_run(run_folder(out, job.folder)) for job in jobs]
+    environment = records[0].environment
+    packages = ", ".join(f"{name} {v}" for name, v in environment.get("packages", {}).items())
+    spent = sum(sum((record.summary or {}).get("phases", {}).values()) for record in records)
+    return {
+        "versions": f"{packages}, Python {environment.get('python')}",
+        "revision": environment.get("git_revision"),
+        "machine": f"{environment.get('processor')}, {environment.get('platform')}",
+        "runs": f"{len(records)}, {spent / 60:.1f} minutes one after the other",
+        "seeds": f"0 to {seeds - 1}",
+    }

@@ -60,7 +60,6 @@ class PanelSpec(_Strict):
     x: X
     y: Y
     curves: list[str] = Field(default_factory=list)  # all of them by default
-    log: bool = False
 
 
 class Drawing(_Strict):

@@ -1,0 +1,104 @@
+"""The results as one Markdown file: every claim of the paper gets its sentence."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sdfeel.experiments.reproduce.plan import Plan
+from sdfeel.experiments.reproduce.spec import TARGETS, Target
+from sdfeel.experiments.reproduce.verdicts import Verdict
+from sdfeel.reports.rendering import markdown_table
+from sdfeel.reports.tables import Row
+
+__all__ = ["asked", "command", "measured", "results_document"]
+
+WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
+
+
+def command(plan: Plan) -> str:
+    """The command that gives this plan."""
+    names = [target.name for target in plan.targets]
+    words = ["sdfeel", "reproduce", *(["all"] if names == list(TARGETS) else names)]
+    if plan.profile != "default":
+        words.append(f"--{plan.profile}")
+    if any(target.profile[plan.profile].seeds != plan.seeds for target in plan.targets):
+        words += ["--seeds", str(plan.seeds)]
+    if plan.dataset != "cifar10":
+        words += ["--dataset", plan.dataset]
+    for setting in plan.settings:
+        words += ["--set", setting]
+    return shlex.join(words)
+
+
+def measured(verdict: Verdict) -> str:
+    """The value with its spread over seeds, in words."""
+    if verdict.value is None:
+        return "–"
+    text = f"{verdict.value:.3g}"
+    if verdict.spread is not None:
+        text += f" ({verdict.spread[0]:.3g} to {verdict.spread[1]:.3g})"
+    return f"{text} {verdict.unit}"
+
+
+def asked(verdict: Verdict) -> str:
+    """What the value had to be."""
+    return f"{'≤' if verdict.kind == 'within' else '>'} {verdict.threshold:g}"
+
+
+def results_document(
+    plan: Plan,
+    verdicts: Sequence[Verdict],
+    tables: Mapping[str, Sequence[Row]],
+    *,
+    seeds: int,
+    about: Mapping[str, Any],
+) -> str:
+    """All figures with their verdicts and tables.
+
+    tables  by the name of the figure
+    about   on what it was computed, and how long it took
+    """
+    lines = [
+        f"# Results on {plan.dataset}",
+        "",
+        f"`{command(plan)}`",
+        "",
+        *(f"- {key}: {value}" for key, value in about.items()),
+        "",
+        _count(verdicts),
+    ]
+    if seeds < plan.seeds:
+        lines += ["", f"Not finished: {seeds} of {plan.seeds} seeds."]
+    for target in plan.targets:
+        mine = [verdict for verdict in verdicts if verdict.figure == target.name]
+        lines += ["", *_section(target, mine), "", markdown_table(tables[target.name]).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def _count(verdicts: Sequence[Verdict]) -> str:
+    counts = [
+        f"{sum(verdict.verdict == kind for verdict in verdicts)} {word.lower()}"
+        for kind, word in WORDS.items()
+    ]
+    return f"{len(verdicts)} statements: {', '.join(counts)}."
+
+
+def _section(target: Target, verdicts: Sequence[Verdict]) -> list[str]:
+    lines = [f"## {target.title}"]
+    for note in target.notes:
+        lines += ["", note]
+    for drawing in target.drawing:
+        lines += ["", f"![{drawing.title}]({target.name}/{drawing.name}.png)"]
+    lines.append("")
+    return lines + [_sentence(verdict) for verdict in verdicts]
+
+
+def _sentence(verdict: Verdict) -> str:
+    reading = f" *[{verdict.reading}]*" if verdict.reading else ""
+    said = f' The paper: "{verdict.paper}".' if verdict.paper else " (Our statement.)"
+    return (
+        f"- **{WORDS[verdict.verdict]}**{reading}: {verdict.claim}. Measured {measured(verdict)}, "
+        f"asked {asked(verdict)}; {verdict.note}.{said}"
+    )
