@@ -32,9 +32,8 @@ def main() -> None:
     start = time.monotonic()
     nodes = launch(folder / "demo.toml", fresh=True)
     plan = Plan(nodes.deployment)
-    print(
-        f"{len(nodes.processes)} processes, {plan.periods} periods, {time.monotonic() - start:.0f} s"
-    )
+    seconds = time.monotonic() - start
+    print(f"{len(nodes.processes)} processes, {plan.periods} periods, {seconds:.0f} s")
     print(f"accuracy of the weighted mean of all edges: {accuracy(nodes.deployment.folder):.3f}")
     calibration = stream_seconds(folder / "calibration", 256 * 87_360) / 256
     clients = {client: nodes.lines(client) for client in plan.clients}
