@@ -1,0 +1,97 @@
+"""`sdfeel plan` and `sdfeel constants`: flags, JSON keys and errors, on a tiny run."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from sdfeel.cli.plan import constants, plan
+from sdfeel.errors import InputError
+from sdfeel.theory.planner import NotReachableError
+
+app = typer.Typer()
+app.command()(plan)
+app.command()(constants)
+
+TINY = [
+    "--set",
+    "network.servers=3",
+    "--set",
+    "network.clients_per_server=2",
+    "--set",
+    "model.name=logistic",
+    "--set",
+    "engine=vectorised",
+    "--set",
+    "batch_size=20",
+    "--set",
+    "lr=0.1",
+]
+GRID = [
+    "--tau1",
+    "1,5",
+    "--tau2",
+    "1,2",
+    "--alpha",
+    "1",
+    "--averagers",
+    "paper",
+    "--racers",
+    "2",
+    "--pilot",
+    "60",
+]
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(words), catch_exceptions=False, env={"COLUMNS": "200"})
+
+
+def test_json_names_the_schedule_its_time_and_the_bottleneck(tmp_path):
+    picture = tmp_path / "frontier.png"
+    done = run(
+        "plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2", "--json", "--figure", str(picture)
+    )
+    found = json.loads(done.stdout)
+    assert found["tau1"] in (1, 5)
+    assert found["averager"] == "paper"
+    assert found["seconds_to_target"] > 0
+    assert found["bottleneck"] in ("compute", "uplink", "exchange")
+    assert {"tau2", "alpha"} <= set(found)
+    assert picture.stat().st_size > 0
+
+
+def test_people_read_the_evidence():
+    text = run("plan", "mnist-5k", *TINY, *GRID, "--target-accuracy", "0.6").stdout
+    assert "bottleneck" in text
+    assert "evidence: a pilot of" in text
+
+
+def test_a_target_that_is_never_reached():
+    with pytest.raises(NotReachableError, match="best reached is loss"):
+        run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "0.0001")
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ([], "target"),
+        (["--budget", "0"], "budget"),
+        (["--target-loss", "-1"], "target"),
+        (["--target-accuracy", "90"], "target-accuracy"),
+        (["--target-loss", "1", "--target-accuracy", "0.5"], "one target"),
+        (["--target-loss", "1", "--tau1", "0"], "tau1"),
+        (["--target-loss", "1", "--averagers", "papers"], "averager"),
+    ],
+)
+def test_a_mistake_names_the_field(words, field):
+    with pytest.raises(InputError, match=field):
+        run("plan", "mnist-5k", *TINY, *words)
+
+
+def test_constants_come_with_their_spread_and_their_words():
+    found = json.loads(run("constants", "mnist-5k", *TINY, "--set", "steps=10", "--json").stdout)
+    for name in ("smoothness", "variance", "inside", "between", "gap"):
+        assert found[name]["low"] <= found[name]["value"] <= found[name]["high"]
+        assert found[name]["words"]
