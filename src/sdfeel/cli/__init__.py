@@ -11,6 +11,7 @@ from typing import Any
 
 import typer
 
+from sdfeel.cli.bench import app as bench_app
 from sdfeel.cli.bound import bound
 from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
@@ -48,6 +49,7 @@ for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data_app, name="data", rich_help_panel="Simulate")
+app.add_typer(bench_app, name="bench", rich_help_panel="Simulate")
 
 # Mistakes in how a command is called. Typer carries its own copy of click in newer versions, so
 # its class is found by a name that typer exports.
