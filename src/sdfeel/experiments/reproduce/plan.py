@@ -95,8 +95,8 @@ def _configs(
     """The config of every curve, with its length and its evaluations."""
     common = setting()
     sampling = common.evaluation[profile]
-    base = merge(common.run, target.run)
-    base = merge(base, {"data": {"name": dataset}, "evaluation": sampling.model_dump()})
+    base = merge(common.run, {"evaluation": sampling.model_dump(), "data": {"name": dataset}})
+    base = merge(base, target.run)
     found = {}
     for curve in target.curve:
         table = merge(base, curve.change)

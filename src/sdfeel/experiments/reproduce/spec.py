@@ -17,7 +17,7 @@ __all__ = ["TARGETS", "Claim", "Drawing", "Profile", "Setting", "Target", "read_
 TARGETS = ("fig3", "fig4", "fig4-tau2", "fig5-topology", "fig5-alpha", "fig6", "averagers")
 
 X = Literal["seconds", "iteration"]
-Y = Literal["train_loss", "test_accuracy", "disagreement"]
+Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement"]
 
 
 class _Strict(BaseModel):
