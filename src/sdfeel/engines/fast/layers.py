@@ -117,7 +117,8 @@ def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_d
     file.backward.append(
         f"convolution_backward({shape_text(before)}, {window}, {height}, {width}, "
         f"{int(bool(pool))}, {repeats}, {shape_text(after)}, {relu}, {biased}, "
-        f"{int(wants_dx)}, n, work->x{n}, {f'work->d{n}' if wants_dx else '0'}, work->x{n + 1}, work->d{n + 1}, {index}, "
+        f"{int(wants_dx)}, n, work->x{n}, {f'work->d{n}' if wants_dx else '0'}, "
+        f"work->x{n + 1}, work->d{n + 1}, {index}, "
         f"work->place{n}, work->w{n}, own ? work->dw{n} : work->w{n}, "
         f"{f'to + {layer.bias}' if biased else '0'}, s, lists);"
     )
