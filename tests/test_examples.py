@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", [name, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_consensus(run) -> None:
+    lines = run("consensus.py").splitlines()
+    assert lines[0] == "Network(10 clients, 10 servers, 10 links), zeta = 0.8257"
+    header = lines[2].split()
+    assert header == ["exchange", "paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
+    first, fifth, tenth = (lines[3 + number].split() for number in (0, 5, 10))
+    assert set(first[1:]) == {"1.0e+00"}
+    assert float(fifth[4]) < 1e-12  # finite-time is done
+    assert 0.01 < float(tenth[1]) < 0.1472  # the paper's, below its bound
+    assert float(tenth[3]) < 0.0034  # chebyshev, below its own
+
+
+def test_own_scheme(run) -> None:
+    lines = run("own_scheme.py").splitlines()
+    rows = {line.split()[0]: line.split()[1:] for line in lines[1:5]}
+    assert list(rows) == ["sd-feel", "edge-all-reduce", "hierfavg", "isolated"]
+    seconds = {name: float(row[0]) for name, row in rows.items()}
+    assert seconds["isolated"] < seconds["edge-all-reduce"] < seconds["hierfavg"]
+    worst = {name: int(row[2].rstrip("%")) for name, row in rows.items()}
+    assert worst["isolated"] < min(worst["sd-feel"], worst["edge-all-reduce"])
+
+
+def test_own_model(run, tmp_path: Path) -> None:
+    lines = run("own_model.py", str(tmp_path)).splitlines()
+    rows = [line.split() for line in lines[1:] if line.strip() and line.split()[0].isdigit()]
+    errors = [float(row[3]) for row in rows[:-1]]
+    assert errors[-1] < 0.6 * errors[0]
+    assert lines[-1].startswith("3 towns, one model")
+    assert (tmp_path / "forecast.png").stat().st_size > 1000
+
+
+def test_examples_use_the_public_names_only() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        for line in path.read_text().splitlines():
+            if line.startswith("from sdfeel"):
+                assert line.startswith("from sdfeel import "), f"{path.name}: {line}"
+
+
+def test_every_example_is_tested() -> None:
+    tested = Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f'"{path.name}"' in tested
