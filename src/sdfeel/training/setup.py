@@ -8,6 +8,7 @@ import json
 import math
 import numbers
 import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,11 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
     if loss is F.cross_entropy:
         _check_classes(outputs, data)
     try:
-        value = loss(outputs, targets)
-    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+        with warnings.catch_warnings():
+            # Outputs (n, 1) against targets (n,) would be broadcast to n x n, and learn nothing.
+            warnings.filterwarnings("error", "Using a target size")
+            value = loss(outputs, targets)
+    except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as problem:
         raise InputError(
             "model",
             f"outputs of shape {tuple(outputs.shape)}",
