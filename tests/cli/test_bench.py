@@ -1,0 +1,92 @@
+"""`sdfeel bench`: flags, JSON keys, and the files that it writes."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from sdfeel.cli import app
+from sdfeel.errors import InputError
+from sdfeel.experiments import bench
+
+RATIO = {"median": 12.0, "low": 11.0, "high": 13.0, "repetitions": 5}
+ROW = {
+    "first_start_seconds": 1.0,
+    "peak_gb": 0.3,
+    "steps_per_second": RATIO,
+    "vs_loop": RATIO,
+    "vs_loop_all_cores": None,
+    "share_of_matmul": RATIO,
+}
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The extents that were asked for; nothing is measured."""
+    extents = []
+
+    def pretend(extent, say):
+        extents.append(extent)
+        say("measuring")
+        setting = {"about": "a CNN", "short": "CNN", "clients": 50, "rows": {"fast": ROW}}
+        return {
+            **dict.fromkeys(bench.KEYS),
+            "fast_vs_loop": 12.0,
+            "details": {
+                "machine": {"cores": 2},
+                "settings": {"mnist": setting},
+                "ratios": {"fast_vs_loop": RATIO},
+            },
+        }
+
+    monkeypatch.setattr(bench, "run_bench", pretend)
+    return extents
+
+
+def run(*words):
+    return CliRunner().invoke(
+        app, ["bench", *words], catch_exceptions=False, env={"COLUMNS": "200"}
+    )
+
+
+def test_json_has_exactly_the_keys_that_scripts_rely_on(asked):
+    found = json.loads(run("--quick", "--json").stdout)
+    assert set(found) == {
+        "fast_vs_loop", "fast_vs_loop_all_cores", "cifar_fast_vs_loop", "mlp_fast_vs_loop",
+        "growth_10000", "rss_gb_10000", "ranks_2_vs_1", "share_of_matmul", "details",
+    }  # fmt: skip
+    assert found["fast_vs_loop"] == 12
+    assert found["growth_10000"] is None
+    assert asked == [bench.QUICK]
+
+
+def test_people_read_tables(asked):
+    text = run().stdout
+    assert "12 (11–13)" in text
+    assert "a CNN, 50 clients" in text
+    assert asked == [bench.FULL]
+
+
+def test_files_are_written_only_when_asked_for(asked, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("--quick")
+    assert list(tmp_path.iterdir()) == []
+    run("--quick", "--out", "docs")
+    assert {path.name for path in (tmp_path / "docs").iterdir()} == {
+        "performance.md", "performance.png",
+    }  # fmt: skip
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(asked, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="folder"):
+        run("--out", str(tmp_path / "file" / "docs"))
+    assert asked == []
+
+
+def test_the_deployment_has_a_benchmark_of_its_own(asked, monkeypatch):
+    deploy = pytest.importorskip("sdfeel.deploy.bench")
+    monkeypatch.setattr(deploy, "run", lambda quick: {"overhead_ms_small": 3.0 if quick else 4.0})
+    assert json.loads(run("deploy", "--quick", "--json").stdout) == {"overhead_ms_small": 3.0}
+    assert "overhead_ms_small" in run("deploy").stdout
+    assert asked == []
