@@ -1,6 +1,7 @@
 """The harness itself: settings that say what the paper says, runs that are shared and resumed."""
 
 import json
+import shutil
 import signal
 
 import pandas as pd
@@ -176,3 +177,13 @@ def test_progress_goes_up_and_reaches_the_end(tmp_path):
     assert fractions[-1] == pytest.approx(1.0)
     assert seen[-1].left == pytest.approx(0.0)
     assert done == [1, 2]
+
+
+def test_a_report_on_the_way_has_what_is_complete(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+    plan = tiny("fig4", "fig6", seeds=3)
+    verdicts = write_reports(plan, tmp_path)
+    assert {(v.figure, v.seeds) for v in verdicts} == {("fig6", 2)}
+    text = (tmp_path / "results.md").read_text("utf-8")
+    assert "Not finished: 2 of 3 seeds." in text
+    assert text.count("Not finished.") == 1  # figure 4

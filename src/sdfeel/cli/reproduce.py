@@ -80,9 +80,7 @@ def reproduce(
                 out,
                 on_start=_announce(),
                 on_progress=show,
-                on_seed=lambda done: verdicts.__setitem__(
-                    slice(None), write_reports(plan, out, done)
-                ),
+                on_seed=lambda _: verdicts.__setitem__(slice(None), write_reports(plan, out)),
             )
     except Interrupted as stopped:
         raise Stopped("the same command", stopped.folder, signal.SIGINT) from None

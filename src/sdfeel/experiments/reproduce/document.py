@@ -52,7 +52,6 @@ def results_document(
     verdicts: Sequence[Verdict],
     tables: Mapping[str, Sequence[Row]],
     *,
-    seeds: int,
     about: Mapping[str, Any],
 ) -> str:
     """All figures with their verdicts and tables.
@@ -69,11 +68,17 @@ def results_document(
         "",
         _count(verdicts),
     ]
-    if seeds < plan.seeds:
-        lines += ["", f"Not finished: {seeds} of {plan.seeds} seeds."]
     for target in plan.targets:
+        if target.name not in tables:
+            lines += ["", f"## {target.title}", "", "Not finished."]
+            continue
         mine = [verdict for verdict in verdicts if verdict.figure == target.name]
-        lines += ["", *_section(target, mine), "", markdown_table(tables[target.name]).rstrip()]
+        lines += [
+            "",
+            *_section(target, mine, plan.seeds),
+            "",
+            markdown_table(tables[target.name]).rstrip(),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -85,8 +90,11 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} statements: {', '.join(counts)}."
 
 
-def _section(target: Target, verdicts: Sequence[Verdict]) -> list[str]:
+def _section(target: Target, verdicts: Sequence[Verdict], seeds: int) -> list[str]:
     lines = [f"## {target.title}"]
+    done = min((verdict.seeds for verdict in verdicts), default=seeds)
+    if done < seeds:
+        lines += ["", f"Not finished: {done} of {seeds} seeds."]
     for note in target.notes:
         lines += ["", note]
     for drawing in target.drawing:

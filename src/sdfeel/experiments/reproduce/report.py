@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ __all__ = ["verdict_rows", "write_reports"]
 Records = Mapping[str, Sequence[RunRecord]]
 
 
-def write_reports(plan: Plan, out: Path, seeds: int | None = None) -> list[Verdict]:
-    """Write what the runs of the first `seeds` seeds show; gives the verdicts.
+def write_reports(plan: Plan, out: Path) -> list[Verdict]:
+    """Write what the runs that are finished show; gives the verdicts.
+
+    A figure has the seeds of which all its curves are there; one that has none is left out.
 
     <figure>/*.png, *.svg     the figure as the paper lays it out
     <figure>/table.csv, .md   how every curve ended
@@ -41,7 +44,9 @@ def write_reports(plan: Plan, out: Path, seeds: int | None = None) -> list[Verdi
     figures: dict[str, Figure] = {}
     tables: dict[str, list[Row]] = {}
     for target in plan.targets:
-        records = _records(plan, out, target, seeds)
+        records = _records(plan, out, target)
+        if not records:
+            continue
         folder = out / target.name
         found = [
             judge(target.name, claim, {k: [r.metrics for r in of] for k, of in records.items()})
@@ -53,18 +58,17 @@ def write_reports(plan: Plan, out: Path, seeds: int | None = None) -> list[Verdi
         _write_verdicts(folder, found)
         verdicts += found
     _write_verdicts(out, verdicts)
-    done = seeds or plan.seeds
-    about = _about(plan, out, done)
-    text = results_document(plan, verdicts, tables, seeds=done, about=about)
+    about = _about(plan, out)
+    text = results_document(plan, verdicts, tables, about=about)
     write_report(out / "results.md", text.encode())
+    shown = [target for target in plan.targets if target.name in tables]
     write_page(
         out / "index.html",
         f"Semi-decentralized federated edge learning, reproduced on {plan.dataset}",
         figures,
-        {"Verdicts": verdict_rows(verdicts)}
-        | {target.title: tables[target.name] for target in plan.targets},
-        {"command": command(plan), "seeds": done},
-        [note for target in plan.targets for note in target.notes],
+        {"Verdicts": verdict_rows(verdicts)} | {t.title: tables[t.name] for t in shown},
+        {"command": command(plan)},
+        list(dict.fromkeys(note for target in shown for note in target.notes)),
         environment=about,
     )
     return verdicts
@@ -87,11 +91,23 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
     ]
 
 
-def _records(plan: Plan, out: Path, target: Target, seeds: int | None) -> Records:
-    return {
-        label: [read_run(run_folder(out, folder)) for folder in folders[:seeds]]
+def _records(plan: Plan, out: Path, target: Target) -> Records:
+    """The runs of a figure by label, for the seeds that are complete; empty if none is."""
+    runs = {
+        label: [_finished(run_folder(out, folder)) for folder in folders]
         for label, folders in plan.curves[target.name].items()
     }
+    seeds = list(zip(*runs.values(), strict=True))
+    complete = [list(row) for row in takewhile(all, seeds)]
+    labelled = zip(runs, zip(*complete, strict=True), strict=False)
+    return {label: [run for run in of if run is not None] for label, of in labelled}
+
+
+def _finished(folder: Path) -> RunRecord | None:
+    if not (folder / "summary.json").is_file():
+        return None
+    record = read_run(folder)
+    return None if record.summary is None or record.summary.get("interrupted") else record
 
 
 def _draw(drawing: Drawing, records: Records, folder: Path) -> Figure:
@@ -136,17 +152,16 @@ def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
     write_report(folder / "verdicts.md", markdown_table(verdict_rows(verdicts)).encode())
 
 
-def _about(plan: Plan, out: Path, seeds: int) -> dict[str, Any]:
+def _about(plan: Plan, out: Path) -> dict[str, Any]:
     """Versions, machine, and the real time of all runs together."""
-    jobs = [job for job in plan.jobs if job.config.seed < seeds]
-    records = [read_run(run_folder(out, job.folder)) for job in jobs]
-    environment = records[0].environment
+    found = [_finished(run_folder(out, job.folder)) for job in plan.jobs]
+    records = [record for record in found if record is not None]
+    environment = records[0].environment if records else {}
     packages = ", ".join(f"{name} {v}" for name, v in environment.get("packages", {}).items())
     spent = sum(sum((record.summary or {}).get("phases", {}).values()) for record in records)
     return {
         "versions": f"{packages}, Python {environment.get('python')}",
         "revision": environment.get("git_revision"),
         "machine": f"{environment.get('processor')}, {environment.get('platform')}",
-        "runs": f"{len(records)}, {spent / 60:.1f} minutes one after the other",
-        "seeds": f"0 to {seeds - 1}",
+        "runs": f"{len(records)} of {len(plan.jobs)}, {spent / 60:.0f} minutes in all",
     }

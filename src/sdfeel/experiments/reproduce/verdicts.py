@@ -83,7 +83,12 @@ class Verdict:
     note: str
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON can hold it: what is not finite is None."""
+        content = asdict(self)
+        for key in ("spread", "interval", "values"):
+            if content[key] is not None:
+                content[key] = [v if math.isfinite(v) else None for v in content[key]]
+        return content
 
 
 def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Verdict:
