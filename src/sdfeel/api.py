@@ -7,44 +7,38 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.clock import LatencyProfile, load_profile
-from sdfeel.data import ClientData, ClientSource
+from sdfeel.data import ClientSource
 from sdfeel.engines.choose import build_engine
 from sdfeel.engines.ranks import join, place
+from sdfeel.engines.result import Result
 from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
-from sdfeel.training.checkpoints import save_models
-from sdfeel.training.engine import AveragingRule, Loss, Problem
-from sdfeel.training.evaluation import Evaluation, Metric, Samples, accuracy, some_rows
-from sdfeel.training.loop import Keeper, NoKeeper, Outcome, Progress, run_loop
+from sdfeel.training.engine import AveragingRule, Loss
+from sdfeel.training.evaluation import Evaluation, Metric, accuracy
+from sdfeel.training.loop import Progress, run_loop
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.records import RunFolder
+from sdfeel.training.samples import test_samples as test_part
+from sdfeel.training.samples import train_samples as train_part
 from sdfeel.training.schedule import Schedule
 from sdfeel.training.schemes import Plan, Scheme, plan_scheme
 from sdfeel.training.setup import (
     check_device,
-    check_fit,
     check_numbers,
     data_digests,
     fingerprint,
     make_problem,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["NegativeMixingWarning", "Result", "RoundingWarning", "train"]
 
@@ -62,68 +56,6 @@ class NegativeMixingWarning(UserWarning):
 
 class RoundingWarning(UserWarning):
     """The averager is exact on paper, but not in the arithmetic of real servers."""
-
-
-@dataclass
-class Result:
-    """What training gave.
-
-    model          the global model, the weighted mean u_K
-    server_models  each edge server's own model
-    history        a pandas DataFrame, one row an evaluation
-    """
-
-    model: nn.Module
-    history: pd.DataFrame
-    scheme: str
-    engine: str
-    engine_reason: str
-    iterations: int
-    seconds: float  # simulated
-    client_steps: int
-    elapsed: float  # real seconds
-    phases: Mapping[str, float]
-    interrupted: bool = False
-    folder: Path | None = None
-    signal: int | None = None  # that ended it early
-    leads: bool = True  # False at the ranks that only help: their history is not complete
-    _problem: Problem | None = field(default=None, repr=False)
-    _servers: Tensor | None = field(default=None, repr=False)
-
-    @cached_property
-    def server_models(self) -> list[nn.Module]:
-        assert self._problem is not None and self._servers is not None  # noqa: S101, PT018
-        layout = self._problem.layout
-        return [layout.module(self._problem.model, vector) for vector in self._servers]
-
-    @property
-    def client_steps_per_second(self) -> float:
-        return self.client_steps / self.elapsed if self.elapsed > 0 else 0.0
-
-    def summary(self) -> dict[str, Any]:
-        """The end of the run in a few numbers, as `sdfeel run --json` prints them."""
-        last = self.history.iloc[-1].to_dict()
-        loss = last.get("train_loss", last.get("batch_loss"))
-        return {
-            "scheme": self.scheme,
-            "iterations": self.iterations,
-            "seconds": self.seconds,
-            "loss": loss,
-            "test_loss": last.get("test_loss"),
-            "accuracy": last.get("test_accuracy", last.get("train_accuracy")),
-            "client_steps_per_second": self.client_steps_per_second,
-            "engine": self.engine,
-            "interrupted": self.interrupted,
-        }
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Loss and accuracy over simulated time; written to `path` too if one is given."""
-        from sdfeel.reports.figures import figure_over_time, save_figure
-
-        figure = figure_over_time({self.scheme: self.history})
-        if path is not None:
-            save_figure(figure, Path(path))
-        return figure
 
 
 def train(
@@ -187,16 +119,10 @@ def train(
         raise InputError("until", until, "simulated seconds, above 0")
     where = check_device(device)
     source = ClientSource.of(client_datasets, partition, network.clients, seed)
-    if len(source.samples) != network.clients:
-        raise InputError(
-            "client_datasets", len(source.samples), f"the network has {network.clients} clients"
-        )
-    latency = load_profile(str(profile)) if isinstance(profile, str | Path) else profile
-    if latency.flops_per_step is None:
-        latency = latency.with_flops(_count_flops(model, source.take([0]).inputs, batch_size))
+    latency = _latency(profile, model, source, batch_size)
     plan = plan_scheme(
         scheme,
-        network.with_samples(source.samples),
+        network.with_samples(_checked(source.samples, network.clients)),
         schedule or Schedule(),
         profile=latency,
         parameters=ParameterLayout.of(model).parameters,
@@ -225,8 +151,8 @@ def train(
         metrics = {"accuracy": accuracy} if problem.loss is F.cross_entropy else {}
     evaluation = Evaluation(
         every=max(1, steps // 20) if evaluate_every is None else evaluate_every,
-        train=_train_samples(problem, source.samples, train_samples),
-        test=_test_samples(test, problem),
+        train=train_part(problem, source.samples, train_samples),
+        test=test_part(test, problem),
         metrics=metrics,
         servers=evaluate_servers,
     )
@@ -236,65 +162,63 @@ def train(
         digests = ranks.in_client_order(data_digests(problem), placement)
         mark = fingerprint(plan, problem, latency, start, digests, averaging_rule)
         folder = RunFolder(out, mark, checkpoint_seconds, writes=ranks.leads)
-        kept = folder.create({**(config or {}), "seed": seed, "scheme": plan.scheme}, resume)
+        about = _settings(plan, problem, latency, steps, until) if config is None else config
+        kept = folder.create({**about, "seed": seed, "scheme": plan.scheme}, resume)
         if kept is not None:
             snapshot, wrote = kept
             engine = wrote if engine == "auto" else engine
-    chosen = build_engine(engine, problem, start, ranks, placement)
+    choice = build_engine(engine, problem, start, ranks, placement)
     if ranks.leads:
-        logger.info("engine: %s", chosen.reason)
-        on_start(chosen.engine.name, chosen.reason)
-    keeper: Keeper = NoKeeper() if folder is None else folder.led_by(chosen.engine.name)
+        logger.info("engine: %s", choice.reason)
+        on_start(choice.engine.name, choice.reason)
     try:
         with nullcontext() if folder is None else folder.signals():
             outcome = run_loop(
                 plan,
-                chosen.engine,
+                choice.engine,
                 evaluation,
                 steps=steps,
                 until=until,
                 rule=averaging_rule,
-                keeper=keeper,
+                keeper=folder and folder.led_by(choice.engine.name),
                 on_progress=on_progress if ranks.leads else lambda _: None,
                 on_row=folder.write_rows if folder and ranks.leads else lambda _: None,
                 start=snapshot,
             )
     finally:
-        chosen.engine.close()
-    result = _result(outcome, problem, plan, chosen.engine.name, chosen.reason)
-    result.leads = ranks.leads
+        choice.engine.close()
+    result = Result.of(outcome, problem, plan.scheme, choice)
     if folder is not None:
-        result.folder, result.signal = folder.path, folder.signal
-        if ranks.leads:
-            _keep(result, folder)
+        result.keep(folder)
     return result
 
 
-def _result(outcome: Outcome, problem: Problem, plan: Plan, engine: str, reason: str) -> Result:
-    return Result(
-        model=problem.layout.module(problem.model, outcome.mean),
-        history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
-        scheme=plan.scheme,
-        engine=engine,
-        engine_reason=reason,
-        iterations=outcome.iteration,
-        seconds=outcome.seconds,
-        client_steps=outcome.client_steps,
-        elapsed=outcome.elapsed,
-        phases=outcome.phases,
-        interrupted=outcome.interrupted,
-        _problem=problem,
-        _servers=outcome.servers,
-    )
+def _checked(samples: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    if len(samples) != clients:
+        raise InputError("client_datasets", len(samples), f"the network has {clients} clients")
+    return samples
 
 
-def _keep(result: Result, folder: RunFolder) -> None:
-    """Models and summary of a run that has ended."""
-    assert result._problem is not None and result._servers is not None  # noqa: S101, PT018
-    layout = result._problem.layout
-    save_models(folder.path / "model.safetensors", layout.split(layout.vector(result.model)))
-    save_models(folder.path / "servers.safetensors", {"servers": result._servers})
-    folder.write_json("summary.json", {**result.summary(), "phases": dict(result.phases)})
+def _settings(
+    plan: Plan, problem: Problem, profile: LatencyProfile, steps: int, until: float
+) -> dict[str, Any]:
+    """What a run that no config describes was started with."""
+    schedule = plan.schedule
+    return {
+        "steps": steps,
+        "until": until,
+        "schedule": {"tau1": schedule.tau1, "tau2": schedule.tau2, "alpha": schedule.alpha},
+        "averager": plan.averager.name,
+        "participation": plan.participation.beta,
+        "lr": problem.lr,
+        "batch_size": problem.batch_size,
+        "clusters": plan.network.clusters.members,
+        "links": sorted(sorted(link) for link in plan.network.graph.edges()),
+        "samples": plan.network.shares.samples,
+        "profile": profile.name,
+        "model": str(problem.model),
+        "loss": getattr(problem.loss, "__qualname__", str(problem.loss)),
+    }
 
 
 def _warn(plan: Plan) -> None:
@@ -315,60 +239,20 @@ def _warn(plan: Plan) -> None:
         )
 
 
-def _count_flops(model: nn.Module, inputs: Tensor, batch_size: int) -> float:
+def _latency(
+    profile: str | Path | LatencyProfile, model: nn.Module, source: ClientSource, batch_size: int
+) -> LatencyProfile:
+    """The profile, its FLOPs counted if it asks for that."""
+    latency = load_profile(str(profile)) if isinstance(profile, str | Path) else profile
+    if latency.flops_per_step is not None:
+        return latency
+    inputs = source.take([0]).inputs
     dtype = ParameterLayout.of(model).dtype if inputs.is_floating_point() else inputs.dtype
     shape = tuple(inputs.shape[1:])
     try:
-        return count_flops(model, shape, batch_size, dtype)
+        return latency.with_flops(count_flops(model, shape, batch_size, dtype))
     except (RuntimeError, ValueError, TypeError, IndexError) as problem:
         reason = str(problem).splitlines()[0]
         raise InputError(
             "model", type(model).__name__, f"does not take inputs of shape {shape}: {reason}"
         ) from None
-
-
-def _train_samples(problem: Problem, samples: NDArray[np.int64], count: int | None) -> Samples:
-    """The part of the evaluated training samples that this rank holds: the same rows over all
-    clients, whatever the number of ranks.
-    """
-    if count is not None and count < 1:
-        raise InputError("train_samples", count, "at least 1, or None for all")
-    rows = some_rows(int(samples.sum()), count)
-    ends = np.cumsum(samples)
-    client = np.searchsorted(ends, rows, side="right")
-    within = rows - (ends - samples)[client]
-    position = np.full(len(samples), -1)
-    position[problem.client_ids] = np.arange(problem.data.clients)
-    here = position[client] >= 0
-    chosen = torch.from_numpy(problem.data.offsets[position[client[here]]] + within[here])
-    return problem.data.inputs[chosen], problem.data.targets[chosen]
-
-
-def _test_samples(test: Any, problem: Problem) -> Samples | None:
-    if test is None:
-        return None
-    try:
-        if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
-            whole = ClientData.from_datasets([test])
-            test = (whole.inputs, whole.targets)
-        data = ClientData(test[0], torch.as_tensor(test[1]), np.array([0, len(test[0])]))
-    except InputError as empty:
-        raise InputError("test", empty.value, empty.remedy) from None
-    if data.inputs.shape[1:] != problem.data.inputs.shape[1:]:
-        raise InputError(
-            "test",
-            tuple(data.inputs.shape),
-            f"samples must have the clients' shape {tuple(problem.data.inputs.shape[1:])}",
-        )
-    dtype = problem.layout.dtype
-
-    def placed(tensor: Tensor) -> Tensor:
-        real = tensor.is_floating_point()
-        return tensor.to(problem.device, dtype if real else torch.int64).contiguous()
-
-    inputs, targets = placed(data.inputs), placed(data.targets)
-    try:
-        check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))
-    except InputError as misfit:
-        raise InputError(f"test: {misfit.field}", misfit.value, misfit.remedy) from None
-    return inputs, targets
