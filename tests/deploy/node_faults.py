@@ -9,7 +9,7 @@ from faults import Fault, case
 from harness import Process, World
 from proxy import Mode, Proxy
 
-QUICK = {"deadlines": {"round": 1.5, "exchange": 2.0, "ping": 0.3}}
+QUICK = {"deadlines": {"round": 1.5, "exchange": 2.0, "ping": 0.6}}
 
 
 def process(role: str, name: str):

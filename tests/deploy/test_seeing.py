@@ -115,7 +115,7 @@ def test_a_poisoner_in_a_cluster(tmp_path: Path, rule: str, spoiled: bool) -> No
 
 def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> None:
     deployment = deploy(
-        tmp_path, sizes=(200,), periods=4, deadlines={"round": 30.0, "exchange": 40.0}
+        tmp_path, sizes=(200,), periods=4, deadlines={"round": 60.0, "exchange": 80.0, "ping": 30.0}
     )
 
     async def run() -> None:

@@ -16,7 +16,7 @@ from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.provision import Authority, provision
 from sdfeel.deploy.vectors import probe
 
-QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.3}
+QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.6}
 
 
 def slow_trainers(deployment: Deployment, delay: float) -> dict[str, toy.ToyTrainer]:

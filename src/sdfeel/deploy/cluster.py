@@ -171,9 +171,11 @@ class Cluster:
             session.give(*self._task)
         self._changed()
         pump = asyncio.get_running_loop().create_task(session.pump(self._metrics))
+        pump.add_done_callback(lambda _: session.handler and session.handler.cancel())
         try:
             await self._read(session)
         finally:
+            session.handler = None
             pump.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await pump

@@ -15,6 +15,7 @@ from sdfeel.deploy import rpc, wire
 from sdfeel.deploy.bell import Bell
 from sdfeel.deploy.cluster import Cluster
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.deciding import Decider
 from sdfeel.deploy.dialling import Dialler
 from sdfeel.deploy.identity import Credentials, Identity, check, identify, server_options
 from sdfeel.deploy.links import Link
@@ -27,6 +28,7 @@ from sdfeel.deploy.rounds import Rounds
 from sdfeel.deploy.store import Store, read_safetensors
 from sdfeel.deploy.vectors import Vector
 from sdfeel.deploy.views import LinkStates
+from sdfeel.errors import InputError
 
 __all__ = ["EdgeServer"]
 
@@ -63,11 +65,10 @@ class EdgeServer:
             self.plan,
             self.links,
             state,
-            self.bell,
+            Decider(self.bell, self.log, deployment.deadlines.exchange),
             self.log,
             self.metrics,
             self.states,
-            deployment.deadlines.exchange,
         )
         self.rounds = Rounds(
             deployment,
@@ -91,6 +92,10 @@ class EdgeServer:
         """From the own checkpoint; else the model that everybody starts from."""
         initial = self.deployment.path(self.deployment.model.initial)
         model, _ = read_safetensors(initial)
+        most = self.deployment.limits.values
+        if model.size > most:
+            raise InputError("limits.values", most, f"the first model has {model.size} values")
+        self._agreed = f"{self.deployment.digest}/{model.sha256.hex()[:16]}"
         found, problems = self.store.load(model.size)
         for problem in problems:
             self.log("checkpoint-damaged", reason=problem)
@@ -160,10 +165,11 @@ class EdgeServer:
         return self.rounds.phase
 
     def _hello(self) -> v1.Hello:
+        """To neighbours; they must also have begun with the same model."""
         return v1.Hello(
             protocol=wire.PROTOCOL,
             name=self.name,
-            deployment=self.deployment.digest,
+            deployment=self._agreed,
             done=self.done,
             incarnation=self._incarnation,
         )
@@ -211,8 +217,8 @@ class EdgeServer:
             hello = first.hello
             if identity is not None and identity.name != hello.name:
                 raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            if hello.protocol != wire.PROTOCOL or hello.deployment != self.deployment.digest:
-                raise wire.Refused("deployment", "another protocol or deployment file")
+            if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
+                raise wire.Refused("deployment", "another protocol, deployment file or first model")
             link = self.links.get(hello.name)
             if link is None or self.plan.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from sdfeel.deploy.bell import Bell
+from sdfeel.deploy.beside import beside
 from sdfeel.deploy.cluster import Cluster
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.links import Link
 from sdfeel.deploy.logs import Log
 from sdfeel.deploy.metrics import Metrics
-from sdfeel.deploy.mixing import Mixer, beside
+from sdfeel.deploy.mixing import Mixer
 from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.store import Checkpoint, Store
@@ -106,7 +107,9 @@ class Rounds:
             self.phase = "exchanging"
             model, used = await self._exchange(period, model)
             if not used and not order and self.links:
-                return  # nobody took part and nobody answered: the period did not happen
+                # Nobody took part and nobody answered: the period did not happen.
+                await asyncio.sleep(self.deployment.deadlines.retry)
+                return
         mixed = time.perf_counter()
         model = await self._repair(model)
         await self._save(period, model)

@@ -1,0 +1,102 @@
+"""The programs as users start them: provision, launch, status, and what they say to mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+import typer
+from harness import as_toml, content
+from typer.testing import CliRunner
+
+from sdfeel.cli import deploy as commands
+from sdfeel.deploy.launch import final_model, launch
+from sdfeel.deploy.local import imported
+from sdfeel.deploy.plan import Plan
+from sdfeel.deploy.store import read_safetensors, write_safetensors
+from sdfeel.deploy.timing import draw_times, round_times
+from sdfeel.deploy.vectors import as_vector
+from sdfeel.errors import InputError, RunError
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    for command in (commands.provision, commands.status, commands.edge, commands.client):
+        made.command()(command)
+    return made
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A deployment of two edges and three clients that a process can import the toy of."""
+    path = tmp_path / "deployment.toml"
+    path.write_text(as_toml(content((1, 2), periods=4)))
+    write_safetensors(tmp_path / "initial.safetensors", as_vector(np.zeros(toy.SIZE)), {})
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    return path
+
+
+def test_launch_runs_everything_to_the_end(file: Path) -> None:
+    seen = []
+    nodes = launch(file, on_status=seen.append)
+    assert not nodes.failed
+    mean, path = final_model(nodes.deployment)
+    assert np.array_equal(read_safetensors(path)[0].array(), mean.array())
+    assert np.abs(mean.array()).max() > 0
+    lines = {name: nodes.lines(name) for name in nodes.processes}
+    assert sum(line["event"] == "period" for line in lines["a"]) == 4
+    plan = Plan(nodes.deployment)
+    times = round_times(plan, lines["a"], {c: lines[c] for c in plan.clients}, 0.001)
+    assert len(times.measured) == 3
+    assert times.predicted > times.computing >= 0
+    draw_times(times, file.parent / "times.png")
+    assert (file.parent / "times.png").stat().st_size > 0
+    assert seen
+
+
+def test_a_node_that_fails_is_named(file: Path) -> None:
+    file.write_text(file.read_text().replace("toy:trainer", "toy:missing"))
+    with pytest.raises(RunError, match=r"c\d failed; see .*err"):
+        launch(file)
+
+
+def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
+    run = CliRunner().invoke
+    assert run(app, ["provision", str(file), "--hours", "1"]).exit_code == 0
+    assert (file.parent / "certificates" / "edge" / "a.pem").exists()
+    renewed = run(app, ["provision", str(file), "--node", "a"])
+    assert "1 certificates" in renewed.output
+    revoked = run(app, ["provision", str(file), "--revoke", "client/c1"])
+    assert "revoked client/c1" in revoked.output
+    answer = run(app, ["status", str(file), "--json", "--timeout", "1"])
+    assert answer.exit_code == 1, "nobody is there"
+    assert [row["edge"] for row in json.loads(answer.output)] == ["a", "b"]
+    assert "UNAVAILABLE" in json.loads(answer.output)[0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["edge", "{file}", "z"], "edge = 'z'"),
+        (["client", "{file}", "c0", "--trainer", "toy:nothing"], "local.trainer"),
+        (["client", "{file}", "c0", "--trainer", "nowhere:x"], "local.trainer"),
+        (["provision", "{file}", "--revoke", "c1"], "ROLE/NAME"),
+        (["status", "{file}.missing"], "deployment file"),
+    ],
+)
+def test_mistakes_are_named(app: typer.Typer, file: Path, arguments: list[str], named: str) -> None:
+    os.environ.pop("TOY_DELAY", None)
+    result = CliRunner().invoke(app, [part.format(file=file) for part in arguments])
+    assert isinstance(result.exception, InputError)
+    assert named in str(result.exception)
+
+
+def test_import_paths_name_functions() -> None:
+    assert imported("x", "toy:step") is toy.step
+    with pytest.raises(InputError, match="must be a function"):
+        imported("x", "toy:SIZE")
