@@ -67,7 +67,7 @@ class TrainingLaboratory:
         return self.profile.latencies(parameters, self.network.clients, self.network.servers)
 
     def engine(self, problem: Problem) -> Engine:
-        """ "auto" measures once; then all runs take what was fastest."""
+        """With "auto" the first call measures; then all runs take what was fastest."""
         ranks = Ranks(0, 1)
         placement = place(problem.network.clusters, 1)
         engine = build_engine(self.engine_name, problem, self.start_vector, ranks, placement).engine
