@@ -23,7 +23,7 @@ from sdfeel.engines.result import Result
 from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
-from sdfeel.training.engine import AveragingRule, Loss
+from sdfeel.training.engine import AveragingRule, Loss, Problem
 from sdfeel.training.evaluation import Evaluation, Metric, accuracy
 from sdfeel.training.loop import Progress, run_loop
 from sdfeel.training.parameters import ParameterLayout

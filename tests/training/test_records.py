@@ -62,6 +62,16 @@ def test_a_run_folder_holds_all_there_is_to_know(small: Problem, tmp_path: Path)
         assert summary[name] == pytest.approx(value), name
 
 
+def test_without_a_config_the_settings_of_the_call_are_kept(small: Problem, tmp_path: Path) -> None:
+    train(small, tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["schedule"] == {"tau1": 2, "tau2": 2, "alpha": 1}
+    assert run["clusters"] == [[0, 3], [1, 2, 4], [5]]
+    assert run["links"] == [[0, 1], [1, 2]]
+    assert run["samples"] == [12, 5, 9, 20, 4, 7]
+    assert (run["lr"], run["steps"], run["averager"]) == (0.1, 10, "metropolis")
+
+
 def test_models_of_a_run_are_plain_safetensors(small: Problem, tmp_path: Path) -> None:
     result = train(small, tmp_path)
     kept = load_file(tmp_path / "model.safetensors")
