@@ -44,7 +44,7 @@ NAMES = {
     "batch_loss": "mini-batch loss",
     "disagreement": "disagreement of the servers",
     "server_accuracy_min": "test accuracy of the worst server",
-    "server_accuracy_mean": "mean test accuracy of the servers",
+    "server_accuracy_mean": "servers' mean accuracy",
     "server_accuracy_max": "test accuracy of the best server",
 }
 

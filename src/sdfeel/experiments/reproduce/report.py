@@ -116,7 +116,7 @@ def _draw(drawing: Drawing, records: Records, folder: Path) -> Figure:
         curves = {label: [r.metrics for r in records[label]] for label in panel.curves or records}
         end = min(float(run[panel.x].iloc[-1]) for runs in curves.values() for run in runs)
         cut = {label: [_until(run, panel.x, end) for run in of] for label, of in curves.items()}
-        panels.append(Panel(cut, panel.x, panel.y))
+        panels.append(Panel(cut, panel.x, panel.y, panel.title))
     figure = figure_panels(panels, title=drawing.title)
     save_figure(figure, folder / drawing.name)
     return figure

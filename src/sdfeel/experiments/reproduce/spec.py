@@ -59,6 +59,7 @@ class Setting(_Strict):
 class PanelSpec(_Strict):
     x: X
     y: Y
+    title: str | None = None  # the name of y by default
     curves: list[str] = Field(default_factory=list)  # all of them by default
 
 
