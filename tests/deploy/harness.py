@@ -163,13 +163,13 @@ class World:
             self.past += edge.log.recent
         self.clients.pop(name, None)
 
-    async def finish(self, seconds: float = 30.0) -> None:
+    async def finish(self, seconds: float = 90.0) -> None:
         """Until every task has ended by itself; a failure in one is a failure here."""
         await self.until(lambda: all(task.done() for task in self.tasks.values()), seconds)
         for task in self.tasks.values():
             task.result()
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         """Polls: conditions of tests look into several nodes at once."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

@@ -121,7 +121,7 @@ def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> 
     async def run() -> None:
         async with World(deployment) as world:
             await world.start_all()
-            await world.finish(60)
+            await world.finish()
             assert not world.events("deadline")
             periods = world.events("period")
             assert [len(line["participants"]) for line in periods] == [200] * 4

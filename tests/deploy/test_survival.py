@@ -116,7 +116,8 @@ def test_certificates_are_renewed_without_stopping(tmp_path: Path) -> None:
             assert all(old[node].read_bytes() != copies[node] for node in nodes)
             await world.finish()
             skipped = sum(k.skipped for e in world.edges.values() for k in e.links.values())
-            assert skipped <= 2, "a renewal may cost an exchange that it meets, not more"
+            # Both ends count, and a renewal may cost each of three links the exchange it meets.
+            assert skipped <= 6
             assert world.audit() > 0
 
     asyncio.run(run())

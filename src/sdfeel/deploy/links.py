@@ -69,6 +69,7 @@ class Link:
         self.generation = 0
         self.heard_at = 0.0
         self.announced: tuple[int, str] = (0, "")
+        self.reached: Key = (0, 0)
         self.ledger: list[Key] = []
         self.offers: dict[tuple[Key, int], tuple[v1.ModelHeader, Vector]] = {}
         self.ready: set[Key] = set()
@@ -102,7 +103,7 @@ class Link:
         """Reads until the stream ends. A newer stream takes the place of an older one."""
         self._stream = stream
         self._incoming = None
-        self.announced = (0, "")
+        self.announced, self.reached = (0, ""), (0, 0)
         self.generation += 1
         self._heard(hello.done)
         self._log("link-up", peer=self.peer, done=hello.done)
@@ -194,6 +195,7 @@ class Link:
             self.announced = (message.announce.period, message.announce.view)
 
     def _open(self, announced: v1.ModelHeader) -> None:
+        self.reached = max(self.reached, (announced.period, announced.exchange))
         if self._incoming is not None:
             self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
         try:
@@ -272,6 +274,7 @@ class Link:
             or self.generation != generation
             or key in self.refused
             or self.peer_done >= key[0]
+            or self.reached > key  # models come in order: the peer has left this exchange
         )
 
     def record(self, key: Key, use: bool) -> None:

@@ -170,6 +170,7 @@ class Mixer:
         announced, theirs = link.offers.pop(slot, (None, None))
         if announced is None or theirs is None or link.passed(key, generation):
             link.record(key, use=False)
+            link.say(key, v1.Word.REFUSE, "too late")
             return None
         if announced.view != view.digest:
             link.record(key, use=False)

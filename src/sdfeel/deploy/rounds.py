@@ -91,8 +91,9 @@ class Rounds:
         )
 
     async def _period(self) -> None:
-        period, start = self.done + 1, time.perf_counter()
-        uploads = await self._collect(period)
+        start = time.perf_counter()
+        period = worked = self.done + 1
+        uploads = await self._collect(worked)
         order = sorted(uploads, key=self.plan.clients.index)
         collected = time.perf_counter()
         model = await self._average(order, uploads)
@@ -113,7 +114,7 @@ class Rounds:
         mixed = time.perf_counter()
         model = await self._repair(model)
         await self._save(period, model)
-        self.cluster.acknowledge(period, order)
+        self.cluster.acknowledge(worked, order)
         ended = time.perf_counter()
         self._note(period, order, used, (start, collected, mixed, ended))
 
