@@ -219,7 +219,10 @@ def check_mean_kept(
     for line in lines:
         if line["event"] == "exchange":
             key = (line["period"], line["exchange"])
-            exchanges.setdefault(key, {}).setdefault(line["node"], []).append(line)
+            found = exchanges.setdefault(key, {}).setdefault(line["node"], [])
+            if found and not found[-1]["used"]:
+                found.pop()  # a period in which nobody took part is begun again
+            found.append(line)
     late = {(line["node"], tuple(line["key"])) for line in lines if line["event"] == "undecided"}
     checked = 0
     for key, edges in exchanges.items():

@@ -277,6 +277,8 @@ class EdgeServer:
         except wire.Refused as refusal:
             self._refuse_peer(refusal)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal.reason)
+        except grpc.aio.InternalError:
+            return  # the caller went away while we wrote to it
         finally:
             if work is not None:
                 self._identities.pop(work, None)

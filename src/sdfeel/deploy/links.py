@@ -169,7 +169,7 @@ class Link:
                 return
             try:
                 await stream.write(message)
-            except (grpc.RpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
                 return  # its reader sees the end as well, and tells
 
     def _spawn(self, work: Any) -> None:
