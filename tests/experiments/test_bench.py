@@ -132,6 +132,7 @@ def pretend(teams, repetitions, seconds, segments=None):
             units=[rate * mood for mood in moods],
             seconds=[1.0] * repetitions,
             aggregation=[0.1] * repetitions,
+            cpu_seconds=[1.0] * repetitions,
             peak_gb=1.5,
             first_start=2.0,
         )

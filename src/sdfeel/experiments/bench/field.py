@@ -52,6 +52,7 @@ class Measured:
     units: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # of the work itself
     aggregation: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)  # of all its threads and processes
     peak_gb: float = math.nan  # of all its processes together
     first_start: float = math.nan  # seconds to get ready and for the first segment, imports apart
     unsupported: str | None = None
@@ -146,28 +147,24 @@ class _Team:
         if segments is not None:
             self._segments = segments
         elif self.measured.unsupported is None:
-            took = sum(self._run()[0].values())
+            took = sum(_slowest(self._run()).values())
             self._segments = max(1, round(seconds / took))
 
     def repeat(self) -> None:
         if self.measured.unsupported is None:
-            parts, units, peak = self._run()
-            self.measured.units.append(units)
+            answers = self._run()
+            parts = _slowest(answers)
+            self.measured.units.append(sum(a["units"] for a in answers))
             self.measured.seconds.append(parts["work"])
             self.measured.aggregation.append(parts.get("aggregation", 0.0))
-            self.measured.peak_gb = peak
+            self.measured.cpu_seconds.append(sum(a["cpu_seconds"] for a in answers))
+            self.measured.peak_gb = sum(a["peak_gb"] for a in answers)
 
-    def _run(self) -> tuple[dict[str, float], float, float]:
-        """All processes at once; it lasts as long as the slowest."""
+    def _run(self) -> list[dict[str, Any]]:
+        """All processes at once."""
         for worker in self._workers:
             worker.ask(self._segments)
-        answers = [worker.answer() for worker in self._workers]
-        slowest = max(answers, key=lambda answer: answer["parts"]["work"])
-        return (
-            slowest["parts"],
-            sum(a["units"] for a in answers),
-            sum(a["peak_gb"] for a in answers),
-        )
+        return [worker.answer() for worker in self._workers]
 
     def close(self) -> None:
         for worker in self._workers:
@@ -183,6 +180,12 @@ class _Team:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _slowest(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Processes that work together take as long as the slowest of them."""
+    parts: dict[str, float] = max((a["parts"] for a in answers), key=lambda parts: parts["work"])
+    return parts
 
 
 def measure(

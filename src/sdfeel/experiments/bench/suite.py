@@ -176,6 +176,9 @@ def _row(who: str, found: Mapping[str, Measured], flops: float) -> dict[str, Any
         "share_of_matmul": (PRODUCT, flops),
     }
     row["steps_per_second"] = spread(own.rates).as_dict()
+    # Hardly changes when other programs take the cores away: a check on a busy machine.
+    pairs = zip(own.units, own.cpu_seconds, strict=True)
+    row["steps_per_cpu_second"] = spread([n / max(s, 1e-9) for n, s in pairs]).as_dict()
     for key, (other, factor) in compared.items():
         against = ratio(own, found[other], factor) if other in found else None
         row[key] = against.as_dict() if against else None

@@ -55,8 +55,14 @@ def main() -> None:
         first_seconds=time.perf_counter() - built,
     )
     for line in sys.stdin:
+        began = time.process_time()
         units, parts = contender.run(int(line))
-        _say(units=units, parts=parts, peak_gb=peak_memory())
+        _say(
+            units=units,
+            parts=parts,
+            cpu_seconds=time.process_time() - began,
+            peak_gb=peak_memory(),
+        )
 
 
 if __name__ == "__main__":
