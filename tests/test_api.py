@@ -156,6 +156,11 @@ def test_metrics_and_losses_of_ones_own(small: Problem) -> None:
     assert "train_accuracy" not in result.history
 
 
+def test_labels_that_a_loss_ignores_are_no_mistake(small: Problem) -> None:
+    datasets = relabelled(small, 2, -100)
+    assert train(small, datasets=datasets, loss=nn.CrossEntropyLoss()).iterations == 4
+
+
 def test_summary(small: Problem) -> None:
     summary = train(small).summary()
     wanted = {"scheme", "iterations", "seconds", "loss", "accuracy", "client_steps_per_second"}
@@ -376,6 +381,10 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
     ),
     "label too large": (
         lambda p: {"datasets": relabelled(p, 2, 3)}, "label of client 2, sample 1", "3", "0..2",
+    ),
+    "label too large for a loss object": (
+        lambda p: {"datasets": relabelled(p, 2, 3), "loss": nn.CrossEntropyLoss()},
+        "label of client 2, sample 1", "3", "0..2",
     ),
     "label negative": (
         lambda p: {"datasets": relabelled(p, 4, -1)}, "label of client 4, sample 1", "-1", "0..2",

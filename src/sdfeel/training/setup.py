@@ -169,7 +169,7 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
             type(model).__name__,
             f"does not take inputs of shape {tuple(inputs.shape)}: {_first_line(problem)}",
         ) from None
-    if loss is F.cross_entropy:
+    if loss is F.cross_entropy or _wants_labels(loss, data.targets):
         _check_classes(outputs, data)
     try:
         with warnings.catch_warnings():
@@ -185,6 +185,13 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
         ) from None
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
+
+
+def _wants_labels(loss: Loss, targets: Tensor) -> bool:
+    """Whether a loss object takes class numbers, all of them: what it ignores may be anything."""
+    if not isinstance(loss, nn.CrossEntropyLoss) or targets.is_floating_point():
+        return False
+    return not bool((targets == loss.ignore_index).any())
 
 
 def _check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) -> None:
