@@ -14,34 +14,17 @@ app = typer.Typer()
 app.command()(plan)
 app.command()(constants)
 
-TINY = [
-    "--set",
-    "network.servers=3",
-    "--set",
-    "network.clients_per_server=2",
-    "--set",
-    "model.name=logistic",
-    "--set",
-    "engine=vectorised",
-    "--set",
-    "batch_size=20",
-    "--set",
-    "lr=0.1",
-]
-GRID = [
-    "--tau1",
-    "1,5",
-    "--tau2",
-    "1,2",
-    "--alpha",
-    "1",
-    "--averagers",
-    "paper",
-    "--racers",
-    "2",
-    "--pilot",
-    "60",
-]
+SETTINGS = {
+    "network.servers": 3,
+    "network.clients_per_server": 2,
+    "model.name": "logistic",
+    "engine": "vectorised",
+    "batch_size": 20,
+    "lr": 0.1,
+}
+TINY = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+GRID = ["--tau1", "1,5", "--tau2", "1,2", "--alpha", "1", "--averagers", "paper"]
+GRID += ["--racers", "2", "--pilot", "60"]
 
 
 def run(*words):

@@ -164,10 +164,12 @@ def drag(
 def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
     """Fit the two numbers to the runs, by the logarithm of iterations at common loss levels.
 
-    A level that a run has not reached yet counts only if the prediction says it should have.
+    A level that a run has not reached yet counts only if the prediction says it should have. The
+    pilot's first half is left out: there a network may train faster with deviation than without
+    (at the plateau of its start), which the model cannot say.
     """
     losses, pilot = path.levels
-    rows = np.arange(len(losses) // 5, len(losses), max(1, len(losses) // LEVELS))
+    rows = np.arange(len(losses) // 2, len(losses), max(1, len(losses) // LEVELS))
     chosen = [one for one, _ in runs]
     seen = np.array([[curve.iterations_to(x) for x in losses[rows]] for _, curve in runs])
     last = np.array([[float(curve.iterations[-1])] for _, curve in runs])
