@@ -19,6 +19,9 @@ from sdfeel.errors import InputError
 
 __all__ = ["Credentials", "Identity", "channel_options", "identify", "server_options"]
 
+# Bytes that a stream may be ahead of its reader.
+WINDOW = 512 * 1024
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -160,6 +163,7 @@ def channel_options(ping: float, message_bytes: int) -> list[tuple[str, int]]:
         ("grpc.max_metadata_size", 8192),
         # Windows that grow with the line's speed cost an edge megabytes for every client.
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", WINDOW),
         ("grpc.enable_retries", 0),
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
