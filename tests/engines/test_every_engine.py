@@ -17,6 +17,7 @@ from worlds import classification, vector
 import sdfeel
 from sdfeel import Network, Schedule
 from sdfeel.data import ClientData
+from sdfeel.engines import matrix
 from sdfeel.engines.choose import ENGINES, Unsupported
 from sdfeel.training.engine import Engine, EngineState, Problem
 from sdfeel.training.setup import make_problem
@@ -304,6 +305,34 @@ def test_inter_applies_the_averager(name: str, averager: str) -> None:
     engine.inter(chosen)
     expected = (before.T @ chosen.operator).T
     np.testing.assert_allclose(engine.server_models().numpy(), expected, atol=1e-11)
+
+
+@names
+@pytest.mark.parametrize("averager", ["paper", "chebyshev", "all-reduce"])
+def test_inter_on_a_large_sparse_graph(
+    name: str, averager: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two exchanges on a ring of thirty fill a sixth of the operator; unequal clusters."""
+    monkeypatch.setattr(matrix, "COLUMNS", 10)  # several blocks, the last one not full
+    world = classification([1 + d % 4 for d in range(30)], [[d] for d in range(30)], "ring")
+    data = ClientData.from_datasets(world.datasets)
+    problem = make_problem(
+        world.model.double(),
+        data,
+        world.network.with_samples(data.samples),
+        loss=functional.cross_entropy,
+        lr=0.1,
+        batch_size=6,
+        seed=2,
+        device=torch.device("cpu"),
+    )
+    engine = build(name, problem)
+    before = np.random.default_rng(0).normal(size=(30, problem.layout.size))
+    engine.restore(EngineState(torch.from_numpy(before)))
+    chosen = problem.network.averager(averager, 2)
+    engine.inter(chosen)
+    expected = (before.T @ chosen.operator).T
+    np.testing.assert_allclose(engine.server_models().numpy(), expected, atol=1e-12)
 
 
 @names
