@@ -12,6 +12,11 @@ from sdfeel.training.engine import AveragingRule, Engine, EngineState, Problem
 
 __all__ = ["MatrixEngine"]
 
+# A few exchanges over a sparse graph are a sparse operator: up to this share of non-zeros it is
+# applied as one, to so many columns at a time that all servers' part of them stays in the cache.
+SPARSE = 0.25
+COLUMNS = 1024
+
 
 class MatrixEngine(Engine):
     """W (C x M, a client a row) and Y (D x M, a server a row)."""
@@ -27,8 +32,11 @@ class MatrixEngine(Engine):
         self.Y = self._cluster_means(weights, rule)
 
     def inter(self, averager: Averager) -> None:
-        operator = torch.from_numpy(averager.operator).to(self.Y.device)
-        self.Y = (operator.T @ self.Y.double()).to(self.Y.dtype)
+        if averager.contraction == 0.0:
+            mean = torch.from_numpy(averager.shares).to(self.Y.device) @ self.Y.double()
+            self.Y = mean.to(self.Y.dtype).repeat(len(self.Y), 1)
+        else:
+            self.Y = _mixed(averager.operator, self.Y)
 
     def broadcast(self) -> None:
         torch.index_select(self.Y, 0, self._server_of, out=self.W)
@@ -67,3 +75,16 @@ class MatrixEngine(Engine):
                 for i in present:
                     mean.add_(self.W[i], alpha=float(weights[i]))
         return means
+
+
+def _mixed(operator: NDArray[np.float64], models: Tensor) -> Tensor:
+    """Models (rows) after the operator, which acts on columns from the right; in float64."""
+    applied = torch.from_numpy(operator).T.to(models.device)
+    if np.count_nonzero(operator) > SPARSE * operator.size or models.device.type != "cpu":
+        return (applied @ models.double()).to(models.dtype)
+    pairs = applied.to_sparse()
+    mixed = torch.empty_like(models)
+    for start in range(0, models.shape[1], COLUMNS):
+        block = slice(start, start + COLUMNS)
+        mixed[:, block] = torch.sparse.mm(pairs, models[:, block].double())
+    return mixed
