@@ -51,7 +51,7 @@ class Measured:
 
     units: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # of the work itself
-    aggregation: list[float] = field(default_factory=list)
+    parts: list[dict[str, float]] = field(default_factory=list)  # seconds by what they went into
     cpu_seconds: list[float] = field(default_factory=list)  # of all its threads and processes
     peak_gb: float = math.nan  # of all its processes together
     first_start: float = math.nan  # seconds to get ready and for the first segment, imports apart
@@ -156,7 +156,7 @@ class _Team:
             parts = _slowest(answers)
             self.measured.units.append(sum(a["units"] for a in answers))
             self.measured.seconds.append(parts["work"])
-            self.measured.aggregation.append(parts.get("aggregation", 0.0))
+            self.measured.parts.append(parts)
             self.measured.cpu_seconds.append(sum(a["cpu_seconds"] for a in answers))
             self.measured.peak_gb = sum(a["peak_gb"] for a in answers)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +25,8 @@ __all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model"
 
 SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32), "mlp": (1, 28, 28)}
 ALPHA = 5
+EVALUATE_EVERY = 50
+TEST_SAMPLES = 10_000
 PRODUCT = 2048  # rows and columns of the matrices whose product is timed
 
 # Real seconds by what they went into; "work" is what the units are counted in.
@@ -180,7 +182,7 @@ class _Engine:
 
 
 class _Train:
-    """A whole run through `sdfeel.train`, for its memory."""
+    """A whole run through `sdfeel.train`: its memory, and what its time goes into."""
 
     warms_up = False
 
@@ -192,6 +194,7 @@ class _Train:
         from sdfeel.training.schedule import Schedule
 
         job = self._job
+        test = synthetic_data(replace(job, clients=1, samples=TEST_SAMPLES))
         result = train(
             make_model(job),
             synthetic_data(job),
@@ -199,5 +202,9 @@ class _Train:
             schedule=Schedule(job.tau1, 1, ALPHA),
             steps=segments * job.tau1,
             batch_size=job.batch_size,
+            test=(test.inputs, test.targets),
+            evaluate_every=EVALUATE_EVERY,
         )
-        return float(result.client_steps), {"work": result.elapsed}
+        rest = result.elapsed - sum(result.phases.values())
+        parts = {**result.phases, "everything else": rest, "work": result.elapsed}
+        return float(result.client_steps), parts

@@ -50,7 +50,7 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
     if "ranks" in details:
         tables.append(("Ranks, a core each", _ranks(details)))
     if "profile" in details:
-        title = "Real time of `sdfeel run` at 1,000 clients, an evaluation every 50 iterations"
+        title = "Real time of a run with 1,000 clients, an evaluation every 50 iterations"
         tables.append((title, _profile(details["profile"])))
     tables.append(("Machine", _machine(details["machine"])))
     return tables

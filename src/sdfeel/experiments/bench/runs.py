@@ -1,4 +1,4 @@
-"""Whole runs of `sdfeel run` as separate processes: ranks, and what the time goes into."""
+"""Whole runs of `sdfeel run` as separate processes: two ranks against one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sdfeel.errors import RunError
-from sdfeel.experiments.bench.field import cores, spread, worker_environment
+from sdfeel.experiments.bench.field import spread, worker_environment
 
-__all__ = ["profile_of_run", "ranks_against_one"]
+__all__ = ["ranks_against_one"]
 
 # Little is evaluated: a first time, and at the end.
 RANK_SETTINGS = (
@@ -23,20 +23,14 @@ RANK_SETTINGS = (
     "evaluation.train_samples=100",
     "evaluation.test_samples=100",
 )
-PROFILE_SETTINGS = (
-    "network.servers=100",
-    "network.clients_per_server=10",
-    "data.partition=iid",
-    "evaluation.every=50",
-)
 
 
 def sdfeel_run(settings: Sequence[str], threads: int, *flags: str) -> dict[str, Any]:
-    """What `sdfeel run mnist-5k --json --profile` answers."""
+    """What `sdfeel run mnist-5k --json` answers."""
     chosen = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "sdfeel", "run", "mnist-5k", *chosen, *flags]
     done = subprocess.run(  # noqa: S603
-        [*command, "--profile", "--json"],
+        [*command, "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -72,19 +66,3 @@ def ranks_against_one(steps: int, repetitions: int) -> dict[str, Any]:
 
 def _rate(answer: dict[str, Any]) -> float:
     return float(answer["client_steps_per_second"])
-
-
-def profile_of_run(steps: int) -> dict[str, Any]:
-    """Shares of real time at 1,000 clients with an evaluation every 50 iterations."""
-    answer = sdfeel_run((*PROFILE_SETTINGS, f"steps={steps}"), cores())
-    elapsed = 1000 * steps / _rate(answer)
-    shares = {name: seconds / elapsed for name, seconds in answer["phases"].items()}
-    shares["everything else"] = max(0.0, 1.0 - sum(shares.values()))
-    return {
-        "clients": 1000,
-        "servers": 100,
-        "steps": steps,
-        "engine": answer["engine"],
-        "steps_per_second": _rate(answer),
-        "shares": shares,
-    }

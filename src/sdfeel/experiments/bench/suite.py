@@ -11,7 +11,7 @@ from sdfeel.engines.choose import ENGINES
 from sdfeel.experiments.bench.field import Measured, Spread, cores, measure, ratio, spread
 from sdfeel.experiments.bench.jobs import SHAPES, Job, make_model
 from sdfeel.experiments.bench.machine import describe_machine, load
-from sdfeel.experiments.bench.runs import profile_of_run, ranks_against_one
+from sdfeel.experiments.bench.runs import ranks_against_one
 from sdfeel.models import count_flops
 from sdfeel.network import AVERAGERS, Network
 
@@ -70,7 +70,7 @@ class Extent:
 FULL = Extent()
 QUICK = Extent(
     repetitions=5,
-    seconds=0.3,
+    seconds=0.2,
     all_engines_everywhere=False,
     growth=(),
     servers=(),
@@ -111,7 +111,7 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
         ratios["ranks_2_vs_1"] = spread(details["ranks"]["ratios"])
     if extent.profile_steps:
         say("what a run with 1,000 clients spends its time on")
-        details["profile"] = profile_of_run(extent.profile_steps)
+        details["profile"] = _profile(extent.profile_steps)
     machine["load_after"] = round(load(), 2)
     details["ratios"] = {key: found.as_dict() for key, found in ratios.items() if found}
     numbers = {key: found.median if found else None for key, found in ratios.items()}
@@ -212,7 +212,8 @@ def _servers(extent: Extent) -> dict[str, Any]:
 
     def row(own: Measured) -> dict[str, Any]:
         rounds = [n / (base.tau1 * base.clients) for n in own.units]
-        parts = list(zip(own.seconds, own.aggregation, rounds, strict=True))
+        rest = [part["aggregation"] for part in own.parts]
+        parts = list(zip(own.seconds, rest, rounds, strict=True))
         return {
             "local_ms_per_round": spread([1e3 * work / n for work, _, n in parts]).as_dict(),
             "aggregation_ms_per_round": spread([1e3 * rest / n for _, rest, n in parts]).as_dict(),
@@ -261,6 +262,16 @@ def _memory(clients: int, servers: int) -> tuple[dict[str, Any], Spread]:
         "data_gb": 4 * clients * FEW * 28 * 28 / 1e9,
         "steps_per_second": found.rates[0],
     }, spread([found.peak_gb])
+
+
+def _profile(steps: int) -> dict[str, Any]:
+    """What a run with 1,000 clients spends its time on, with an evaluation every 50 iterations."""
+    job = Job("train", threads=cores(), clients=1000, servers=100)
+    own = measure({"train": _jobs(job)}, 1, 0, segments=steps // job.tau1)["train"]
+    parts = {name: seconds for name, seconds in own.parts[0].items() if name != "work"}
+    shares = {name: seconds / own.seconds[0] for name, seconds in parts.items()}
+    about = {"clients": job.clients, "servers": job.servers, "steps": steps}
+    return {**about, "steps_per_second": own.rates[0], "shares": shares}
 
 
 def topology_seconds(servers: int) -> dict[str, float]:
