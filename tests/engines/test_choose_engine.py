@@ -50,10 +50,11 @@ def test_measuring_leaves_no_trace(small: Problem) -> None:
     np.testing.assert_array_equal(vector(auto.model), vector(named.model))
 
 
-def test_auto_falls_back_on_the_reference_and_says_why(small: Problem) -> None:
+@pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])
+def test_what_torch_cannot_stack_goes_to_the_reference(small: Problem, engine: str) -> None:
     torch.manual_seed(0)
     model = Branches()
-    result = train(small, model)
+    result = train(small, model, engine=engine)
     assert result.engine == "reference"
     assert "vectorised does not support this" in result.engine_reason
 

@@ -65,11 +65,33 @@ def build_engine(
 
 
 def _named(name: str, problem: Problem, start: Tensor) -> Choice:
+    """The engine asked for or, if it cannot do this, the next one that can: always in words."""
+    remarks = []
+    if name == "fast":
+        try:
+            return Choice(FastEngine(problem, start), name)
+        except Unsupported as reason:
+            remarks.append(f"fast does not support this: {reason}")
+    if name != "reference":
+        vectorised = VectorisedEngine(problem, start)
+        refusal = _refusal(vectorised)
+        if refusal is None:
+            return Choice(vectorised, "; ".join(["vectorised", *remarks]))
+        remarks.append(f"vectorised does not support this: {refusal}")
+    return Choice(ReferenceEngine(problem, start), "; ".join(["reference", *remarks]))
+
+
+def _refusal(engine: Engine) -> str | None:
+    """Why torch cannot carry out a step of one client, or None; leaves no trace in the models."""
+    present = np.zeros(engine.problem.network.clients, dtype=bool)
+    present[0] = True
+    before = engine.state(with_clients=False)
     try:
-        return Choice(ENGINES[name](problem, start), name)
-    except Unsupported as reason:
-        engine = VectorisedEngine(problem, start)
-        return Choice(engine, f"vectorised, because {name} does not support this: {reason}")
+        engine.local_updates(1, 1, present)
+    except (RuntimeError, NotImplementedError) as reason:
+        return str(reason).splitlines()[0]
+    engine.restore(before)
+    return None
 
 
 def _fastest(problem: Problem, start: Tensor) -> Choice:
