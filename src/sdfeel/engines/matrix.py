@@ -24,6 +24,7 @@ class MatrixEngine(Engine):
     def __init__(self, problem: Problem, start: Tensor) -> None:
         self.problem = problem
         clusters = problem.network.clusters
+        self._by_server = np.concatenate([np.array(members) for members in clusters.members])
         self._server_of = torch.from_numpy(clusters.server_of).to(problem.device)
         self.W = start.to(problem.device).repeat(clusters.clients, 1)
         self.Y = start.to(problem.device).repeat(clusters.servers, 1)
@@ -64,16 +65,32 @@ class MatrixEngine(Engine):
 
     def _cluster_means(self, weights: NDArray[np.float64], rule: AveragingRule | None) -> Tensor:
         """Sums are taken in client order: another order would change the last bits."""
+        if rule is None:
+            return self._weighted_means(weights)
         means = self.Y.clone()
         for server, members in enumerate(self.problem.network.clusters.members):
             present = [i for i in members if weights[i] > 0]
-            if present and rule is not None:
+            if present:
                 share = torch.from_numpy(weights[present]).to(self.W)
                 means[server] = rule(self.W[present], share, self.Y[server])
-            elif present:
-                mean = means[server].zero_()
-                for i in present:
-                    mean.add_(self.W[i], alpha=float(weights[i]))
+        return means
+
+    def _weighted_means(self, weights: NDArray[np.float64]) -> Tensor:
+        """Eq. (3) as a product with a sparse D x C matrix, which adds up row by row in order."""
+        order = self._by_server[weights[self._by_server] > 0]
+        server = self.problem.network.clusters.server_of[order]
+        shares = torch.sparse_coo_tensor(
+            torch.from_numpy(np.stack([server, order])),
+            torch.from_numpy(weights[order]),
+            (len(self.Y), len(self.W)),
+            dtype=self.W.dtype,
+            device=self.W.device,
+            is_coalesced=True,
+            check_invariants=False,
+        )
+        means: Tensor = torch.sparse.mm(shares, self.W)
+        kept = np.setdiff1d(np.arange(len(self.Y)), server)
+        means[kept] = self.Y[kept]
         return means
 
 
