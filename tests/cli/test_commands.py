@@ -12,6 +12,7 @@ from sdfeel.cli import main
 
 TINY = ["--set", "model.name=logistic", "--set", "network.servers=3"]
 TINY += ["--set", "network.clients_per_server=2", "--set", "data.partition=iid"]
+TINY += ["--set", "engine=vectorised"]  # auto may pick another one the second time
 TINY += ["--set", "evaluation.train_samples=100", "--set", "evaluation.servers=false"]
 
 
