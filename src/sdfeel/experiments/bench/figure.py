@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from sdfeel.reports.style import PAGE, drawing, line_style, new_figure
 
@@ -58,8 +59,8 @@ def _grow_servers(axes: Axes, found: Mapping[str, Any]) -> None:
         key = f"{part}_ms_per_round"
         _line(axes, index, part, {int(n): row[key] for n, row in found.items() if key in row})
     axes.set(xscale="log", title="Servers", xlabel="servers", ylabel="ms per round")
-    axes.set_ylim(bottom=0)
-    axes.legend()
+    axes.set_ylim(bottom=0, top=1.35 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(loc="upper left")
 
 
 def _grow_widths(axes: Axes, found: Mapping[str, Any]) -> None:
@@ -72,6 +73,7 @@ def _grow_widths(axes: Axes, found: Mapping[str, Any]) -> None:
         _line(axes, index, who, rows)
     axes.set(xscale="log", yscale="log", title="Model size (MLP)")
     axes.set(xlabel="parameters", ylabel="client steps per second")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend()
 
 
