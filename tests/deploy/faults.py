@@ -39,7 +39,9 @@ class Fault(Enum):
     LINK_DECISION_LOST = auto()
     ALL_REDUCE_DECISION_LOST = auto()
     CERTIFICATE_UNKNOWN = auto()
+    CERTIFICATE_OTHER_AUTHORITY = auto()
     CERTIFICATE_EXPIRED = auto()
+    CERTIFICATE_MISSING = auto()
     CERTIFICATE_REVOKED = auto()
     CERTIFICATE_WRONG_ROLE = auto()
     CERTIFICATE_WRONG_NAME = auto()
@@ -55,7 +57,8 @@ class Case:
 
     act      called once every edge has finished two periods
     seen     what the fault must be called in an edge's or a client's log (an event), or
-             `refused:KIND` for the metric of that name at an edge
+             `refused:KIND` for the metric of that name at an edge, or `handshake:REASON` in
+             the log of an edge that runs as a program of its own
     without  nodes that the case starts itself, before the others (`before`)
     """
 

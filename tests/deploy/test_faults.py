@@ -25,11 +25,11 @@ def test_every_fault_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
-def test_training_goes_on(fault: Fault, tmp_path: Path, capfd: Any) -> None:
-    asyncio.run(_run(CASES[fault], tmp_path, capfd))
+def test_training_goes_on(fault: Fault, tmp_path: Path) -> None:
+    asyncio.run(_run(CASES[fault], tmp_path))
 
 
-async def _run(case: Case, folder: Path, capfd: Any) -> None:
+async def _run(case: Case, folder: Path) -> None:
     options: dict[str, Any] = {"periods": 12, "fallback": True, **case.options}
     options["local"] = {"options": {"delay": case.delay}, **options.get("local", {})}
     deployment = deploy(folder, **options)
@@ -49,17 +49,19 @@ async def _run(case: Case, folder: Path, capfd: Any) -> None:
         lost = "decision" in case.seen or case.seen == "repaired"
         if not lost:
             assert world.audit(case.died) > 0
-        _check_named(world, case.seen, capfd)
+        _check_named(world, case.seen)
         for name in list(world.edges):
             await world.kill(name)
 
 
-def _check_named(world: World, seen: str, capfd: Any) -> None:
-    kind = seen.removeprefix("refused:")
-    if kind != seen:
+def _check_named(world: World, seen: str) -> None:
+    how, _, kind = seen.partition(":")
+    if how == "refused":
         assert refused(world, kind) > 0
-    elif seen.startswith("stderr:"):
-        assert seen.removeprefix("stderr:") in capfd.readouterr().err
+    elif how == "handshake":
+        lines = (line for process in world.processes for line in process.lines())
+        found = [line for line in lines if line["event"] == "handshake-refused"]
+        assert {line["reason"] for line in found} == {kind}
     else:
         events = {line["event"] for line in world.past}
         assert world.events(seen) or seen in events, f"{seen} in no log"

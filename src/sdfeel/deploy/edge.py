@@ -196,6 +196,11 @@ class EdgeServer:
         self.metrics.refused.labels(refusal.kind).inc()
         self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
 
+    def handshake_refused(self, reason: str, count: int, detail: str) -> None:
+        """What `handshakes` found out: callers that never came as far as a call."""
+        self.metrics.handshakes.labels(reason).inc(count)
+        self.log("handshake-refused", reason=reason, count=count, detail=detail)
+
     # The calls.
 
     async def _work(self, _requests: Any, context: Any) -> None:

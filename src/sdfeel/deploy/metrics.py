@@ -37,6 +37,9 @@ class Metrics:
         self.refused = Counter(
             "sdfeel_refused", "Messages and peers refused, by reason", ["kind"], registry=registry
         )
+        self.handshakes = Counter(
+            "sdfeel_handshakes_refused", "Failed TLS handshakes", ["reason"], registry=registry
+        )
         self.exchanges = Counter(
             "sdfeel_link_exchanges", "Exchanges by link", ["peer", "outcome"], registry=registry
         )

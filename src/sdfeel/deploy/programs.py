@@ -14,6 +14,7 @@ from typing import IO, Any
 from sdfeel.deploy.client import ClientProgram
 from sdfeel.deploy.config import Deployment, load_deployment
 from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.handshakes import Handshakes
 from sdfeel.deploy.local import make_trainer
 
 __all__ = ["run_client", "run_edge", "state_folder"]
@@ -37,11 +38,17 @@ def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | No
 
     async def program() -> None:
         edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log)
-        await edge.start()
+        handshakes = Handshakes(edge.handshake_refused)
+        if not edge.credentials.plaintext:
+            handshakes.start()
         try:
-            await edge.run()
+            await edge.start()
+            try:
+                await edge.run()
+            finally:
+                await edge.stop()
         finally:
-            await edge.stop()
+            handshakes.stop()
 
     return _until_signal(program())
 

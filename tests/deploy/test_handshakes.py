@@ -1,0 +1,204 @@
+"""Failed handshakes are counted by reason; everything else on standard error is left as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+from harness import Process, World, deploy, free_ports
+from hypothesis import given
+from hypothesis import strategies as st
+from identity_faults import expired, without_certificate, without_tls
+
+from sdfeel.deploy.relay import Relay, classify
+
+BORING = "error:1000007d:SSL routines:OPENSSL_internal:"
+FAILED = (
+    "I1116 03:14:49.961315   30592 ssl_transport_security.cc:2563] Handshake failed with error "
+    f"SSL_ERROR_SSL: {BORING}"
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired", "expired"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid", "not-yet-valid"),
+        ("CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate", "unknown-ca"),
+        ("BAD_SIGNATURE: certificate signature failure", "unknown-ca"),
+        ("PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid certificate verification", "no-certificate"),
+        ("WRONG_VERSION_NUMBER: Invalid certificate verification context", "not-tls"),
+        ("HTTP_REQUEST: Invalid certificate verification context", "not-tls"),
+        ("TLSV1_ALERT_UNKNOWN_CA: Invalid certificate verification", "caller-refused"),
+        ("NO_SHARED_CIPHER: Invalid certificate verification context", "other"),
+    ],
+)
+def test_reasons(said: str, reason: str) -> None:
+    assert classify(BORING + said) == reason
+
+
+def through_relay(pieces: list[bytes]) -> tuple[bytes, list[dict[str, object]]]:
+    """What comes out behind, and what is reported."""
+    pipes = [os.pipe() for _ in range(3)]
+    (source, sink), (behind, through), (told, reports) = pipes
+    relay = threading.Thread(target=Relay(source, through, reports, idle=60).run)
+    relay.start()
+    for piece in pieces:
+        os.write(sink, piece)
+    os.close(sink)
+    relay.join()
+    os.close(through)
+    os.close(reports)
+    with os.fdopen(behind, "rb") as rest, os.fdopen(told, "rb") as lines:
+        found = rest.read(), [json.loads(line) for line in lines]
+    os.close(source)
+    return found
+
+
+@given(
+    lines=st.lists(st.binary(max_size=30).filter(lambda data: b"\n" not in data), max_size=6),
+    refused=st.integers(0, 5),
+    cuts=st.lists(st.integers(0, 1500), max_size=5),
+    end=st.binary(max_size=9),
+)
+def test_other_lines_pass_untouched_however_they_are_cut(
+    lines: list[bytes], refused: int, cuts: list[int], end: bytes
+) -> None:
+    handshake = (FAILED + "CERTIFICATE_VERIFY_FAILED: certificate has expired\n").encode()
+    other = b"".join(line + b"\n" for line in lines)
+    text = handshake * refused + other + end
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    passed, told = through_relay([text[a:b] for a, b in itertools.pairwise(places)])
+    assert passed == other + end
+    assert sum(int(str(line["count"])) for line in told) == refused
+    assert {line["reason"] for line in told} <= {"expired"}
+
+
+def test_a_flood_is_counted_and_told_in_few_lines() -> None:
+    _, told = through_relay([(FAILED + "HTTP_REQUEST: x\n").encode() * 200] * 10)
+    assert sum(int(str(line["count"])) for line in told) == 2000
+    assert len(told) < 10
+
+
+def test_nobody_listens_to_the_reports() -> None:
+    """The node is gone: even handshakes are passed on rather than lost."""
+    (source, sink), (behind, through), (told, reports) = (os.pipe() for _ in range(3))
+    os.close(told)
+    line = (FAILED + "HTTP_REQUEST: x\n").encode()
+    relay = threading.Thread(target=Relay(source, through, reports).run)
+    relay.start()
+    os.write(sink, line)
+    relay.join(0.3)  # it notices
+    os.write(sink, line)
+    os.close(sink)
+    relay.join()
+    assert os.read(behind, 4096) == line
+    for descriptor in (source, behind, through, reports):
+        os.close(descriptor)
+
+
+NODE = """
+import asyncio, os, signal, sys
+from sdfeel.deploy.handshakes import Handshakes
+
+async def main():
+    handshakes = Handshakes(lambda *found: print(*found, flush=True))
+    handshakes.start()
+    try:
+        {act}
+    finally:
+        handshakes.stop()
+
+asyncio.run(main())
+"""
+
+
+def node(act: str) -> subprocess.CompletedProcess[str]:
+    program = NODE.format(act=act)
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "said"),
+    [
+        ("raise ValueError('bad luck')", 1, "ValueError: bad luck"),
+        ("os.write(2, b'last words'); os.abort()", -signal.SIGABRT, "last words"),
+        ("os.write(2, b'last words'); os.kill(os.getpid(), 9)", -signal.SIGKILL, "last words"),
+        ("os.write(2, b'last words'); sys.exit(3)", 3, "last words"),
+    ],
+    ids=["traceback", "abort", "kill", "exit"],
+)
+def test_last_words_arrive(act: str, status: int, said: str) -> None:
+    found = node(act)
+    assert found.returncode == status
+    assert said in found.stderr
+
+
+def test_the_node_is_told_and_its_standard_error_is_not() -> None:
+    line = FAILED + "HTTP_REQUEST: x\\n"
+    found = node(f"os.write(2, b'{line}before\\n'); await asyncio.sleep(0.3)")
+    assert found.stdout.startswith("not-tls 1 SSL_ERROR_SSL")
+    assert found.stderr == "before\n"
+
+
+def test_without_its_relay_a_node_goes_on() -> None:
+    act = (
+        "handshakes._relay.kill(); await asyncio.sleep(0.5); os.write(2, b'directly'); print('ran')"
+    )
+    found = node(act)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "ran\n", "directly")
+
+
+def test_without_a_standard_error_a_node_goes_on(tmp_path: Path) -> None:
+    """Descriptor 2 is then the first free one, and belongs to somebody else."""
+    program = tmp_path / "node.py"
+    program.write_text(NODE.format(act="print('ran')"))
+    found = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" "$1" 2>&-', sys.executable, str(program)],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (0, b"ran\n")
+
+
+def test_refused_handshakes_are_in_the_metrics_of_a_real_edge(tmp_path: Path) -> None:
+    deployment = deploy(tmp_path, sizes=(1,))
+    (port,) = free_ports(1)
+    edge = deployment.edges[0].model_copy(update={"metrics": f"127.0.0.1:{port}"})
+    deployment = deployment.model_copy(update={"edges": [edge]})
+
+    def metrics() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
+    async def run() -> str:
+        async with World(deployment) as world:
+            node = Process(world, "edge", "a")
+            await world.until(lambda: node.saw("listening"))
+            for knock in (expired, without_certificate, without_tls):
+                await knock(world)
+            count = 'sdfeel_handshakes_refused_total{{reason="{}"}} '.format
+            reasons = ("expired", "no-certificate", "not-tls")
+            wanted = [count(reason) for reason in reasons]
+            text = ""
+            for _ in range(100):
+                text = await asyncio.to_thread(metrics)
+                if all(name in text for name in wanted):
+                    break
+                await asyncio.sleep(0.05)
+            assert all(name in text for name in wanted), text
+            return text
+
+    asyncio.run(run())
