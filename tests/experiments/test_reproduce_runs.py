@@ -9,8 +9,11 @@ import pytest
 
 from sdfeel.errors import InputError
 from sdfeel.experiments.compare import Interrupted
+from sdfeel.experiments.config import run_config
 from sdfeel.experiments.reproduce import TARGETS, carry_out, make_plan, read_target, write_reports
+from sdfeel.experiments.reproduce.choice import Choice, choose, kept
 from sdfeel.experiments.reproduce.runner import run_folder
+from sdfeel.experiments.reproduce.spec import Planning
 
 # The harness, and not the learning: a linear model and few steps.
 TINY = [
@@ -25,8 +28,27 @@ TINY = [
 ]
 
 
+# What a planner might say, without its minutes.
+CHOICE = Choice(
+    tau1=10,
+    tau2=2,
+    alpha=3,
+    averager="chebyshev",
+    budget=60,
+    loss=1.5,
+    bottleneck="uplink",
+    of=36,
+    trained=4000,
+    doubts=("close race",),
+)
+
+
+def plan_of(names=TARGETS, **options):
+    return make_plan(names, ask=lambda *_: CHOICE, **options)
+
+
 def tiny(*names, seeds=2):
-    return make_plan(names, profile="quick", dataset="mnist-5k", seeds=seeds, settings=TINY)
+    return plan_of(names, profile="quick", dataset="mnist-5k", seeds=seeds, settings=TINY)
 
 
 def outputs(out):
@@ -55,7 +77,7 @@ def test_every_figure_has_settings_curves_and_claims():
 
 
 def test_settings_are_those_of_the_paper():
-    plan = make_plan(TARGETS, profile="full")
+    plan = plan_of(profile="full")
     for job in plan.jobs:
         config = job.config
         assert (config.lr, config.batch_size) == (0.01, 10)
@@ -80,18 +102,19 @@ def test_full_is_as_long_as_the_paper():
 
 
 def test_runs_that_figures_share_are_run_once_and_hashes_tell_runs_apart():
-    plan = make_plan(TARGETS, profile="quick", seeds=1)
+    plan = plan_of(profile="quick", seeds=1)
     curves = plan.curves
     ring = curves["fig5-topology"]["ring"]
     assert ring == curves["fig5-alpha"]["alpha = 1"] == curves["averagers"]["paper, alpha = 1"]
     assert curves["fig4"]["tau1 = 3"] == curves["fig4-tau2"]["tau2 = 1"]
+    assert curves["fig4"]["tau1 = 20"] == curves["planner"]["figure 4: (20, 1, 1)"]
     wanted = sum(len(labels) for labels in curves.values())
-    assert len(plan.jobs) == wanted - 5
+    assert len(plan.jobs) == wanted - 7
     assert len({job.folder for job in plan.jobs}) == len(plan.jobs)
 
 
 def test_evaluations_fall_on_ends_of_rounds():
-    for job in make_plan(TARGETS, profile="quick").jobs:
+    for job in plan_of(profile="quick").jobs:
         s = job.config.schedule
         assert job.config.evaluation.every % (s.tau1 * s.tau2) == 0
         assert job.config.steps % (s.tau1 * s.tau2) == 0
@@ -187,3 +210,60 @@ def test_a_report_on_the_way_has_what_is_complete(finished, tmp_path):
     text = (tmp_path / "results.md").read_text("utf-8")
     assert "Not finished: 2 of 3 seeds." in text
     assert text.count("Not finished.") == 1  # figure 4
+
+
+def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is_run():
+    asked = []
+
+    def ask(config, budget, effort):
+        asked.append((config, budget, effort.pilot))
+        return CHOICE
+
+    plan = make_plan(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
+    ((config, budget, pilot),) = asked  # for three seeds
+    assert (budget, pilot) == (60 * 0.4, 500)
+    assert config.model.name == "logistic"  # what --set says holds for the planner too
+    chosen = [job.config for job in plan.jobs if "planner's choice" in job.label]
+    assert [one.seed for one in chosen] == [0, 1, 2]
+    for one in chosen:
+        s = one.schedule
+        assert (s.tau1, s.tau2, s.alpha, one.averager) == (10, 2, 3, "chebyshev")
+
+
+def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
+    asked = []
+    ask = kept(tmp_path, lambda *question: asked.append(question) or CHOICE)
+    config, effort = run_config({}), Planning(pilot=10, racers=1, heats=1)
+    assert ask(config, 60.0, effort) == ask(config, 60.0, effort) == CHOICE
+    assert len(asked) == 1
+    ask(config, 61.0, effort)
+    ask(config.model_copy(update={"lr": 0.5}), 60.0, effort)
+    assert len(asked) == 3
+    for path in tmp_path.iterdir():
+        path.write_text('{"tau1": "damaged"}')
+    assert ask(config, 60.0, effort) == CHOICE
+    assert len(asked) == 4
+
+
+def test_the_page_says_what_the_planner_chose(tmp_path):
+    plan = tiny("planner", seeds=1)
+    carry_out(plan, tmp_path)
+    write_reports(plan, tmp_path)
+    for name in ("results.md", "index.html"):
+        text = (tmp_path / name).read_text()
+        assert "chose tau1 = 10, tau2 = 2, alpha = 3 and chebyshev out of 36 candidates" in text
+        assert "Close race." in text
+
+
+def test_the_planner_itself_answers_for_a_small_network():
+    table = {
+        "engine": "vectorised",
+        "model": {"name": "logistic"},
+        "data": {"name": "mnist-5k"},
+        "network": {"servers": 3, "clients_per_server": 1},
+    }
+    choice = choose(run_config(table), 3.0, Planning(pilot=20, racers=2, heats=1))
+    assert choice.budget == 3.0
+    assert choice.of > 6
+    assert choice.trained > 20
+    assert run_config({**table, **choice.settings()}).averager == choice.averager

@@ -8,7 +8,7 @@ from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.theory.candidates import candidates, cost
 from sdfeel.theory.plan_report import frontier_figure, other_topologies, plan_dict
-from sdfeel.theory.planner import Effort, NotReachableError, make_plan
+from sdfeel.theory.planner import Effort, NotReachableError, make_plan, predicted_scores
 from sdfeel.theory.prediction import Curve
 from sdfeel.theory.race import Objective
 from sdfeel.theory.softmax import random_softmax
@@ -185,3 +185,17 @@ def test_on_figure_4_s_network_and_clock_the_choice_follows_the_target():
     iterations = strict.predictor.iterations(sorted(grid, key=lambda one: one.tau1), 0.6772)
     assert list(iterations) == sorted(iterations)
     assert planned(0.8).choice.tau1 == 20
+
+
+def test_a_budget_far_beyond_the_pilot_still_tells_schedules_apart():
+    """A pilot of ten iterations ends long before any schedule's time is up."""
+    times, objective = latencies(uplink=50.0), Objective(budget=3000.0)
+    grid = candidates(NETWORK, times, tau1=(1, 3, 10), tau2=(1, 5), alpha=(1, 3))
+    effort = Effort(pilot=10, first=2, later=1, heats=1)
+    plan = make_plan(
+        NETWORK, times, SoftmaxLaboratory(problem()), objective, grid=grid, effort=effort
+    )
+    scores = predicted_scores(plan.predictor, grid, objective)
+    assert len(set(scores.tolist())) == len(grid)
+    assert plan.choice.tau1 == 10
+    assert any("beyond the pilot" in doubt for doubt in plan.doubts)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,7 +34,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="FIGURE...",
-            help="fig3, fig4, fig4-tau2, fig5-topology, fig5-alpha, fig6, averagers, or all.",
+            help="fig3, fig4, fig4-tau2, fig5-topology, fig5-alpha, fig6, averagers, planner; "
+            "or all.",
         ),
     ],
     quick: Annotated[
@@ -62,15 +64,19 @@ def reproduce(
     from sdfeel.errors import InputError
     from sdfeel.experiments.compare import Interrupted
     from sdfeel.experiments.reproduce import TARGETS, carry_out, make_plan, write_reports
+    from sdfeel.experiments.reproduce.choice import choose, kept
+    from sdfeel.files import check_writable
 
     if quick and full:
         raise InputError("--full", True, "not together with --quick")
+    check_writable(out)
     plan = make_plan(
         TARGETS if "all" in figures else figures,
         profile="quick" if quick else "full" if full else "default",
         dataset=dataset,
         seeds=seeds,
         settings=settings or [],
+        ask=kept(out / "planner", partial(choose, tell=lambda what: say(f"planner: {what}"))),
     )
     verdicts: list[Verdict] = []
     try:

@@ -267,4 +267,4 @@ def _doubts(
         )
     losses, _ = predictor.needed([winner.candidate])
     if objective.target is None and winner.run.curve.best < losses[-1]:
-        yield "the budget reaches beyond the pilot: losses there were not predicted, only raced"
+        yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"

@@ -27,7 +27,10 @@ from sdfeel.theory.drift import ages
 __all__ = ["Curve", "Path", "PathPoint", "Predictor", "calibrate"]
 
 Array = NDArray[np.float64]
+Levels = tuple[Array, Array]
 LEVELS = 40
+# A budget may allow more iterations than the pilot made: it is continued up to so many times.
+BEYOND = 100.0
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,24 @@ class Path:
     lr: float
 
     @property
-    def levels(self) -> tuple[Array, Array]:
+    def levels(self) -> Levels:
         """Losses from the start to the best, and the pilot's iterations at each."""
         falling = np.minimum.accumulate(self.curve.losses)
         new = np.concatenate([[True], falling[1:] < falling[:-1]])
         losses, iterations = falling[new], self.curve.iterations[new].astype(float)
         rows = np.unique(np.linspace(0, len(losses) - 1, 4 * LEVELS).astype(int))
         return losses[rows], iterations[rows]
+
+    @property
+    def continued(self) -> Levels:
+        """The levels, and where the pilot would have gone: as in its second half, per log k."""
+        losses, iterations = self.levels
+        end, half = iterations[-1], max(iterations[-1] / 2, 1.0)
+        fallen = float(np.interp(half, iterations, losses)) - losses[-1]
+        slope = max(fallen / np.log(2), 1e-6 * abs(losses[0]))
+        beyond = np.geomspace(end, BEYOND * end, LEVELS + 1)[1:]
+        further = losses[-1] - slope * np.log(beyond / end)
+        return np.concatenate([losses, further]), np.concatenate([iterations, beyond])
 
     def along(self, losses: Array) -> tuple[Array, Array]:
         """kappa_in / |grad| and kappa_between / |grad| where the pilot had these losses."""
@@ -110,13 +124,17 @@ class Predictor:
     saturation: float
     error: float = float("nan")
 
-    def needed(self, chosen: Sequence[Candidate]) -> tuple[Array, Array]:
-        """Losses, and the iterations that each candidate needs to reach them (one row each)."""
-        losses, pilot = self.path.levels
+    def needed(self, chosen: Sequence[Candidate], *, beyond: bool = False) -> Levels:
+        """Losses, and the iterations that each candidate needs to reach them (one row each).
+
+        beyond  also losses that the pilot has not reached, by its continuation
+        """
+        levels = self.path.continued if beyond else self.path.levels
+        losses, pilot = levels
         needed = np.repeat(pilot[None], len(chosen), axis=0)
         for _ in range(3):  # how old a drift gets depends on how long the run is: a fixed point
             horizons = np.ceil(needed[:, -1]).astype(int)
-            added = drag(self.path, chosen, self.saturation, horizons)
+            added = drag(self.path, chosen, self.saturation, horizons, levels)
             needed = pilot + self.sensitivity * added
         return losses, needed
 
@@ -137,20 +155,24 @@ class Predictor:
         return np.array([float(one.cost.seconds(k)) for k, one in zip(ends, chosen, strict=True)])
 
     def losses_within(self, chosen: Sequence[Candidate], seconds: float) -> Array:
-        """Predicted loss after a time; beyond the pilot's range, the pilot's best."""
-        losses, needed = self.needed(chosen)
+        """Predicted loss after a time."""
+        losses, needed = self.needed(chosen, beyond=True)
         made = [one.cost.iterations_within(seconds) for one in chosen]
         return np.array([np.interp(k, row, losses) for k, row in zip(made, needed, strict=True)])
 
 
 def drag(
-    path: Path, chosen: Sequence[Candidate], saturation: float, horizons: Iterable[int]
+    path: Path,
+    chosen: Sequence[Candidate],
+    saturation: float,
+    horizons: Iterable[int],
+    levels: Levels,
 ) -> Array:
     """Iterations that deviation adds up to each loss level, per unit of sensitivity.
 
     `horizons` are the lengths of the candidates' runs.
     """
-    losses, pilot = path.levels
+    losses, pilot = levels
     inside, between = path.along((losses[1:] + losses[:-1]) / 2)
     decay = min(0.9, path.lr * saturation)
     added = np.zeros((len(chosen), len(losses)))
@@ -177,7 +199,7 @@ def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
     best = Predictor(path, 0.0, 0.0, float("inf"))
     scale = _scale(path)
     for saturation in (0.0, *np.geomspace(0.003, 1.0, 14) * scale):
-        added = drag(path, chosen, float(saturation), lengths)[:, rows]
+        added = drag(path, chosen, float(saturation), lengths, path.levels)[:, rows]
         for sensitivity in np.geomspace(1e-4, 10.0, 80) * scale:
             error = _misfit(np.maximum(pilot[rows] + sensitivity * added, 1.0), seen, last)
             if error < best.error:

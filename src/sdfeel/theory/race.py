@@ -137,7 +137,7 @@ def _heading(one: Result, predictor: Predictor, objective: Objective) -> float:
 
     A run that took r times as long as predicted to where it is takes r times as long from here.
     """
-    losses, needed = predictor.needed([one.candidate])
+    losses, needed = predictor.needed([one.candidate], beyond=objective.target is None)
     own = needed[0]
     here = float(np.interp(-one.run.curve.best, -losses, own))
     ratio = max(one.iterations, 1) / max(here, 1.0)

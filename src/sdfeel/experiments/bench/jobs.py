@@ -24,7 +24,7 @@ from sdfeel.training.setup import make_problem
 __all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "problem_of"]
 
 SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32), "mlp": (1, 28, 28)}
-ALPHA = 5
+TAU1, ALPHA = 5, 5  # tau1 as in figures 5 and 6 of the paper
 EVALUATE_EVERY = 50
 TEST_SAMPLES = 10_000
 PRODUCT = 2048  # rows and columns of the matrices whose product is timed
@@ -48,7 +48,7 @@ class Job:
     samples: int = 100  # of each client
     servers: int = 10
     batch_size: int = 10
-    tau1: int = 2
+    tau1: int = TAU1
     aggregate: bool = False  # whether aggregation is carried out (and timed) after each segment
 
     def as_dict(self) -> dict[str, Any]:

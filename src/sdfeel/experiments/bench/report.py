@@ -8,6 +8,7 @@ from typing import Any
 
 from sdfeel.errors import InputError
 from sdfeel.experiments.bench.figure import bench_figure
+from sdfeel.experiments.bench.jobs import ALPHA, TAU1
 from sdfeel.files import write_report
 from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import markdown_table
@@ -35,16 +36,19 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
     details = results["details"]
     tables: Tables = [("In short", _short(details["ratios"]))]
     for setting in details["settings"].values():
-        title = f"{setting['about']}, {setting['clients']} clients, batch 10"
+        title = f"{setting['about']}, {setting['clients']} clients, batch 10, tau1 = {TAU1}"
         tables.append((title, _speed(setting["rows"])))
     if "clients" in details:
         tables.append(("Growth with clients (fast engine, CNN on 1x28x28)", _clients(details)))
     if "servers" in details:
-        tables.append(("Growth with servers (fast engine, tau1 = 2, alpha = 5)", _servers(details)))
+        title = f"Growth with servers (fast engine, tau1 = {TAU1}, alpha = {ALPHA})"
+        tables.append((title, _servers(details)))
     if "topology" in details:
         tables.append(("Work on a ring before training (seconds)", _topology(details["topology"])))
     if "widths" in details:
         tables.append(("Growth with the model (MLP 784-width-10)", _widths(details["widths"])))
+    if "periods" in details:
+        tables.append(("Growth with tau1 (fast engine against the loop)", _periods(details)))
     if "memory" in details:
         tables.append(("Memory of a run of 20 iterations", _memory(details["memory"])))
     if "ranks" in details:
@@ -147,6 +151,17 @@ def _widths(found: Mapping[str, Any]) -> list[Row]:
         }
         for width, row in found.items()
     ]
+
+
+def _periods(details: Mapping[str, Any]) -> list[Row]:
+    table = []
+    for tau1, settings in details["periods"].items():
+        row = {"tau1": tau1}
+        for short, found in settings.items():
+            row[f"{short} (steps/s)"] = _spread(found.get("steps_per_second"))
+            row[f"{short}, x loop"] = _spread(found.get("vs_loop"))
+        table.append(row)
+    return table
 
 
 def _memory(found: Mapping[str, Any]) -> list[Row]:

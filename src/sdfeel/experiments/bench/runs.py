@@ -10,11 +10,13 @@ from typing import Any
 
 from sdfeel.errors import RunError
 from sdfeel.experiments.bench.field import spread, worker_environment
+from sdfeel.experiments.bench.jobs import TAU1
 
 __all__ = ["ranks_against_one"]
 
 # Little is evaluated: a first time, and at the end.
 RANK_SETTINGS = (
+    f"schedule.tau1={TAU1}",
     "network.servers=20",
     "network.clients_per_server=10",
     "data.partition=iid",

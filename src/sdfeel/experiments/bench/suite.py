@@ -62,6 +62,7 @@ class Extent:
     server_clients: int = 1000
     topologies: tuple[int, ...] = (10, 100, 1000)
     widths: tuple[int, ...] = (25, 50, 100, 200, 400, 800)
+    periods: tuple[int, ...] = (1, 2, 5, 20)
     memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
     rank_steps: int = 120  # 0: no runs over ranks
     profile_steps: int = 100  # 0: no profile
@@ -76,6 +77,7 @@ QUICK = Extent(
     servers=(),
     topologies=(),
     widths=(),
+    periods=(),
     memory=None,
     rank_steps=0,
     profile_steps=0,
@@ -102,6 +104,9 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
     if extent.widths:
         say("growth with the model's size")
         details["widths"] = _widths(extent)
+    if extent.periods:
+        say("growth with tau1")
+        details["periods"] = _periods(extent)
     if extent.memory:
         say("memory")
         details["memory"], ratios["rss_gb_10000"] = _memory(*extent.memory)
@@ -246,6 +251,20 @@ def _widths(extent: Extent) -> dict[str, Any]:
             LOOP: _row(LOOP, found, flops),
             "fast": _row("fast", found, flops),
         }
+    return rows
+
+
+def _periods(extent: Extent) -> dict[str, Any]:
+    """tau1 -> setting -> the fast engine: a client that stays longer is loaded less often."""
+    rows: dict[str, Any] = {str(tau1): {} for tau1 in extent.periods}
+    for name in ("mnist", "mlp"):
+        _, model, _, short = SETTINGS[name]
+        for tau1, row in rows.items():
+            base = Job("loop", model=model, clients=extent.clients, tau1=int(tau1))
+            fast = replace(base, kind="fast", threads=cores())
+            teams = {LOOP: _jobs(base), "fast": _jobs(fast)}
+            found = measure(teams, extent.repetitions, extent.seconds)
+            row[short] = _row("fast", found, 0.0)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 settings/   section IV of the paper as TOML: `setting.toml` is IV-A and IV-B, then one per figure
 spec        those files, read and checked
+choice      what the planner recommends, for the figure that holds it against the paper
 plan        from figures and a profile to runs; runs that figures share are one run
 runner      the runs, one after the other; a run that is done is not done again
 measures    a curve's level, noise, roughness: numbers from numbers

@@ -12,7 +12,7 @@ from sdfeel.experiments.reproduce.verdicts import Verdict
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.tables import Row
 
-__all__ = ["asked", "command", "measured", "results_document"]
+__all__ = ["asked", "command", "measured", "notes", "results_document"]
 
 WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
 
@@ -75,7 +75,7 @@ def results_document(
         mine = [verdict for verdict in verdicts if verdict.figure == target.name]
         lines += [
             "",
-            *_section(target, mine, plan.seeds),
+            *_section(target, mine, plan),
             "",
             markdown_table(tables[target.name]).rstrip(),
         ]
@@ -90,12 +90,18 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} statements: {', '.join(counts)}."
 
 
-def _section(target: Target, verdicts: Sequence[Verdict], seeds: int) -> list[str]:
+def notes(target: Target, plan: Plan) -> list[str]:
+    """What the settings say of a figure, and what the planner chose for it."""
+    choice = plan.chosen.get(target.name)
+    return [*target.notes, *([choice.words()] if choice else [])]
+
+
+def _section(target: Target, verdicts: Sequence[Verdict], plan: Plan) -> list[str]:
     lines = [f"## {target.title}"]
-    done = min((verdict.seeds for verdict in verdicts), default=seeds)
-    if done < seeds:
-        lines += ["", f"Not finished: {done} of {seeds} seeds."]
-    for note in target.notes:
+    done = min((verdict.seeds for verdict in verdicts), default=plan.seeds)
+    if done < plan.seeds:
+        lines += ["", f"Not finished: {done} of {plan.seeds} seeds."]
+    for note in notes(target, plan):
         lines += ["", note]
     for drawing in target.drawing:
         lines += ["", f"![{drawing.title}]({target.name}/{drawing.name}.png)"]

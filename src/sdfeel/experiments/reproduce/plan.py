@@ -15,6 +15,7 @@ from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
 from sdfeel.experiments.compare import slug
 from sdfeel.experiments.config import RunConfig, merge, run_config, with_settings
+from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
 from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
 from sdfeel.experiments.run import build_network, schedule_of
 from sdfeel.models import build
@@ -40,6 +41,7 @@ class Plan:
 
     jobs    by seed, then by figure: what is done first is one seed of everything
     curves  figure -> label -> the folders of its runs, one for each seed
+    chosen  figure -> what the planner chose for it
     """
 
     targets: tuple[Target, ...]
@@ -49,6 +51,7 @@ class Plan:
     jobs: tuple[Job, ...]
     curves: Mapping[str, Mapping[str, tuple[str, ...]]]
     settings: tuple[str, ...] = field(default=())
+    chosen: Mapping[str, Choice] = field(default_factory=dict)
 
 
 def make_plan(
@@ -58,11 +61,13 @@ def make_plan(
     dataset: str = "cifar10",
     seeds: int | None = None,
     settings: Sequence[str] = (),
+    ask: Choose = choose,
 ) -> Plan:
     """The runs of the figures in `names`.
 
     seeds     in place of the profile's number
     settings  `key=value` for every run, such as data.partition=dirichlet
+    ask       the planner, called once for a figure with a planned curve
     """
     common = setting()
     if dataset not in common.length:
@@ -73,26 +78,40 @@ def make_plan(
         raise InputError("figure", "", closest("", [*TARGETS, "all"]))
     targets = tuple(read_target(name) for name in dict.fromkeys(names))
     asked = {target.name: seeds or target.profile[profile].seeds for target in targets}
+    chosen: dict[str, Choice] = {}
+    configs = {t.name: _configs(t, profile, dataset, settings, ask, chosen) for t in targets}
     jobs: dict[str, Job] = {}
     curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
     for seed in range(max(asked.values())):
         for target in targets:
             if seed >= asked[target.name]:
                 continue
-            for label, config in _configs(target, profile, dataset, settings).items():
+            for label, config in configs[target.name].items():
                 job = _job(f"{target.name}: {label}", config.model_copy(update={"seed": seed}))
                 jobs.setdefault(job.folder, job)
                 curves[target.name].setdefault(label, []).append(job.folder)
     done = {name: {key: tuple(of) for key, of in found.items()} for name, found in curves.items()}
     return Plan(
-        targets, profile, dataset, max(asked.values()), tuple(jobs.values()), done, tuple(settings)
+        targets,
+        profile,
+        dataset,
+        max(asked.values()),
+        tuple(jobs.values()),
+        done,
+        tuple(settings),
+        chosen,
     )
 
 
 def _configs(
-    target: Target, profile: str, dataset: str, settings: Sequence[str]
+    target: Target,
+    profile: str,
+    dataset: str,
+    settings: Sequence[str],
+    ask: Choose,
+    chosen: dict[str, Choice],
 ) -> dict[str, RunConfig]:
-    """The config of every curve, with its length and its evaluations."""
+    """The config of every curve, with its length and its evaluations; fills in what is chosen."""
     common = setting()
     sampling = common.evaluation[profile]
     base = merge(common.run, {"evaluation": sampling.model_dump(), "data": {"name": dataset}})
@@ -100,8 +119,14 @@ def _configs(
     found = {}
     for curve in target.curve:
         table = merge(base, curve.change)
+        extent = target.profile[profile]
+        if curve.planned and extent.planning and extent.seconds:
+            setting_of = run_config(with_settings(table, settings))
+            budget = extent.seconds * common.length[dataset]
+            chosen[target.name] = ask(setting_of, budget, extent.planning)
+            table = merge(table, chosen[target.name].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
-        lengths = _length(config, target.profile[profile], common.length[dataset])
+        lengths = _length(config, extent, common.length[dataset])
         found[curve.label] = run_config(with_settings(merge(table, lengths), settings))
     return found
 

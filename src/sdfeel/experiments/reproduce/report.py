@@ -12,7 +12,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sdfeel.experiments.reproduce.document import asked, command, measured, results_document
+from sdfeel.experiments.reproduce.document import (
+    asked,
+    command,
+    measured,
+    notes,
+    results_document,
+)
 from sdfeel.experiments.reproduce.plan import Plan
 from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import Drawing, Target
@@ -68,7 +74,7 @@ def write_reports(plan: Plan, out: Path) -> list[Verdict]:
         figures,
         {"Verdicts": verdict_rows(verdicts)} | {t.title: tables[t.name] for t in shown},
         {"command": command(plan)},
-        list(dict.fromkeys(note for target in shown for note in target.notes)),
+        list(dict.fromkeys(note for target in shown for note in notes(target, plan))),
         environment=about,
     )
     return verdicts

@@ -6,15 +6,34 @@ import tomllib
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sdfeel.errors import InputError, closest
 from sdfeel.experiments.config import Variant
 
-__all__ = ["TARGETS", "Claim", "Drawing", "Profile", "Setting", "Target", "read_target", "setting"]
+__all__ = [
+    "TARGETS",
+    "Claim",
+    "Drawing",
+    "Planning",
+    "Profile",
+    "Setting",
+    "Target",
+    "read_target",
+    "setting",
+]
 
 # In the order of the paper; the last ones go beyond it.
-TARGETS = ("fig3", "fig4", "fig4-tau2", "fig5-topology", "fig5-alpha", "fig6", "averagers")
+TARGETS = (
+    "fig3",
+    "fig4",
+    "fig4-tau2",
+    "fig5-topology",
+    "fig5-alpha",
+    "fig6",
+    "averagers",
+    "planner",
+)
 
 X = Literal["seconds", "iteration"]
 Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement"]
@@ -24,17 +43,33 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Planning(_Strict):
+    """How much the planner may try: iterations of its pilot, and who races (see its `Effort`)."""
+
+    pilot: int = Field(ge=10)
+    racers: int = Field(ge=1)
+    heats: int = Field(ge=1)
+
+
 class Profile(_Strict):
     """How long and how often; the numbers of `--quick`, of the default and of `--full`.
 
     seconds, iterations  a run is long enough for both: the panel over time, that over iterations
     points               evaluations of a run, which fall on ends of rounds
+    planning             for figures with a planned curve: its budget is `seconds`
     """
 
     seeds: int = Field(ge=1)
     seconds: float | None = Field(default=None, gt=0)
     iterations: int | None = Field(default=None, ge=1)
     points: int = Field(ge=2)
+    planning: Planning | None = None
+
+    @model_validator(mode="after")
+    def _budgeted(self) -> Profile:
+        if self.planning is not None and self.seconds is None:
+            raise ValueError("planning: the planner's budget is `seconds`, which must be given")
+        return self
 
 
 class Sampling(_Strict):
@@ -54,6 +89,12 @@ class Setting(_Strict):
     run: dict[str, Any]
     length: dict[str, float]
     evaluation: dict[str, Sampling]
+
+
+class CurveSpec(Variant):
+    """A curve; where it is `planned`, the planner chooses its schedule and averager."""
+
+    planned: bool = False
 
 
 class PanelSpec(_Strict):
@@ -106,7 +147,7 @@ class Target(_Strict):
     notes: list[str] = Field(default_factory=list)
     run: dict[str, Any] = Field(default_factory=dict)
     profile: dict[str, Profile]
-    curve: list[Variant]
+    curve: list[CurveSpec]
     drawing: list[Drawing]
     claim: list[Claim]
 
@@ -117,6 +158,14 @@ def read_target(name: str) -> Target:
         raise InputError("figure", name, closest(name, [*TARGETS, "all"]))
     target = Target.model_validate({"name": name, **_table(name)})
     known = [curve.label for curve in target.curve]
+    planned = any(curve.planned for curve in target.curve)
+    for key, profile in target.profile.items():
+        if planned != (profile.planning is not None):
+            raise InputError(
+                f"{name}: profile {key}",
+                profile.planning,
+                "planning and a planned curve go together",
+            )
     used = [panel.curves for drawing in target.drawing for panel in drawing.panel]
     for label in [label for labels in used for label in labels]:
         _check(label, known, f"{name}: drawing")
