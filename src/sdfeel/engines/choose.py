@@ -95,9 +95,11 @@ def _refusal(engine: Engine) -> str | None:
 
 
 def _fastest(problem: Problem, start: Tensor) -> Choice:
-    """Measure one step after a warm-up; the trial leaves no trace in the models."""
+    """Measure one step of each after a warm-up, then build the winner.
+
+    One engine at a time: each holds the models of all clients.
+    """
     speeds: dict[str, float] = {}
-    engines: dict[str, Engine] = {}
     remarks: list[str] = []
     present = np.zeros(problem.network.clients, dtype=bool)
     present[:TRIAL_CLIENTS] = True
@@ -106,23 +108,17 @@ def _fastest(problem: Problem, start: Tensor) -> Choice:
             continue
         try:
             engine = ENGINES[name](problem, start)
-            before = engine.state(with_clients=False)
             engine.local_updates(1, 1, present)
             begin = time.perf_counter()
             engine.local_updates(1, 1, present)
             speeds[name] = present.sum() / (time.perf_counter() - begin)
-            engine.restore(before)
+            engine.close()
+            del engine
         except (Unsupported, RuntimeError, NotImplementedError) as reason:
             remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
-            continue
-        engines[name] = engine
-    if not engines:
+    if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
     best = max(speeds, key=lambda name: speeds[name])
-    for name, engine in engines.items():
-        if name != best:
-            engine.close()
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
-    return Choice(
-        engines[best], "; ".join([f"{best} (client steps a second: {measured})", *remarks])
-    )
+    engine = ENGINES[best](problem, start)
+    return Choice(engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks]))

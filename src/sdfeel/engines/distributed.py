@@ -9,6 +9,7 @@ same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.engines.ranks import Placement, Ranks
-from sdfeel.network import Averager
+from sdfeel.network import Averager, Network
 from sdfeel.training.engine import AveragingRule, Engine, EngineState, Mask, Problem
 
 __all__ = ["DistributedEngine"]
@@ -36,6 +37,7 @@ class DistributedEngine(Engine):
         self._placement = placement
         self._servers = placement.servers[ranks.rank]
         self._clients = np.array(placement.clients[ranks.rank])
+        self._routes = _Routes.find(problem.network, placement, ranks.rank)
         self.name = self._inner.name
 
     @property
@@ -60,13 +62,15 @@ class DistributedEngine(Engine):
         self._inner.intra(weights[self._clients], rule)
 
     def inter(self, averager: Averager) -> None:
-        models = self._inner.server_models().double()
+        models = self._inner.server_models()
         if averager.route == "neighbours":
+            exchanges = _Exchanges(self._routes, self._ranks, models)
             for number in range(averager.exchanges):
-                models = self._exchange(averager.exchange(number), models)
+                exchanges.step(averager.exchange(number))
+            models = exchanges.models
         else:
             shares = torch.from_numpy(averager.shares[list(self._servers)])
-            mean = self._ranks.chain(shares[:, None] * models)
+            mean = self._ranks.chain(shares[:, None] * models.double())
             models = mean.expand_as(models)
         self._inner.restore(EngineState(models.to(self.problem.layout.dtype)))
 
@@ -113,30 +117,72 @@ class DistributedEngine(Engine):
     def close(self) -> None:
         self._inner.close()
 
-    def _exchange(self, P: NDArray[np.float64], models: Tensor) -> Tensor:
-        """Eq. (5) for the servers of this rank; `models` are theirs before, in float64."""
-        me = self._ranks.rank
-        known = dict(zip(self._servers, models, strict=True))
-        out, into = [], []
-        for other in range(self._ranks.size):
-            if other == me:
-                continue
-            theirs = self._placement.servers[other]
-            wanted = [j for j in self._servers if P[j, list(theirs)].any()]
-            coming = [j for j in theirs if P[j, list(self._servers)].any()]
-            if wanted:
-                out.append((other, torch.stack([known[j] for j in wanted])))
-            if coming:
-                room = torch.empty(len(coming), models.shape[1], dtype=models.dtype)
-                into.append((other, room))
-                known |= dict(zip(coming, room, strict=True))
-        self._ranks.exchange(out, into)
-        return torch.stack([self._mixed(P[:, d], known) for d in self._servers])
 
-    @staticmethod
-    def _mixed(weights: NDArray[np.float64], models: dict[int, Tensor]) -> Tensor:
-        senders = np.flatnonzero(weights)
-        mixed = float(weights[senders[0]]) * models[int(senders[0])]
-        for j in senders[1:]:
-            mixed.add_(models[int(j)], alpha=float(weights[j]))
-        return mixed
+@dataclass(frozen=True)
+class _Routes:
+    """Who needs which models in an exchange between neighbours: the same in all of them.
+
+    known   the servers whose models a rank has in an exchange: its own, then what comes
+    out     other rank -> places in `known` of what it is sent
+    into    other rank -> the places that it fills
+    inside  own servers without neighbours elsewhere; border: the others
+    """
+
+    known: tuple[int, ...]
+    out: dict[int, list[int]]
+    into: dict[int, slice]
+    inside: tuple[int, ...]
+    border: tuple[int, ...]
+
+    @classmethod
+    def find(cls, network: Network, placement: Placement, rank: int) -> _Routes:
+        own = placement.servers[rank]
+        near = [set(network.neighbours(server)) for server in range(network.servers)]
+        known, out, into = list(own), {}, {}
+        for other, theirs in enumerate(placement.servers):
+            if other == rank:
+                continue
+            sent = [j for j in own if not near[j].isdisjoint(theirs)]
+            coming = [j for j in theirs if not near[j].isdisjoint(own)]
+            if coming:  # a link has two ends: then something is sent too
+                out[other] = [own.index(j) for j in sent]
+                into[other] = slice(len(known), len(known) + len(coming))
+                known += coming
+        inside = tuple(d for d in own if near[d] <= set(own))
+        border = tuple(d for d in own if d not in inside)
+        return cls(tuple(known), out, into, inside, border)
+
+
+class _Exchanges:
+    """Eq. (5) for the servers of one rank, again and again, in float64."""
+
+    def __init__(self, routes: _Routes, ranks: Ranks, models: Tensor) -> None:
+        self._routes, self._ranks = routes, ranks
+        self._own = len(models)
+        self._place = {server: place for place, server in enumerate(routes.known)}
+        self._now = torch.empty(len(routes.known), models.shape[1], dtype=torch.float64)
+        self._now[: self._own] = models
+        self._next = torch.empty_like(self._now)
+
+    @property
+    def models(self) -> Tensor:
+        return self._now[: self._own]
+
+    def step(self, P: NDArray[np.float64]) -> None:
+        """While messages travel, the servers that wait for none are mixed."""
+        routes = self._routes
+        out = [(rank, self._now[places]) for rank, places in routes.out.items()]
+        into = [(rank, self._now[places]) for rank, places in routes.into.items()]
+        with self._ranks.exchanging(out, into):
+            self._mix(P, routes.inside)
+        self._mix(P, routes.border)
+        self._now, self._next = self._next, self._now
+
+    def _mix(self, P: NDArray[np.float64], servers: Sequence[int]) -> None:
+        """Sums in server order, so that the number of ranks does not show in the last bits."""
+        for d in servers:
+            mixed = self._next[self._place[d]]
+            first, *others = (int(j) for j in np.flatnonzero(P[:, d]))
+            torch.mul(self._now[self._place[first]], float(P[first, d]), out=mixed)
+            for j in others:
+                mixed.add_(self._now[self._place[j]], alpha=float(P[j, d]))

@@ -120,15 +120,16 @@ def run_loop(
         run.evaluate()
         on_row(run.rows)
     interrupted = False
+    stop = run.next_stop()
     while not run.finished and not interrupted:
-        run.local_updates(run.next_stop())
+        run.local_updates(stop)
         if plan.schedule.is_intra(run.k):
             run.aggregate()
         if run.k % evaluation.every == 0 or run.finished:
             run.evaluate()
             on_row(run.rows)
         on_progress(run.progress())
-        interrupted, due = run.signals()
+        interrupted, due, stop = run.look_up()
         if interrupted or due:
             run.save()
     if run.finished:
@@ -195,22 +196,25 @@ class _Run:
         return self.plan.schedule.is_intra(self.k)
 
     def next_stop(self) -> int:
-        """The next iteration after which something else than a local update happens."""
+        """The next iteration after which something else than a local update happens.
+
+        The first is the same at every rank; later ones are agreed on, as ranks measure time.
+        """
         every = self.evaluation.every
         stop = min(self.plan.schedule.next_intra(self.k), (self.k // every + 1) * every, self.steps)
         spent = self.phases["local updates"]
         done = self.updates
         # The first iteration alone: how long one takes is not known before.
         ahead = max(1, int(RESPONSE * done / spent)) if done else 1
-        stop = min(stop, self.k + ahead)
-        return self.engine.agree([stop])[0]
+        return min(stop, self.k + ahead)
 
-    def signals(self) -> tuple[bool, bool]:
-        """Whether to stop here, and whether a checkpoint is due."""
+    def look_up(self) -> tuple[bool, bool, int]:
+        """Whether to end here, whether a checkpoint is due, and the next stop; one message."""
         if self.finished:
-            return False, False
-        stop, due = self.engine.agree([self.keeper.stop(), self.keeper.due()])
-        return bool(stop), bool(due)
+            return False, False, self.k
+        ours = [self.keeper.stop(), self.keeper.due(), self.next_stop()]
+        end, due, stop = self.engine.agree(ours)
+        return bool(end), bool(due), stop
 
     def local_updates(self, last: int) -> None:
         """Line 4: every present client updates its model up to iteration `last`."""
