@@ -233,7 +233,7 @@ def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is
 def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
     asked = []
     ask = kept(tmp_path, lambda *question: asked.append(question) or CHOICE)
-    config, effort = run_config({}), Planning(pilot=10, racers=1, heats=1)
+    config, effort = run_config({}), Planning(pilot=10, racers=1, heats=1, iterations=100)
     assert ask(config, 60.0, effort) == ask(config, 60.0, effort) == CHOICE
     assert len(asked) == 1
     ask(config, 61.0, effort)
@@ -262,7 +262,7 @@ def test_the_planner_itself_answers_for_a_small_network():
         "data": {"name": "mnist-5k"},
         "network": {"servers": 3, "clients_per_server": 1},
     }
-    choice = choose(run_config(table), 3.0, Planning(pilot=20, racers=2, heats=1))
+    choice = choose(run_config(table), 3.0, Planning(pilot=20, racers=2, heats=1, iterations=100))
     assert choice.budget == 3.0
     assert choice.of > 6
     assert choice.trained > 20

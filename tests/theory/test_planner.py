@@ -199,3 +199,17 @@ def test_a_budget_far_beyond_the_pilot_still_tells_schedules_apart():
     assert len(set(scores.tolist())) == len(grid)
     assert plan.choice.tau1 == 10
     assert any("beyond the pilot" in doubt for doubt in plan.doubts)
+
+
+def test_a_long_budget_is_raced_for_a_part_of_its_time_and_the_plan_says_so():
+    times, objective = latencies(), Objective(budget=5000.0)
+    grid = candidates(NETWORK, times, tau1=(1, 3, 10), tau2=(1, 5), alpha=(1, 3))
+    effort = Effort(pilot=100, first=3, later=2, heats=2, iterations=600)
+    plan = make_plan(
+        NETWORK, times, SoftmaxLaboratory(problem()), objective, grid=grid, effort=effort
+    )
+    assert sum(one.iterations for one in plan.raced) <= 600 + 10 * len(plan.raced)
+    assert any("races lasted for" in doubt for doubt in plan.doubts)
+    # What is promised for the end of the budget is below what the race has seen.
+    winner = next(one for one in plan.raced if one.candidate.key == plan.choice.key)
+    assert plan.loss < winner.run.curve.best

@@ -35,6 +35,9 @@ def plan(
     ] = "paper,metropolis,chebyshev,finite-time,all-reduce",
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
+    race_iterations: Annotated[
+        int, typer.Option(help="Of all races of a budget together; the rest of it is predicted.")
+    ] = 30_000,
     figure: Annotated[Path | None, typer.Option(help="Write the predicted frontier here.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -56,6 +59,8 @@ def plan(
         raise InputError("pilot", pilot, "at least 10 iterations")
     if racers < 1:
         raise InputError("racers", racers, "at least 1")
+    if race_iterations < 1:
+        raise InputError("race-iterations", race_iterations, "at least 1")
     laboratory = TrainingLaboratory(_config(config, settings or []), on_accuracy=objective.accuracy)
     grid = candidates(
         laboratory.network,
@@ -71,7 +76,7 @@ def plan(
         laboratory,
         objective,
         grid=grid,
-        effort=Effort(pilot=pilot, first=racers, later=max(1, racers // 2), heats=3),
+        effort=Effort(pilot, racers, max(1, racers // 2), 3, race_iterations),
         tell=say,
     )
     topologies = other_topologies(found, laboratory.latencies, names)
@@ -153,9 +158,11 @@ def _show(found: Plan, topologies: dict[str, float]) -> None:
     console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.4g} simulated seconds")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
     console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
-    table = Table("tau1", "tau2", "alpha", "averager", "iterations", "seconds", "raced, s")
+    timed = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
+    table = Table("tau1", "tau2", "alpha", "averager", *timed)
     for row in rows(found):
-        table.add_row(*_cells(row))
+        result = _times(row) if goal.target else _losses(row, goal)
+        table.add_row(*(str(row[key]) for key in ("tau1", "tau2", "alpha", "averager")), *result)
     console.print(table)
     console.print(
         f"evidence: a pilot of {found.pilot.iterations[-1]} iterations, {len(found.probes)} probes "
@@ -169,15 +176,20 @@ def _show(found: Plan, topologies: dict[str, float]) -> None:
         console.print(f"[yellow]thin evidence:[/] {doubt}")
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _losses(row: dict[str, Any], goal: Objective) -> list[str]:
+    """What a budget ends with, predicted; and what the race ended with."""
+    raced = "-"
+    if row["raced_loss"] is not None:
+        dropped = "dropped with " if row["dropped_at"] is not None else ""
+        raced = f"{dropped}{goal.shown(row['raced_loss'])} at {row['raced_until']:.4g} s"
+    return [goal.shown(row["predicted_loss"]), raced]
+
+
+def _times(row: dict[str, Any]) -> list[str]:
     raced = row["raced_seconds"]
     if raced is None:
         dropped = row["dropped_at"]
         raced_text = "-" if dropped is None else f"dropped at {dropped:.4g}"
     else:
         raced_text = f"{raced:.4g}"
-    predicted = [f"{row['predicted_iterations']:.0f}", f"{row['predicted_seconds']:.4g}"]
-    return [str(row[name]) for name in ("tau1", "tau2", "alpha", "averager")] + [
-        *predicted,
-        raced_text,
-    ]
+    return [f"{row['predicted_iterations']:.0f}", f"{row['predicted_seconds']:.4g}", raced_text]

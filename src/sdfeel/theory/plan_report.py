@@ -22,7 +22,10 @@ TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
 
 
 def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
-    """The best by the final prediction, with what the races measured."""
+    """The best by the final prediction, with what the races measured.
+
+    predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
+    """
     target = _level(plan)
     shown = list(plan.ranking[:count])
     iterations = plan.predictor.iterations(shown, target)
@@ -32,6 +35,13 @@ def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
     for row, one in enumerate(shown):
         found = raced.get(one.key)
         measured = found.run.curve.seconds_to(target) if found else float("nan")
+        within: dict[str, Any] = {}
+        if plan.objective.target is None:
+            score = predicted_scores(plan.predictor, [one], plan.objective)
+            within["predicted_loss"] = float(score[0])
+            curve = found.run.curve if found else None
+            within["raced_loss"] = curve.best if curve else None
+            within["raced_until"] = float(curve.seconds[-1]) if curve else None
         table.append(
             {
                 "tau1": one.tau1,
@@ -42,6 +52,7 @@ def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
                 "predicted_seconds": float(seconds[row]),
                 "raced_seconds": measured if np.isfinite(measured) else None,
                 "dropped_at": found.dropped_at if found else None,
+                **within,
             }
         )
     return table

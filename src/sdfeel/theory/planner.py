@@ -23,7 +23,7 @@ from sdfeel.errors import RunError
 from sdfeel.network import Network
 from sdfeel.theory.candidates import Candidate, candidates, cost
 from sdfeel.theory.prediction import Curve, Path, Predictor, calibrate
-from sdfeel.theory.race import Laboratory, Objective, Result, race
+from sdfeel.theory.race import Laboratory, Objective, Result, outlook, race
 
 __all__ = ["Effort", "NotReachableError", "Plan", "make_plan", "predicted_scores"]
 
@@ -38,12 +38,15 @@ class Effort:
 
     first, later  entrants of the first heat and of the later ones
     heats         at most so many
+    iterations    of all races together, where the objective is a budget: a long one is raced for a
+                  part of its time, and the rest is predicted
     """
 
     pilot: int = 2000
     first: int = 8
     later: int = 4
     heats: int = 4
+    iterations: int = 30_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +107,12 @@ def make_plan(
             break
         tell(f"heat {heat + 1}: " + "; ".join(str(one) for one in entrants))
         results = [Result(one, laboratory.start(one)) for one in entrants]
-        race(results, predictor, objective, _deadline(raced, objective))
+        share = effort.iterations / effort.heats
+        race(results, predictor, objective, _deadline(raced, objective), share)
         raced += results
         seen = [(one.candidate, one.run.curve) for one in [*probes, *raced]]
         predictor = calibrate(path, seen)
-    winner = min(raced, key=lambda one: one.score(objective))
+    winner = min(raced, key=lambda one: outlook(one, predictor, objective))
     _check_reached(winner, raced, objective)
     order = np.argsort(predicted_scores(predictor, chosen, objective), kind="stable")
     return Plan(
@@ -116,7 +120,7 @@ def make_plan(
         objective=objective,
         choice=winner.candidate,
         seconds=_seconds(winner, objective),
-        loss=winner.run.curve.loss_at(_seconds(winner, objective) * (1 + 1e-9)),
+        loss=_loss(winner, predictor, objective),
         predictor=predictor,
         ranking=tuple(chosen[row] for row in order),
         pilot=path.curve,
@@ -130,6 +134,12 @@ def _seconds(winner: Result, objective: Objective) -> float:
     if objective.target is not None:
         return winner.score(objective)
     return float(objective.budget or 0.0)
+
+
+def _loss(winner: Result, predictor: Predictor, objective: Objective) -> float:
+    if objective.target is None:
+        return outlook(winner, predictor, objective)
+    return winner.run.curve.loss_at(winner.score(objective) * (1 + 1e-9))
 
 
 def _pilot(
@@ -207,7 +217,7 @@ def _entrants(
     fresh = [row for row in order if chosen[row].key not in done]
     if heat == 0:
         return [chosen[row] for row in fresh[: effort.first]]
-    best = min(one.score(objective) for one in raced)
+    best = min(outlook(one, predictor, objective) for one in raced)
     fresh = [row for row in fresh if predicted[row] < best]
     return [chosen[row] for row in fresh[: effort.later]]
 
@@ -241,10 +251,9 @@ def _doubts(
     objective: Objective,
 ) -> Iterable[str]:
     """What makes the evidence thin."""
-    best = winner.score(objective)
-    close = [
-        one for one in raced if one is not winner and abs(one.score(objective) / best - 1) < 0.05
-    ]
+    scores = {id(one): outlook(one, predictor, objective) for one in raced}
+    best = scores[id(winner)]
+    close = [one for one in raced if one is not winner and abs(scores[id(one)] / best - 1) < 0.05]
     if close:
         yield (
             f"close race: {'; '.join(str(one.candidate) for one in close)} came within 5 %; "
@@ -264,6 +273,12 @@ def _doubts(
         yield (
             "the target was reached by the mean of all models before servers exchanged any: "
             "no server holds that mean until they do"
+        )
+    lasted = float(winner.run.curve.seconds[-1])
+    if objective.target is None and lasted < 0.9 * float(objective.budget or 0.0):
+        yield (
+            f"the races lasted for {lasted:.4g} of {objective.budget:.4g} s: what follows is "
+            "predicted; allow them more iterations to see it"
         )
     losses, _ = predictor.needed([winner.candidate])
     if objective.target is None and winner.run.curve.best < losses[-1]:

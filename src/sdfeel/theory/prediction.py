@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 Levels = tuple[Array, Array]
 LEVELS = 40
 # A budget may allow more iterations than the pilot made: it is continued up to so many times.
-BEYOND = 100.0
+BEYOND = 1000.0
 
 
 @dataclass(frozen=True)
@@ -96,20 +96,27 @@ class Path:
 
     @property
     def continued(self) -> Levels:
-        """The levels, and where the pilot would have gone: as in its second half, per log k."""
+        """The levels, and where the pilot would have gone: by the power of k of its second half."""
         losses, iterations = self.levels
         end, half = iterations[-1], max(iterations[-1] / 2, 1.0)
-        fallen = float(np.interp(half, iterations, losses)) - losses[-1]
-        slope = max(fallen / np.log(2), 1e-6 * abs(losses[0]))
+        fallen = float(np.interp(half, iterations, losses)) / losses[-1]
+        power = max(np.log(fallen) / np.log(2), 1e-6)
         beyond = np.geomspace(end, BEYOND * end, LEVELS + 1)[1:]
-        further = losses[-1] - slope * np.log(beyond / end)
+        further = losses[-1] * (beyond / end) ** -power
         return np.concatenate([losses, further]), np.concatenate([iterations, beyond])
 
-    def along(self, losses: Array) -> tuple[Array, Array]:
-        """kappa_in / |grad| and kappa_between / |grad| where the pilot had these losses."""
+    def along(self, levels: Levels) -> tuple[Array, Array]:
+        """kappa_in / |grad| and kappa_between / |grad| between two levels and the next.
+
+        Beyond the pilot the loss falls by a part proportional to loss / k an iteration, which is
+        eta |grad|^2: the gradient goes on falling as (loss / k)^1/2, and kappa stays.
+        """
+        losses, iterations = ((part[1:] + part[:-1]) / 2 for part in levels)
         points = sorted(self.points, key=lambda point: point.loss)
         at = [point.loss for point in points]
         gradient = np.interp(losses, at, [max(point.gradient, 1e-12) for point in points])
+        last, end = (part[-1] for part in self.levels)
+        gradient *= np.sqrt(np.where(iterations > end, losses / last * end / iterations, 1.0))
         inside = np.interp(losses, at, [point.inside for point in points])
         between = np.interp(losses, at, [point.between for point in points])
         return inside / gradient, between / gradient
@@ -173,7 +180,7 @@ def drag(
     `horizons` are the lengths of the candidates' runs.
     """
     losses, pilot = levels
-    inside, between = path.along((losses[1:] + losses[:-1]) / 2)
+    inside, between = path.along(levels)
     decay = min(0.9, path.lr * saturation)
     added = np.zeros((len(chosen), len(losses)))
     for row, (one, horizon) in enumerate(zip(chosen, horizons, strict=True)):

@@ -18,7 +18,7 @@ from sdfeel.errors import InputError
 from sdfeel.theory.candidates import Candidate
 from sdfeel.theory.prediction import Curve, PathPoint, Predictor
 
-__all__ = ["Laboratory", "Objective", "Result", "Run", "race"]
+__all__ = ["Laboratory", "Objective", "Result", "Run", "outlook", "race"]
 
 # Rungs as parts of the time at which the best is expected to finish.
 RUNGS = (0.4, 0.75, 1.0, 1.3, 1.7, 2.5, 4.0, 6.0)
@@ -91,21 +91,41 @@ class Result:
 
 
 def race(
-    entrants: Sequence[Result], predictor: Predictor, objective: Objective, deadline: float
+    entrants: Sequence[Result],
+    predictor: Predictor,
+    objective: Objective,
+    deadline: float,
+    iterations: float = np.inf,
 ) -> None:
     """Advance the entrants rung by rung until one has won; nobody runs beyond `deadline`.
 
-    The deadline is the time at which a target was reached already: who is later has lost.
+    The deadline is the time at which a target was reached already: who is later has lost. A race
+    within a budget is cut where it would take more than `iterations` in all: see `outlook`.
     """
     alive = list(entrants)
-    expected = _expected(predictor, [one.candidate for one in alive], objective)
+    chosen = [one.candidate for one in alive]
+    expected = _expected(predictor, chosen, objective)
+    if objective.target is None:
+        deadline = min(deadline, iterations / sum(1 / one.cost.per_iteration for one in chosen))
     for part in RUNGS:
-        at = min(part * expected, deadline)
+        at = min(part * min(expected, deadline), deadline)
         for one in alive:
             one.run.advance(max(1, one.candidate.cost.iterations_within(at)))
         if at >= deadline or any(_finished(one, objective) for one in alive):
             return
         alive = _survivors(alive, predictor, objective, at)
+
+
+def outlook(one: Result, predictor: Predictor, objective: Objective) -> float:
+    """The score; where a race was cut before its budget, the loss that the run is heading for."""
+    cut = objective.target is None and one.dropped_at is None and not _complete(one, objective)
+    return _heading(one, predictor, objective) if cut else one.score(objective)
+
+
+def _complete(one: Result, objective: Objective) -> bool:
+    """Whether the run lasted for the whole budget."""
+    left = one.candidate.cost.iterations_within(objective.budget or 0.0) - one.iterations
+    return left < one.candidate.tau1
 
 
 def _finished(one: Result, objective: Objective) -> bool:

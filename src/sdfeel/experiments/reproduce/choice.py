@@ -74,7 +74,13 @@ def choose(
         laboratory,
         Objective(budget=budget),
         grid=candidates(laboratory.network, laboratory.latencies),
-        effort=Effort(effort.pilot, effort.racers, max(1, effort.racers // 2), effort.heats),
+        effort=Effort(
+            pilot=effort.pilot,
+            first=effort.racers,
+            later=max(1, effort.racers // 2),
+            heats=effort.heats,
+            iterations=effort.iterations,
+        ),
         tell=tell,
     )
     return Choice(

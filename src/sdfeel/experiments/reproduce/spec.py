@@ -44,11 +44,12 @@ class _Strict(BaseModel):
 
 
 class Planning(_Strict):
-    """How much the planner may try: iterations of its pilot, and who races (see its `Effort`)."""
+    """How much the planner may try: its pilot, who races and for how long (see its `Effort`)."""
 
     pilot: int = Field(ge=10)
     racers: int = Field(ge=1)
     heats: int = Field(ge=1)
+    iterations: int = Field(ge=1)
 
 
 class Profile(_Strict):
