@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import toy
 import typer
-from harness import as_toml, content
+from harness import as_toml, content, deploy
 from typer.testing import CliRunner
 
 from sdfeel.cli import deploy as commands
+from sdfeel.deploy import rpc
+from sdfeel.deploy.client import ClientProgram
 from sdfeel.deploy.launch import final_model, launch
 from sdfeel.deploy.local import imported
 from sdfeel.deploy.plan import Plan
@@ -100,3 +104,36 @@ def test_import_paths_name_functions() -> None:
     assert imported("x", "toy:step") is toy.step
     with pytest.raises(InputError, match="must be a function"):
         imported("x", "toy:SIZE")
+
+
+def test_a_client_that_is_told_to_stop_while_it_is_refused_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal and the edge's answer in one turn of the event loop."""
+    deployment = deploy(tmp_path, sizes=(1,), secure=False)
+    tasks = []
+
+    class Call:
+        async def write(self, _message: object) -> None:
+            await asyncio.sleep(0)
+
+        async def read(self) -> object:
+            tasks[0].cancel()
+            return grpc.aio.EOF
+
+        async def details(self) -> str:
+            await asyncio.sleep(0)
+            return "refused"
+
+        def cancel(self) -> None:
+            pass
+
+    async def run() -> None:
+        monkeypatch.setattr(rpc, "call_work", lambda _channel: Call())
+        samples = deployment.client("c0").samples
+        client = ClientProgram(deployment, "c0", toy.ToyTrainer(0, samples))
+        tasks.append(asyncio.create_task(client.run()))
+        await asyncio.wait(tasks, timeout=5)
+        assert tasks[0].cancelled()
+
+    asyncio.run(run())

@@ -86,9 +86,10 @@ class ClientProgram:
                 deployment=self.deployment.digest,
                 samples=self.trainer.samples,
             )
-            wait = self.deployment.deadlines.ping
-            await asyncio.wait_for(call.write(v1.FromClient(hello=hello)), wait)
-            answer = await asyncio.wait_for(call.read(), wait)
+            # Not wait_for: before Python 3.12 it may swallow the end of this very program.
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                await call.write(v1.FromClient(hello=hello))
+                answer = await call.read()
             if answer is grpc.aio.EOF:
                 self.log("edge-refused", edge=edge, reason=await call.details())
                 return "refused"
@@ -214,7 +215,8 @@ class ClientProgram:
     async def _home_is_back(self) -> bool:
         channel = open_channel(self.deployment, self.credentials, self.me.edge)
         try:
-            await asyncio.wait_for(channel.channel_ready(), self.deployment.deadlines.ping)
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                await channel.channel_ready()
         except TimeoutError:
             return False
         finally:

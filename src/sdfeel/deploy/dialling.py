@@ -80,9 +80,9 @@ class Dialler:
         call: Any = None
         try:
             call = rpc.call_link(channel)
-            wait = self._deployment.deadlines.ping
-            await asyncio.wait_for(call.write(v1.LinkMessage(hello=self._hello())), wait)
-            answer = await asyncio.wait_for(call.read(), wait)
+            async with asyncio.timeout(self._deployment.deadlines.ping):
+                await call.write(v1.LinkMessage(hello=self._hello()))
+                answer = await call.read()
             if answer is grpc.aio.EOF:
                 self._problem(await call.details() or "the stream ended")
                 return
