@@ -184,7 +184,7 @@ async def _lose_decision(world: World, leader: Link) -> None:
     peer = leader.peer
     me = next(name for name, edge in world.edges.items() if leader in edge.links.values())
     follower = world.edges[peer].links[me]
-    for key in list(follower.uncertain):
+    for key in list(follower.memory.doubts):
         follower.say(key, v1.Word.ASK)
     await world.until(lambda: bool(world.events("repaired")))
     await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from sdfeel.deploy import wire
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.store import Checkpoint, Store, read_safetensors, write_safetensors
-from sdfeel.deploy.vectors import BLOCK, as_vector, combine, distance, probe
+from sdfeel.deploy.vectors import BLOCK, Change, as_vector, combine, distance, probe
 from sdfeel.errors import InputError
 
 SIZES = [1, 13, BLOCK, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 7]
@@ -105,7 +105,7 @@ def test_checkpoints_are_durable_before_save_returns(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
     store = Store(tmp_path, "digest")
-    store.save(Checkpoint(1, as_vector(values(5)), {"b": [(1, 0)]}))
+    store.save(Checkpoint(1, as_vector(values(5)), {"b": {"ledger": [[1, 0]]}}))
     assert calls == ["fsync file", "rename", "fsync folder"]
 
 
@@ -113,11 +113,11 @@ def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -
     store = Store(tmp_path, "digest")
     assert store.load(5) == (None, [])
     for done in (1, 2, 3):
-        store.save(Checkpoint(done, as_vector(values(5, done)), {"b": [(done, 0)]}))
+        store.save(Checkpoint(done, as_vector(values(5, done)), {"b": {"ledger": [[done, 0]]}}))
     assert len(list(tmp_path.iterdir())) == 2
     found, problems = store.load(5)
     assert found is not None
-    assert (found.done, found.decisions, problems) == (3, {"b": [(3, 0)]}, [])
+    assert (found.done, found.links, problems) == (3, {"b": {"ledger": [[3, 0]]}}, [])
     (tmp_path / "period-000000004.safetensors").write_bytes(b"half")
     (tmp_path / "period-000000005.safetensors.tmp").write_bytes(b"a crash")
     found, problems = Store(tmp_path, "digest").load(5)
@@ -126,3 +126,28 @@ def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -
     assert len(problems) == 1
     with pytest.raises(InputError, match="another deployment"):
         Store(tmp_path, "other").load(5)
+
+
+@pytest.mark.parametrize("size", [13, 3 * BLOCK + 7])
+def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) -> None:
+    a, b, c = (values(size, n) for n in range(3))
+    own, theirs, model = as_vector(a), as_vector(b), as_vector(c)
+    change = Change.towards(own, theirs, 0.25)
+    store = Store(tmp_path, "digest")
+    store.save(Checkpoint(7, model, {}, [change, -change]))
+    found, problems = store.load(size)
+    assert found is not None
+    assert not problems
+    assert np.array_equal(found.model.array(), c)
+    expected = 0.25 * (b.astype(float) - a)
+    for kept, sign in zip(found.changes, (1, -1), strict=True):
+        ((vector,), (weight,)) = kept.vectors, kept.weights
+        np.testing.assert_allclose(weight * vector.array(), sign * expected, atol=1e-7)
+        applied = kept.applied(model).array()
+        np.testing.assert_allclose(applied, c + sign * expected, atol=1e-6)
+    (path,) = tmp_path.iterdir()
+    assert set(load_file(path)) == {"model", "change-0", "change-1"}
+    damaged = bytearray(path.read_bytes())
+    damaged[-3] ^= 1
+    path.write_bytes(damaged)
+    assert store.load(size)[0] is None

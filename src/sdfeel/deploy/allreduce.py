@@ -12,10 +12,11 @@ from pathlib import Path
 
 from sdfeel.deploy.beside import beside
 from sdfeel.deploy.deciding import Decider
-from sdfeel.deploy.links import Key, Link, Pending
+from sdfeel.deploy.links import Link
+from sdfeel.deploy.memory import Doubt, Key
 from sdfeel.deploy.plan import Plan, View
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import Vector, combine
+from sdfeel.deploy.vectors import Change, Vector, combine
 
 __all__ = ["AllReduce"]
 
@@ -59,7 +60,7 @@ class AllReduce:
             link.deciding.add(key)
         result = await self._take_part(model)
         use = result is not None
-        if self.parent is None or key not in self.parent.uncertain:
+        if self.parent is None or key not in self.parent.memory.doubts:
             for child in self.children:
                 child.record(key, use)
                 child.say(key, v1.Word.USE if use else v1.Word.SKIP)
@@ -76,8 +77,9 @@ class AllReduce:
             return None
         if self.parent is None:
             return mean
-        pending = Pending(model, mean, 1.0, self.children)
-        return mean if await self.decider.obey(self.parent, self.key, pending) else None
+        below = [child.peer for child in self.children]
+        doubt = Doubt(Change.towards(model, mean, 1.0), below)
+        return mean if await self.decider.obey(self.parent, self.key, doubt) else None
 
     def _is_over(self, links: Sequence[Link]) -> bool:
         return any(link.passed(self.key, self._generations[link.peer]) for link in links)

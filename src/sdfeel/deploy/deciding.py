@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.deploy.bell import Bell
-from sdfeel.deploy.links import Key, Link, Pending
+from sdfeel.deploy.links import Link
 from sdfeel.deploy.logs import Log
+from sdfeel.deploy.memory import Doubt, Key
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Decider"]
@@ -31,15 +32,15 @@ class Decider:
         """Waits for `condition()` as long as these neighbours deserve it."""
         return await self.bell.until(condition, self.deadline(*links))
 
-    async def obey(self, link: Link, key: Key, pending: Pending) -> bool:
+    async def obey(self, link: Link, key: Key, doubt: Doubt) -> bool:
         """Says READY and does as told; without a word by the deadline goes on, and remembers."""
-        link.uncertain[key] = pending
+        link.memory.doubts[key] = doubt
         link.say(key, v1.Word.READY)
         if not await self.until(lambda: key in link.words, link):
             link.record(key, use=False)
             self.log("undecided", peer=link.peer, key=key)
             return False
-        del link.uncertain[key]
+        del link.memory.doubts[key]
         use = link.words.pop(key) == v1.Word.USE
         link.record(key, use)
         return use

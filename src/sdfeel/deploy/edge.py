@@ -25,7 +25,7 @@ from sdfeel.deploy.mixing import Mixer
 from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.rounds import Rounds
-from sdfeel.deploy.store import Store, read_safetensors
+from sdfeel.deploy.store import Checkpoint, Store, read_safetensors
 from sdfeel.deploy.vectors import Vector
 from sdfeel.deploy.views import LinkStates
 from sdfeel.errors import InputError
@@ -49,7 +49,7 @@ class EdgeServer:
         self.credentials = Credentials(deployment, "edge", name)
         self.bell = Bell()
         self.store = Store(state, deployment.digest)
-        model, done, decisions = self._restore()
+        model, done, found = self._restore()
         size = model.size
         self.cluster = Cluster(name, self.plan, size, state, self.bell, self.log, self.metrics)
         self.links = {
@@ -58,7 +58,12 @@ class EdgeServer:
         }
         self.states = LinkStates(name, self.links)
         for peer, link in self.links.items():
-            link.ledger = list(decisions.get(peer, []))
+            link.others = self.links
+            if found is not None and peer in found.links:
+                link.memory.load(found.links[peer], found.changes)
+            for key, doubt in link.memory.doubts.items():
+                for child in doubt.children:
+                    self.links[child].deciding.add(key)  # it is told with us
             link.on_state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
         mixer = Mixer(
             name,
@@ -88,7 +93,7 @@ class EdgeServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
-    def _restore(self) -> tuple[Vector, int, dict[str, list[tuple[int, int]]]]:
+    def _restore(self) -> tuple[Vector, int, Checkpoint | None]:
         """From the own checkpoint; else the model that everybody starts from."""
         initial = self.deployment.path(self.deployment.model.initial)
         model, _ = read_safetensors(initial)
@@ -101,9 +106,9 @@ class EdgeServer:
             self.log("checkpoint-damaged", reason=problem)
         if found is None:
             self.log("fresh-start", values=model.size)
-            return model, 0, {}
+            return model, 0, None
         self.log("resumed", period=found.done)
-        return found.model, found.done, found.decisions
+        return found.model, found.done, found
 
     # Starting and stopping.
 

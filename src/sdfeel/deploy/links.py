@@ -15,18 +15,17 @@ For each exchange one end leads (it dialled; in an all-reduce it is the parent),
 
 An end that dies in the period it used a link, before that period is on its disk, comes back without
 it. So each end keeps what a link gave it until the other end's progress confirms the period; if the
-other end comes back from before it, the gift is taken out again.
+other end comes back without it, the gift is taken out again.
 
 So a link is used by both ends or by neither, except when the decision itself and its connection are
-lost together, or when an end dies with it: then the other end knows the difference, keeps it, and
-makes it good on the next contact.
+lost together, or when an end dies with it: then the other end knows the difference, keeps it (see
+`memory`), and makes it good on the next contact.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,26 +34,14 @@ import grpc
 from sdfeel.deploy import wire
 from sdfeel.deploy.bell import Bell
 from sdfeel.deploy.logs import Log
+from sdfeel.deploy.memory import Doubt, Key, Memory
 from sdfeel.deploy.metrics import Metrics
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import Vector
+from sdfeel.deploy.vectors import Change, Vector
 
-__all__ = ["Key", "Link", "Pending"]
+__all__ = ["Link"]
 
-Key = tuple[int, int]
-REMEMBERED = 64
 OFFERS = 3
-UNRESOLVED = 4
-
-
-@dataclass
-class Pending:
-    """What a follower leaves out for now: weight * (theirs - own), if the leader used the link."""
-
-    own: Vector
-    theirs: Vector
-    weight: float
-    children: list[Link] = field(default_factory=list)
 
 
 class Link:
@@ -70,15 +57,13 @@ class Link:
         self.heard_at = 0.0
         self.announced: tuple[int, str] = (0, "")
         self.reached: Key = (0, 0)
-        self.ledger: list[Key] = []
+        self.memory = Memory(peer, log)
+        self.others: dict[str, Link] = {}
         self.offers: dict[tuple[Key, int], tuple[v1.ModelHeader, Vector]] = {}
         self.ready: set[Key] = set()
         self.words: dict[Key, int] = {}
         self.refused: set[Key] = set()
-        self.uncertain: dict[Key, Pending] = {}
         self.deciding: set[Key] = set()
-        self.repairs: list[Pending] = []
-        self.unconfirmed: dict[Key, Pending] = {}
         self._incarnation = 0
         self.used = self.skipped = 0
         self.on_state: Callable[[v1.LinkState], None] = lambda _: None
@@ -105,14 +90,12 @@ class Link:
         self._incoming = None
         self.announced, self.reached = (0, ""), (0, 0)
         self.generation += 1
+        self._incarnation = hello.incarnation
         self._heard(hello.done)
         self._log("link-up", peer=self.peer, done=hello.done)
-        if hello.incarnation != self._incarnation:
-            self._incarnation = hello.incarnation
-            self._take_back()
         for state in states:
             self.tell(v1.LinkMessage(state=state))
-        for key in self.uncertain:
+        for key in self.memory.meet(hello.done, hello.incarnation):
             self.say(key, v1.Word.ASK)
         self._bell.ring()
         try:
@@ -128,17 +111,7 @@ class Link:
     def _heard(self, done: int) -> None:
         self.peer_done = done
         self.heard_at = asyncio.get_running_loop().time()
-        for key in [key for key in self.unconfirmed if key[0] <= done]:
-            del self.unconfirmed[key]
-
-    def _take_back(self) -> None:
-        """The other end has restarted, from before what is unconfirmed: it never happened."""
-        for key, gift in self.unconfirmed.items():
-            self._log("taken-back", peer=self.peer, key=key)
-            self.repairs.append(Pending(gift.own, gift.theirs, -gift.weight))
-            if key in self.ledger:
-                self.ledger.remove(key)
-        self.unconfirmed.clear()
+        self.memory.confirm(done, self._incarnation)
 
     def tell(self, message: v1.LinkMessage) -> None:
         """Sends without waiting; a broken stream is noticed by its reader."""
@@ -245,25 +218,34 @@ class Link:
             self.refused.add(key)
         elif word == v1.Word.ASK:
             if key not in self.deciding:
-                self.say(key, v1.Word.USE if key in self.ledger else v1.Word.SKIP)
+                self.say(key, v1.Word.USE if self.memory.holds(key) else v1.Word.SKIP)
         elif key in self.deciding:
             self.words[key] = word
-        elif key in self.uncertain:
-            self.resolve(key, word)
+        elif key in self.memory.doubts:
+            self._resolve(key, word == v1.Word.USE)
+        else:
+            self.memory.settle(key, word == v1.Word.USE)
 
-    def resolve(self, key: Key, word: int) -> None:
+    def _resolve(self, key: Key, use: bool) -> None:
         """A decision that comes after the exchange went on without it."""
-        pending = self.uncertain.pop(key)
-        use = word == v1.Word.USE
+        doubt = self.memory.doubts.pop(key)
         self._log("resolved", peer=self.peer, key=key, used=use)
         if use:
-            self.repairs.append(pending)
-            self.ledger.append(key)
+            self.memory.repairs.append(doubt.change)
+            self.memory.used(key)
             if key[0] > self.peer_done:
-                self.unconfirmed[key] = pending
-        for child in pending.children:
-            child.record(key, use)
-            child.say(key, v1.Word.USE if use else v1.Word.SKIP)
+                self.give(key, doubt.change)
+        self._pass_on(key, doubt, use)
+
+    def _pass_on(self, key: Key, doubt: Doubt, use: bool) -> None:
+        """Those below in an all-reduce were waiting for the same decision."""
+        for child in doubt.children:
+            self.others[child].record(key, use)
+            self.others[child].say(key, v1.Word.USE if use else v1.Word.SKIP)
+
+    def give(self, key: Key, change: Change) -> None:
+        """The link was used: what it gave is remembered until the peer confirms the period."""
+        self.memory.give(key, change, self._incarnation)
 
     # The decision.
 
@@ -281,8 +263,7 @@ class Link:
         """Remembers a decision and counts it."""
         self.deciding.discard(key)
         if use:
-            self.ledger.append(key)
-            del self.ledger[:-REMEMBERED]
+            self.memory.used(key)
         self.used, self.skipped = self.used + use, self.skipped + (not use)
         self._metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
 
@@ -292,11 +273,5 @@ class Link:
         self.ready = {key for key in self.ready if key[0] > period}
         self.refused = {key for key in self.refused if key[0] > period}
         self.words = {key: word for key, word in self.words.items() if key[0] > period}
-        while len(self.uncertain) > UNRESOLVED:
-            key = min(self.uncertain)
-            del self.uncertain[key]
-            self._log("unresolved", peer=self.peer, key=key)
-        # A peer that is away for good must not fill the disk with what it never confirmed.
-        for key in [key for key in self.unconfirmed if key[0] < period - UNRESOLVED]:
-            del self.unconfirmed[key]
-            self._log("unconfirmed", peer=self.peer, key=key)
+        for key, doubt in self.memory.forget(period):
+            self._pass_on(key, doubt, use=False)

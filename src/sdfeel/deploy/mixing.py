@@ -9,12 +9,13 @@ from pathlib import Path
 from sdfeel.deploy.allreduce import AllReduce
 from sdfeel.deploy.beside import beside
 from sdfeel.deploy.deciding import Decider
-from sdfeel.deploy.links import Key, Link, Pending
+from sdfeel.deploy.links import Link
 from sdfeel.deploy.logs import Log
+from sdfeel.deploy.memory import Doubt, Key
 from sdfeel.deploy.metrics import Metrics
 from sdfeel.deploy.plan import Plan, View
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import Vector, combine, distance, probe
+from sdfeel.deploy.vectors import Change, Vector, combine, distance, probe
 from sdfeel.deploy.views import LinkStates
 
 __all__ = ["Mixer"]
@@ -102,7 +103,7 @@ class Mixer:
         used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
         weights = [view.weight(key[1], peer, self.me) for peer in used]
         for (peer, theirs), weight in zip(used.items(), weights, strict=True):
-            self.links[peer].unconfirmed[key] = Pending(model, theirs, weight)
+            self.links[peer].give(key, Change.towards(model, theirs, weight))
         models = [model, *used.values()]
         large = model.is_large
         mixed = model
@@ -177,5 +178,6 @@ class Mixer:
             link.say(key, v1.Word.REFUSE, "another view of the network")
             return None
         weight = view.weight(key[1], link.peer, self.me)
-        use = await self.decider.obey(link, key, Pending(model, theirs, weight))
+        change = Change.towards(model, theirs, weight)
+        use = await self.decider.obey(link, key, Doubt(change))
         return theirs if use else None

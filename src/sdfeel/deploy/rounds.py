@@ -21,7 +21,7 @@ from sdfeel.deploy.mixing import Mixer
 from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.store import Checkpoint, Store
-from sdfeel.deploy.vectors import Block, Vector, combine, merge, probe
+from sdfeel.deploy.vectors import Block, Change, Vector, combine, merge, probe
 from sdfeel.training.robust import Rule
 
 __all__ = ["Rounds"]
@@ -160,14 +160,9 @@ class Rounds:
     async def _repair(self, model: Vector) -> Vector:
         """Adds what links turned out to have carried after all."""
         for link in self.links.values():
-            while link.repairs:
-                late = link.repairs.pop(0)
-                before = model
-                model = combine(
-                    [model, late.theirs, late.own],
-                    [1.0, late.weight, -late.weight],
-                    self.store.folder,
-                )
+            while link.memory.repairs:
+                late = link.memory.repairs.pop(0)
+                before, model = model, await self._add(late, model)
                 self.metrics.repairs.inc()
                 fields = {}
                 if self.deployment.audit:
@@ -175,9 +170,13 @@ class Rounds:
                 self.log("repaired", peer=link.peer, **fields)
         return model
 
+    async def _add(self, late: Change, model: Vector) -> Vector:
+        return await beside(model.is_large, lambda: late.applied(model, self.store.folder))
+
     async def _save(self, period: int, model: Vector) -> None:
-        decisions = {peer: link.ledger for peer, link in self.links.items()}
-        checkpoint = Checkpoint(period, model, decisions)
+        changes: list[Change] = []
+        links = {peer: link.memory.dump(changes) for peer, link in self.links.items()}
+        checkpoint = Checkpoint(period, model, links, changes)
         await asyncio.to_thread(self.store.save, checkpoint)
         self.model, self.done = model, period
         for link in self.links.values():

@@ -1,4 +1,4 @@
-"""What an edge server must not lose: its model, the last finished period, what links decided.
+"""What an edge server must not lose: its model, the last finished period, what links remember.
 
 One safetensors file a period. It is written beside its place, flushed to the disk and renamed, and
 then the folder is flushed: after `save` returns, a power cut leaves this period or a later one.
@@ -12,30 +12,34 @@ import json
 import os
 import re
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sdfeel.deploy.vectors import OpenFile, Vector
+from sdfeel.deploy.vectors import Change, OpenFile, Vector
 from sdfeel.errors import InputError
 
 __all__ = ["Checkpoint", "Store", "read_safetensors", "write_safetensors"]
 
 KEEP = 2
-HEADER_LIMIT = 2**20
+HEADER_LIMIT = 2**24
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A finished period: the server's model and what it must remember with it.
 
-    decisions  for each neighbour the exchanges [period, exchange] that used the link, newest last
+    links      for each neighbour what its `Memory` dumped
+    changes    what those notes are about, by place
     """
 
     done: int
     model: Vector
-    decisions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    changes: Sequence[Change] = ()
 
 
 class Store:
@@ -53,10 +57,10 @@ class Store:
         notes = {
             "done": str(checkpoint.done),
             "deployment": self.deployment,
-            "decisions": json.dumps(checkpoint.decisions),
+            "links": json.dumps(checkpoint.links),
         }
         path = self.folder / f"period-{checkpoint.done:09d}.safetensors"
-        write_safetensors(path, checkpoint.model, notes)
+        write_safetensors(path, checkpoint.model, notes, checkpoint.changes)
         for old in self._files()[:-KEEP]:
             old.unlink()
 
@@ -65,7 +69,7 @@ class Store:
         problems: list[str] = []
         for path in reversed(self._files()):
             try:
-                model, notes = read_safetensors(path, size)
+                (model, *rest), notes = read_tensors(path, size)
             except InputError as problem:
                 problems.append(str(problem))
                 continue
@@ -73,30 +77,33 @@ class Store:
                 raise InputError(
                     "state", str(self.folder), "belongs to another deployment; name another folder"
                 )
-            decisions = {
-                peer: [(int(p), int(x)) for p, x in pairs]
-                for peer, pairs in json.loads(notes["decisions"]).items()
-            }
-            return Checkpoint(int(notes["done"]), model, decisions), problems
+            changes = [Change((vector,), (1.0,)) for vector in rest]
+            links = json.loads(notes.get("links", "{}"))
+            return Checkpoint(int(notes["done"]), model, links, changes), problems
         return None, problems
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("period-*.safetensors"))
 
 
-def write_safetensors(path: Path, model: Vector, notes: dict[str, str]) -> None:
-    """`model` as one float32 tensor in the safetensors format, durably and all at once."""
-    table = {
-        "__metadata__": {**notes, "sha256": model.sha256.hex()},
-        "model": {"dtype": "F32", "shape": [model.size], "data_offsets": [0, 4 * model.size]},
-    }
-    text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)
+def write_safetensors(
+    path: Path, model: Vector, notes: dict[str, str], changes: Sequence[Change] = ()
+) -> None:
+    """Float32 tensors `model`, `change-0`, ... in the safetensors format, durable and at once."""
     temporary = path.with_name(path.name + ".tmp")
+    hashes = [model.sha256.hex(), *("0" * 64 for _ in changes)]
     with temporary.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
+        file.write(_header(model.size, notes, hashes))
         for span in model.spans():
             file.write(model.read_bytes(*span))
+        for number, change in enumerate(changes, start=1):
+            digest = hashlib.sha256()
+            for block in change.blocks():
+                digest.update(block)
+                file.write(block)
+            hashes[number] = digest.hexdigest()
+        file.seek(0)
+        file.write(_header(model.size, notes, hashes))
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -107,32 +114,60 @@ def write_safetensors(path: Path, model: Vector, notes: dict[str, str]) -> None:
         os.close(folder)
 
 
+def _header(size: int, notes: dict[str, str], hashes: list[str]) -> bytes:
+    """Of tensors of one size, one after the other; its length does not depend on the hashes."""
+    table: dict[str, Any] = {"__metadata__": {**notes, "sha256": ",".join(hashes)}}
+    for number in range(len(hashes)):
+        name = "model" if number == 0 else f"change-{number - 1}"
+        offsets = [4 * size * number, 4 * size * (number + 1)]
+        table[name] = {"dtype": "F32", "shape": [size], "data_offsets": offsets}
+    text = json.dumps(table).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
 def read_safetensors(path: Path, size: int | None = None) -> tuple[Vector, dict[str, str]]:
     """The model of a file written by `write_safetensors`, its hash checked, and the notes."""
+    (model, *_), notes = read_tensors(path, size)
+    return model, notes
+
+
+def read_tensors(path: Path, size: int | None = None) -> tuple[list[Vector], dict[str, str]]:
+    """All tensors of such a file, the model first."""
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(path.open("rb"))
             (length,) = struct.unpack("<Q", file.read(8))
             table = json.loads(file.read(length)) if length <= HEADER_LIMIT else {}
             notes, entry = dict(table["__metadata__"]), table["model"]
-            count = int(entry["shape"][0])
-            whole = entry["dtype"] == "F32" and path.stat().st_size == 8 + length + 4 * count
+            count, tensors = int(entry["shape"][0]), len(table) - 1
+            whole = entry["dtype"] == "F32"
+            whole &= path.stat().st_size == 8 + length + 4 * count * tensors
         except (OSError, ValueError, KeyError, TypeError, struct.error) as problem:
             raise InputError("model file", str(path), f"cannot be read: {problem}") from None
         if not whole:
             raise InputError("model file", str(path), "is cut short or not float32")
         if size is not None and count != size:
             raise InputError("model file", str(path), f"has {count} values, expected {size}")
-        if not re.fullmatch(r"[0-9a-f]{64}", notes.get("sha256", "")):
+        hashes = notes.get("sha256", "").split(",")
+        if len(hashes) != tensors or not all(re.fullmatch(r"[0-9a-f]{64}", h) for h in hashes):
             raise InputError("model file", str(path), "has no sha256 in its metadata")
         kept = OpenFile(os.dup(file.fileno()))
-        model = Vector(count, bytes.fromhex(notes["sha256"]), None, kept, 8 + length)
-        digest = hashlib.sha256()
-        for span in model.spans():
-            values = model.read(*span)
-            digest.update(values.tobytes())
-            if not np.isfinite(values).all():
-                raise InputError("model file", str(path), "holds NaN or infinity")
-        if digest.hexdigest() != notes["sha256"]:
-            raise InputError("model file", str(path), "is damaged: its sha256 differs")
-        return model, notes
+        vectors = [
+            Vector(count, bytes.fromhex(wanted), None, kept, 8 + length + 4 * count * number)
+            for number, wanted in enumerate(hashes)
+        ]
+        for vector in vectors:
+            _check(path, vector)
+        return vectors, notes
+
+
+def _check(path: Path, vector: Vector) -> None:
+    digest = hashlib.sha256()
+    for span in vector.spans():
+        values = vector.read(*span)
+        digest.update(values.tobytes())
+        if not np.isfinite(values).all():
+            raise InputError("model file", str(path), "holds NaN or infinity")
+    if digest.digest() != vector.sha256:
+        raise InputError("model file", str(path), "is damaged: its sha256 differs")

@@ -12,6 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BLOCK",
+    "Change",
     "OpenFile",
     "Vector",
     "VectorWriter",
@@ -153,6 +155,37 @@ def combine(
         return total
 
     return merge(vectors, rule, folder)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to be added to a model: sum_n weights[n] vectors[n]."""
+
+    vectors: tuple[Vector, ...]
+    weights: tuple[float, ...]
+
+    @classmethod
+    def towards(cls, own: Vector, theirs: Vector, weight: float) -> Change:
+        """What a link gives in an exchange: weight * (theirs - own)."""
+        return cls((theirs, own), (weight, -weight))
+
+    def __add__(self, other: Change) -> Change:
+        return Change(self.vectors + other.vectors, self.weights + other.weights)
+
+    def __neg__(self) -> Change:
+        return Change(self.vectors, tuple(-weight for weight in self.weights))
+
+    def applied(self, model: Vector, folder: Path | None = None) -> Vector:
+        """The model with this added."""
+        return combine([model, *self.vectors], [1.0, *self.weights], folder)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Its values in order, as a vector's are read."""
+        for span in self.vectors[0].spans():
+            total = np.zeros(span[1] - span[0])
+            for weight, vector in zip(self.weights, self.vectors, strict=True):
+                total += weight * vector.read(*span).astype(np.float64)
+            yield total.astype("<f4").tobytes()
 
 
 def distance(a: Vector, b: Vector) -> float:
