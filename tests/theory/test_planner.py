@@ -117,6 +117,7 @@ def test_a_budget_gives_the_least_loss_and_the_report_says_all():
     assert {"tau1", "tau2", "alpha", "averager", "bottleneck"} <= set(report)
     assert report["evidence"]["iterations_spent"] > 0
     assert "full" in report["other_topologies"]
+    assert "ring" not in report["other_topologies"]  # it is this one
     assert found.loss <= min(one.run.curve.loss_at(400.0) for one in found.raced) + 1e-12
     assert len(frontier_figure(found).axes) == 2
 

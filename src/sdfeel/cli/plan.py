@@ -79,7 +79,7 @@ def plan(
         effort=Effort(pilot, racers, max(1, racers // 2), 3, race_iterations),
         tell=say,
     )
-    topologies = other_topologies(found, laboratory.latencies, names)
+    topologies = other_topologies(found, laboratory.latencies, names, alphas)
     if figure is not None:
         frontier_figure(found).savefig(figure)
     if as_json:
@@ -155,7 +155,7 @@ def _show(found: Plan, topologies: dict[str, float]) -> None:
     choice = found.choice
     goal = found.objective
     reached = goal.shown(found.loss if goal.target is None else goal.target)
-    console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.4g} simulated seconds")
+    console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.5g} simulated seconds")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
     console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
     timed = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")

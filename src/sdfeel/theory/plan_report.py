@@ -10,7 +10,7 @@ import numpy as np
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
 from sdfeel.network import Network
-from sdfeel.theory.candidates import Candidate, candidates
+from sdfeel.theory.candidates import ALPHAS, PLANNED_AVERAGERS, Candidate, candidates
 from sdfeel.theory.planner import Plan, predicted_scores
 
 if TYPE_CHECKING:
@@ -91,13 +91,17 @@ def plan_dict(plan: Plan, topologies: dict[str, float] | None = None) -> dict[st
 
 
 def other_topologies(
-    plan: Plan, latencies: Latencies, averagers: Iterable[str] | None = None
+    plan: Plan,
+    latencies: Latencies,
+    averagers: Iterable[str] = PLANNED_AVERAGERS,
+    alpha: Iterable[int] = ALPHAS,
 ) -> dict[str, float]:
     """Predicted best score on other graphs of the same servers, as a factor of this one's.
 
-    Below 1 is a gain. Only a prediction: nothing was raced there.
+    Below 1 is a gain. Only a prediction: nothing was raced there. `averagers` and `alpha` are those
+    that the plan chose from.
     """
-    options: dict[str, Any] = {} if averagers is None else {"averagers": tuple(averagers)}
+    options: dict[str, Any] = {"averagers": tuple(averagers), "alpha": tuple(alpha)}
     options |= {name: {getattr(one, name) for one in plan.ranking} for name in ("tau1", "tau2")}
     here = float(predicted_scores(plan.predictor, plan.ranking, plan.objective).min())
     found: dict[str, float] = {}
@@ -106,12 +110,16 @@ def other_topologies(
             network = Network(plan.network.clusters, name, np.array(plan.network.shares.samples))
         except InputError:
             continue  # a torus needs a number of servers that is not prime
-        if set(network.graph.edges()) == set(plan.network.graph.edges()):
+        if _links(network) == _links(plan.network):
             continue
         grid = candidates(network, latencies, **options)
         best = predicted_scores(plan.predictor, grid, plan.objective).min()
         found[name] = float(best) / here
     return found
+
+
+def _links(network: Network) -> set[frozenset[int]]:
+    return {frozenset(link) for link in network.graph.edges()}
 
 
 def frontier_figure(plan: Plan) -> Figure:

@@ -277,7 +277,7 @@ def _doubts(
     lasted = float(winner.run.curve.seconds[-1])
     if objective.target is None and lasted < 0.9 * float(objective.budget or 0.0):
         yield (
-            f"the races lasted for {lasted:.4g} of {objective.budget:.4g} s: what follows is "
+            f"the races lasted for {lasted:.5g} of {objective.budget:.5g} s: what follows is "
             "predicted; allow them more iterations to see it"
         )
     losses, _ = predictor.needed([winner.candidate])
