@@ -7,7 +7,8 @@ from sdfeel.clock import Latencies, load_profile
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.theory.candidates import candidates, cost
-from sdfeel.theory.plan_report import frontier_figure, other_topologies, plan_dict
+from sdfeel.theory.plan_figure import frontier_figure
+from sdfeel.theory.plan_report import other_topologies, plan_dict
 from sdfeel.theory.planner import Effort, NotReachableError, make_plan, predicted_scores
 from sdfeel.theory.prediction import Curve
 from sdfeel.theory.race import Objective

@@ -38,7 +38,9 @@ def plan(
     race_iterations: Annotated[
         int, typer.Option(help="Of all races of a budget together; the rest of it is predicted.")
     ] = 30_000,
-    figure: Annotated[Path | None, typer.Option(help="Write the predicted frontier here.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the predicted frontier: PNG and SVG.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend tau1, tau2, alpha and averager for the least simulated time.
@@ -47,8 +49,9 @@ def plan(
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
     """
     from sdfeel.experiments.planning import TrainingLaboratory
+    from sdfeel.files import check_writable
     from sdfeel.theory.candidates import candidates
-    from sdfeel.theory.plan_report import frontier_figure, other_topologies, plan_dict
+    from sdfeel.theory.plan_report import other_topologies, plan_dict
     from sdfeel.theory.planner import Effort, make_plan
 
     objective = _objective(target_loss, target_accuracy, budget)
@@ -61,6 +64,8 @@ def plan(
         raise InputError("racers", racers, "at least 1")
     if race_iterations < 1:
         raise InputError("race-iterations", race_iterations, "at least 1")
+    if figure is not None:
+        check_writable(figure.parent)
     laboratory = TrainingLaboratory(_config(config, settings or []), on_accuracy=objective.accuracy)
     grid = candidates(
         laboratory.network,
@@ -81,7 +86,10 @@ def plan(
     )
     topologies = other_topologies(found, laboratory.latencies, names, alphas)
     if figure is not None:
-        frontier_figure(found).savefig(figure)
+        from sdfeel.reports.figures import save_figure
+        from sdfeel.theory.plan_figure import frontier_figure
+
+        save_figure(frontier_figure(found), figure)
     if as_json:
         print_json(plan_dict(found, topologies))
     else:

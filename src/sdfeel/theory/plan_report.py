@@ -1,22 +1,19 @@
-"""A plan in numbers, in words and as a figure."""
+"""A plan in numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
 from sdfeel.network import Network
-from sdfeel.theory.candidates import ALPHAS, PLANNED_AVERAGERS, Candidate, candidates
+from sdfeel.theory.candidates import ALPHAS, PLANNED_AVERAGERS, candidates
 from sdfeel.theory.planner import Plan, predicted_scores
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["frontier_figure", "other_topologies", "plan_dict", "rows"]
+__all__ = ["level", "other_topologies", "plan_dict", "rows"]
 
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
 
@@ -26,7 +23,7 @@ def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
 
     predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
     """
-    target = _level(plan)
+    target = level(plan)
     shown = list(plan.ranking[:count])
     iterations = plan.predictor.iterations(shown, target)
     seconds = plan.predictor.seconds(shown, target)
@@ -122,58 +119,8 @@ def _links(network: Network) -> set[frozenset[int]]:
     return {frozenset(link) for link in network.graph.edges()}
 
 
-def frontier_figure(plan: Plan) -> Figure:
-    """Two panels: price against pace of every candidate, and time against target of the best."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    price, time = figure.subplots(1, 2)
-    target = _level(plan)
-    every = list(plan.ranking)
-    per_iteration = np.array([one.cost.per_iteration for one in every])
-    iterations = plan.predictor.iterations(every, target)
-    price.loglog(per_iteration, iterations, ".", color="0.6", label="candidates (predicted)")
-    frontier = _frontier(per_iteration, iterations)
-    price.loglog(per_iteration[frontier], iterations[frontier], "-", color="C0", label="frontier")
-    chosen = plan.predictor.iterations([plan.choice], target)
-    price.loglog([plan.choice.cost.per_iteration], chosen, "*", color="C3", ms=12, label="planned")
-    price.set_xlabel("simulated seconds per iteration")
-    price.set_ylabel(f"iterations to {plan.objective.shown(target)}")
-    price.legend()
-    losses, _ = plan.predictor.path.levels
-    levels = losses[len(losses) // 10 :]
-    for number, one in enumerate(_shown(plan)):
-        _, needed = plan.predictor.needed([one])
-        seconds = needed[0][-len(levels) :] * one.cost.per_iteration
-        time.plot(seconds, levels, color=f"C{number}", label=str(one))
-    for result in plan.raced:
-        curve = result.run.curve
-        time.plot(curve.seconds, curve.losses, ".", color="0.7", ms=2, zorder=0)
-    time.axhline(target, color="0.4", lw=0.8, ls="--")
-    time.set_xlabel("simulated seconds (lines predicted, dots raced)")
-    time.set_ylabel("1 - accuracy" if plan.objective.accuracy else "training loss")
-    time.legend(fontsize="small")
-    return figure
-
-
-def _shown(plan: Plan) -> list[Candidate]:
-    best = [one for one in plan.ranking if one.key != plan.choice.key]
-    return [plan.choice, *best[:3]]
-
-
-def _level(plan: Plan) -> float:
+def level(plan: Plan) -> float:
     """The target, or what the budget's winner reached (not below what the pilot did)."""
     losses, _ = plan.predictor.path.levels
     wanted = plan.loss if plan.objective.target is None else plan.objective.target
     return max(wanted, float(losses[-1]))
-
-
-def _frontier(
-    price: np.ndarray[Any, np.dtype[np.float64]], pace: np.ndarray[Any, np.dtype[np.float64]]
-) -> list[int]:
-    """Who is cheapest for its pace, from the cheapest on."""
-    kept: list[int] = []
-    for row in np.lexsort((pace, price)):
-        if not kept or pace[row] < pace[kept[-1]]:
-            kept.append(int(row))
-    return kept
