@@ -21,6 +21,7 @@ class Fault(Enum):
     EDGE_CUT = auto()
     EDGE_SLOW = auto()
     EDGE_RESTART = auto()
+    EDGE_LOST_DISK = auto()
     MODEL_TRUNCATED = auto()
     MODEL_CUT_OFF = auto()
     MODEL_CORRUPTED = auto()

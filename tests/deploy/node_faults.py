@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 
 from faults import Fault, case
@@ -159,3 +160,26 @@ async def edge_restart(world: World) -> None:
     again = Process(world, "edge", "b")
     await world.until(lambda: again.saw("resumed"))
     await world.until(lambda: again.saw("jump") or again.saw("finished"))
+
+
+@case(
+    Fault.EDGE_LOST_DISK,
+    "lent",
+    without=("b",),
+    before=process("edge", "b"),
+    died=("b",),
+    options={**QUICK, "periods": 60},
+)
+async def edge_lost_disk(world: World) -> None:
+    """Killed, and its state is gone: it takes over a neighbour's model and period."""
+    first = world.processes[0]
+    await world.until(lambda: all(edge.done >= 10 for edge in world.edges.values()))
+    first.signal(signal.SIGKILL)
+    first.process.wait()
+    shutil.rmtree(world.folder / "state" / "b")
+    again = Process(world, "edge", "b")
+    await world.until(lambda: again.saw("adopted"))
+    (adopted,) = (line for line in again.lines() if line["event"] == "adopted")
+    assert adopted["period"] >= 10
+    later = (line for line in again.lines() if line["time"] > adopted["time"])
+    assert all(line["period"] > adopted["period"] for line in later if line["event"] == "period")

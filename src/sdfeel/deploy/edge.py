@@ -12,6 +12,7 @@ from typing import IO, Any
 import grpc
 
 from sdfeel.deploy import rpc, wire
+from sdfeel.deploy.adopting import Adopter
 from sdfeel.deploy.bell import Bell
 from sdfeel.deploy.cluster import Cluster
 from sdfeel.deploy.config import Deployment
@@ -64,17 +65,20 @@ class EdgeServer:
             for key, doubt in link.memory.doubts.items():
                 for child in doubt.children:
                     self.links[child].deciding.add(key)  # it is told with us
+            link.on_wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.on_state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        patience = deployment.deadlines.exchange
         mixer = Mixer(
             name,
             self.plan,
             self.links,
             state,
-            Decider(self.bell, self.log, deployment.deadlines.exchange),
+            Decider(self.bell, self.log, patience),
             self.log,
             self.metrics,
             self.states,
         )
+        adopter = Adopter(self.links, self.bell, self.log, self.plan.periods, patience)
         self.rounds = Rounds(
             deployment,
             self.plan,
@@ -87,6 +91,7 @@ class EdgeServer:
             self.bell,
             self.log,
             self.metrics,
+            adopter if found is None else None,
         )
         self._incarnation = time.time_ns()
         self._identities: dict[asyncio.Task[Any], Identity] = {}
@@ -197,6 +202,11 @@ class EdgeServer:
     def _links_changed(self) -> bool:
         return self.states.is_stale
 
+    def _lend(self, link: Link) -> None:
+        """To a neighbour that has no checkpoint: what is on our disk."""
+        if self.done:
+            link.lend(self.model, self.done)
+
     def _refuse_peer(self, refusal: wire.Refused) -> None:
         self.metrics.refused.labels(refusal.kind).inc()
         self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
@@ -210,10 +220,7 @@ class EdgeServer:
 
     async def _work(self, _requests: Any, context: Any) -> None:
         async def serve(identity: Identity | None) -> None:
-            first = await context.read()
-            if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
-                raise wire.Refused("protocol", "the first message must be a hello")
-            name = self.cluster.greet(first.hello, identity)
+            name = self.cluster.greet(await _hello(context), identity)
             await context.write(v1.FromEdge(hello=self._hello()))
             await self.cluster.serve(name, context, identity)
 
@@ -221,10 +228,7 @@ class EdgeServer:
 
     async def _link(self, _requests: Any, context: Any) -> None:
         async def serve(identity: Identity | None) -> None:
-            first = await context.read()
-            if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
-                raise wire.Refused("protocol", "the first message must be a hello")
-            hello = first.hello
+            hello = await _hello(context)
             if identity is not None and identity.name != hello.name:
                 raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
             if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
@@ -294,3 +298,12 @@ class EdgeServer:
                 self._identities.pop(work, None)
                 work.cancel()
         await context.abort(grpc.StatusCode.ABORTED, "this stream was replaced or revoked")
+
+
+async def _hello(context: Any) -> v1.Hello:
+    """The first message of a stream."""
+    first = await context.read()
+    if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
+        raise wire.Refused("protocol", "the first message must be a hello")
+    hello: v1.Hello = first.hello
+    return hello

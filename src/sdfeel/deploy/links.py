@@ -52,7 +52,7 @@ class Link:
     ) -> None:
         self.peer = peer
         self.size = size
-        self.peer_done = 0
+        self.peer_done = self.met_at = 0
         self.generation = 0
         self.heard_at = 0.0
         self.announced: tuple[int, str] = (0, "")
@@ -64,6 +64,10 @@ class Link:
         self.words: dict[Key, int] = {}
         self.refused: set[Key] = set()
         self.deciding: set[Key] = set()
+        self.is_asking = False
+        self.lent: tuple[int, Vector] | None = None
+        self.on_wanted: Callable[[], None] = lambda: None
+        self._loan: asyncio.Task[None] | None = None
         self._incarnation = 0
         self.used = self.skipped = 0
         self.on_state: Callable[[v1.LinkState], None] = lambda _: None
@@ -90,7 +94,7 @@ class Link:
         self._incoming = None
         self.announced, self.reached = (0, ""), (0, 0)
         self.generation += 1
-        self._incarnation = hello.incarnation
+        self._incarnation, self.met_at = hello.incarnation, hello.done
         self._heard(hello.done)
         self._log("link-up", peer=self.peer, done=hello.done)
         for state in states:
@@ -127,6 +131,13 @@ class Link:
         announced = wire.header(vector, key[0], exchange=key[1], **fields)
         self._spawn(self._send_model(self._stream, announced, vector))
 
+    def lend(self, vector: Vector, period: int) -> None:
+        """For a neighbour that has no model; not a second time while the first is on its way."""
+        if self._loan is None or self._loan.done():
+            announced = wire.header(vector, period, stage=v1.Stage.LENT)
+            self._loan = self._spawn(self._send_model(self._stream, announced, vector))
+            self._log("lent", peer=self.peer, period=period)
+
     async def _send_model(self, stream: Any, announced: v1.ModelHeader, vector: Vector) -> None:
         async with self._model_lock:
             await self._write(stream, v1.LinkMessage(model=announced))
@@ -145,10 +156,11 @@ class Link:
             except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
                 return  # its reader sees the end as well, and tells
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # What comes in.
 
@@ -166,12 +178,18 @@ class Link:
             self.on_state(message.state)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
+        elif kind == "wanted":
+            self.on_wanted()
 
     def _open(self, announced: v1.ModelHeader) -> None:
-        self.reached = max(self.reached, (announced.period, announced.exchange))
+        is_lent = announced.stage == v1.Stage.LENT
+        if not is_lent:
+            self.reached = max(self.reached, (announced.period, announced.exchange))
         if self._incoming is not None:
             self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
         try:
+            if is_lent and not self.is_asking:
+                raise wire.Refused("unasked", "a model that was not asked for")
             self._incoming = wire.Incoming(announced, self.size, self._folder)
         except wire.Refused as refusal:
             self._incoming = None
@@ -189,6 +207,9 @@ class Link:
         if vector is not None:
             announced = self._incoming.announced
             self._incoming = None
+            if announced.stage == v1.Stage.LENT:
+                self.lent, self.is_asking = (announced.period, vector), False
+                return
             self.offers[(announced.period, announced.exchange), announced.stage] = (
                 announced,
                 vector,
@@ -206,6 +227,9 @@ class Link:
         key = (announced.period, announced.exchange)
         self._metrics.refused.labels(refusal.kind).inc()
         self._log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, key=key)
+        if announced.stage == v1.Stage.LENT:
+            self.is_asking = False
+            return
         self.refused.add(key)
         self.say(key, v1.Word.REFUSE, refusal.reason)
 

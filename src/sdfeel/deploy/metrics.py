@@ -49,6 +49,9 @@ class Metrics:
         self.jumps = Counter(
             "sdfeel_jumps", "Times that it caught up with its neighbours", registry=registry
         )
+        self.adoptions = Counter(
+            "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
+        )
         self.disagreement = Gauge(
             "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.deploy.adopting import Adopter
 from sdfeel.deploy.bell import Bell
 from sdfeel.deploy.beside import beside
 from sdfeel.deploy.cluster import Cluster
@@ -48,6 +49,7 @@ class Rounds:
     bell: Bell
     log: Log
     metrics: Metrics
+    adopter: Adopter | None = None  # of an edge that has no checkpoint
     phase: str = "starting"
     period_seconds: float = 0.0
 
@@ -62,7 +64,10 @@ class Rounds:
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""
-        await self._gather()
+        start = asyncio.get_running_loop().time()
+        if self.adopter is not None:
+            await self._adopt(self.adopter, start)
+        await self._gather(start)
         while self.done < self.plan.periods:
             await self._period()
         self.phase = "finished"
@@ -70,10 +75,17 @@ class Rounds:
         self.cluster.finish(self.done)
         await self._linger()
 
-    async def _gather(self) -> None:
+    async def _adopt(self, adopter: Adopter, start: float) -> None:
+        """Goes on from the neighbours' model rather than spoil it with the first one."""
+        self.phase = "adopting"
+        found = await adopter.run(start)
+        if found is not None:
+            self.metrics.adoptions.inc()
+            await self._save(*found)
+
+    async def _gather(self, start: float) -> None:
         """Waits once for the whole network, so that the first exchange finds it."""
         self.phase = "gathering"
-        start = asyncio.get_running_loop().time()
         await self.bell.until(
             lambda: len(self.mixer.states.up()) == 2 * self.plan.network.graph.number_of_edges(),
             lambda: start + self.deployment.deadlines.exchange,

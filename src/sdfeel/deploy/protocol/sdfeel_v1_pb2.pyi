@@ -15,6 +15,7 @@ class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SWAP: _ClassVar[Stage]
     UP: _ClassVar[Stage]
     DOWN: _ClassVar[Stage]
+    LENT: _ClassVar[Stage]
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -32,6 +33,7 @@ class Word(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SWAP: Stage
 UP: Stage
 DOWN: Stage
+LENT: Stage
 ACCEPTED: Verdict
 LATE: Verdict
 REFUSED: Verdict
@@ -173,8 +175,12 @@ class Announce(_message.Message):
     view: str
     def __init__(self, period: _Optional[int] = ..., view: _Optional[str] = ...) -> None: ...
 
+class Wanted(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class LinkMessage(_message.Message):
-    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce")
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +188,7 @@ class LinkMessage(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     model: ModelHeader
     chunk: Chunk
@@ -189,7 +196,8 @@ class LinkMessage(_message.Message):
     progress: Progress
     state: LinkState
     announce: Announce
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ...) -> None: ...
+    wanted: Wanted
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
