@@ -180,12 +180,20 @@ class Change:
         return combine([model, *self.vectors], [1.0, *self.weights], folder)
 
     def blocks(self) -> Iterator[bytes]:
-        """Its values in order, as a vector's are read."""
+        """Its values in order, as a vector's are read.
+
+        Every period of every edge waits for this, and a change is small beside its model:
+        single precision is enough.
+        """
+        weights = [np.float32(weight) for weight in self.weights]
+        scratch = np.empty(BLOCK, dtype="<f4")
         for span in self.vectors[0].spans():
-            total = np.zeros(span[1] - span[0])
-            for weight, vector in zip(self.weights, self.vectors, strict=True):
-                total += weight * vector.read(*span).astype(np.float64)
-            yield total.astype("<f4").tobytes()
+            total = np.zeros(span[1] - span[0], dtype="<f4")
+            part = scratch[: total.size]
+            for weight, vector in zip(weights, self.vectors, strict=True):
+                np.multiply(vector.read(*span), weight, out=part)
+                total += part
+            yield total.tobytes()
 
 
 def distance(a: Vector, b: Vector) -> float:
