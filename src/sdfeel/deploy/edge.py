@@ -152,6 +152,7 @@ class EdgeServer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.stop(grace=0.2)
+        await self.rounds.settle()
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()

@@ -138,17 +138,18 @@ class Memory:
             "repairs": [put(change) for change in self.repairs],
         }
 
-    def load(self, notes: dict[str, Any], changes: Sequence[Change]) -> None:
-        """What `dump` gave, after a restart."""
+    def load(self, notes: dict[str, Any], changes: Sequence[Change | None]) -> None:
+        """What `dump` gave, after a restart; what was lost with a disk's cache is left out."""
         self.ledger = [_key(pair) for pair in notes["ledger"]]
-        self.doubts = {
-            _key(pair): Doubt(changes[place], list(children))
-            for pair, place, children in notes["doubts"]
-        }
+        for pair, place, children in notes["doubts"]:
+            if (change := changes[place]) is not None:
+                self.doubts[_key(pair)] = Doubt(change, list(children))
         for pairs, place, incarnation in notes["gifts"]:
             keys = [_key(pair) for pair in pairs]
-            self.gifts[keys[0][0]] = Gift(keys, changes[place], int(incarnation))
-        self.repairs = [changes[place] for place in notes["repairs"]]
+            if (change := changes[place]) is not None:
+                self.gifts[keys[0][0]] = Gift(keys, change, int(incarnation))
+        found = [changes[place] for place in notes["repairs"]]
+        self.repairs = [change for change in found if change is not None]
 
 
 def _key(pair: Sequence[int]) -> Key:

@@ -55,6 +55,7 @@ class Rounds:
 
     def __post_init__(self) -> None:
         averaging = self.deployment.averaging
+        self._saving: asyncio.Future[None] | None = None
         self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
 
     @property
@@ -189,12 +190,18 @@ class Rounds:
         changes: list[Change] = []
         links = {peer: link.memory.dump(changes) for peer, link in self.links.items()}
         checkpoint = Checkpoint(period, model, links, changes)
-        await asyncio.to_thread(self.store.save, checkpoint)
+        self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
+        await asyncio.shield(self._saving)
         self.model, self.done = model, period
         for link in self.links.values():
             link.forget(period)
             link.tell(v1.LinkMessage(progress=v1.Progress(done=period)))
         self.bell.ring()
+
+    async def settle(self) -> None:
+        """Ended from outside, it may still be writing: nobody else must begin before it has."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
 
     def _note(
         self, period: int, order: list[str], used: int, times: tuple[float, float, float, float]

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sdfeel.deploy.vectors import Change, OpenFile, Vector
+from sdfeel.deploy.vectors import KEPT, Change, OpenFile, Vector
 from sdfeel.errors import InputError
 
 __all__ = ["Checkpoint", "Store", "read_safetensors", "write_safetensors"]
@@ -33,13 +33,13 @@ class Checkpoint:
     """A finished period: the server's model and what it must remember with it.
 
     links      for each neighbour what its `Memory` dumped
-    changes    what those notes are about, by place
+    changes    what those notes are about, by place; None: lost in a power cut
     """
 
     done: int
     model: Vector
     links: dict[str, dict[str, Any]] = field(default_factory=dict)
-    changes: Sequence[Change] = ()
+    changes: Sequence[Change | None] = ()
 
 
 class Store:
@@ -53,16 +53,36 @@ class Store:
             leftover.unlink()
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Durable when it returns. Called beside the event loop: flushing takes its time."""
+        """Durable when it returns. Called beside the event loop: flushing takes its time.
+
+        Large models that changes are about are not written again: their files get names.
+        """
+        inline: list[Change] = []
+        table: list[Any] = []
+        kept: set[str] = set()
+        for change in checkpoint.changes:
+            if change is None:
+                table.append(None)
+            elif all(vector.keep(self.folder) for vector in change.vectors):
+                names = [vector.sha256.hex() for vector in change.vectors]
+                kept |= {name + KEPT for name in names}
+                table.append(list(zip(names, change.weights, strict=True)))
+            else:
+                table.append(len(inline))
+                inline.append(change)
         notes = {
             "done": str(checkpoint.done),
             "deployment": self.deployment,
             "links": json.dumps(checkpoint.links),
+            "changes": json.dumps(table),
         }
         path = self.folder / f"period-{checkpoint.done:09d}.safetensors"
-        write_safetensors(path, checkpoint.model, notes, checkpoint.changes)
+        write_safetensors(path, checkpoint.model, notes, inline)
         for old in self._files()[:-KEEP]:
             old.unlink()
+        for file in self.folder.glob(f"*{KEPT}"):
+            if file.name not in kept:
+                file.unlink()
 
     def load(self, size: int | None) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with newer ones."""
@@ -77,10 +97,33 @@ class Store:
                 raise InputError(
                     "state", str(self.folder), "belongs to another deployment; name another folder"
                 )
-            changes = [Change((vector,), (1.0,)) for vector in rest]
             links = json.loads(notes.get("links", "{}"))
+            table = json.loads(notes.get("changes", "[]"))
+            changes = [self._change(entry, model.size, rest, problems) for entry in table]
             return Checkpoint(int(notes["done"]), model, links, changes), problems
         return None, problems
+
+    def _change(
+        self, entry: Any, size: int, inline: list[Vector], problems: list[str]
+    ) -> Change | None:
+        if entry is None:
+            return None
+        if isinstance(entry, int):
+            return Change((inline[entry],), (1.0,))
+        vectors = []
+        for name, _ in entry:
+            path = self.folder / (name + KEPT)
+            try:
+                file = OpenFile(os.open(path, os.O_RDONLY))
+                if path.stat().st_size != 4 * size:
+                    raise InputError("model file", str(path), "is cut short")
+                vector = Vector(size, bytes.fromhex(name), None, file)
+                _check(path, vector)
+            except (OSError, InputError) as problem:
+                problems.append(str(problem))
+                return None
+            vectors.append(vector)
+        return Change(tuple(vectors), tuple(float(weight) for _, weight in entry))
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("period-*.safetensors"))

@@ -7,6 +7,7 @@ a large model lives in an unnamed file and the edge's memory does not grow with 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import os
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "BLOCK",
+    "KEPT",
     "Change",
     "OpenFile",
     "Vector",
@@ -36,6 +38,7 @@ Block = NDArray[np.float32]
 # Values handled at a time; as bytes this is also the largest chunk on the wire (128 KiB). An edge
 # holds about a dozen chunks for each client that is sending or receiving.
 BLOCK = 32_768
+KEPT = ".kept"
 
 
 class OpenFile:
@@ -47,6 +50,9 @@ class OpenFile:
     @classmethod
     def unnamed(cls, folder: Path | None) -> OpenFile:
         """A new file that nobody else can open and that no crash leaves behind."""
+        with contextlib.suppress(OSError):  # not every file system can
+            place = folder or Path(tempfile.gettempdir())
+            return cls(os.open(place, os.O_TMPFILE | os.O_RDWR, 0o600))
         descriptor, path = tempfile.mkstemp(dir=folder)
         Path(path).unlink()
         return cls(descriptor)
@@ -85,6 +91,26 @@ class Vector:
     def array(self) -> Block:
         """All values at once: for clients and tests, never for an edge with a large model."""
         return np.concatenate([self.read(*span) for span in self.spans()])
+
+    def keep(self, folder: Path) -> bool:
+        """Whether its file now has a name, its sha256, in `folder`, and survives this process.
+
+        Costs nothing, as the values are there already. They are not flushed to the disk.
+        """
+        if self._file is None or self._base:
+            return False
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            # With a folder's descriptor Python calls linkat, which follows the link to the file.
+            source = f"/proc/self/fd/{self._file.descriptor}"
+            os.link(source, self.sha256.hex() + KEPT, dst_dir_fd=place, follow_symlinks=True)
+        except FileExistsError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(place)
+        return True
 
     @property
     def is_large(self) -> bool:
