@@ -16,7 +16,9 @@ import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
+from sdfeel.deploy.cluster import NOTES, Session
 from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.status import ask, status_table
 
 
@@ -127,3 +129,12 @@ def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> 
             assert [len(line["participants"]) for line in periods] == [200] * 4
 
     asyncio.run(run())
+
+
+def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
+    session = Session("c0", None, None, None)
+    for period in range(10_000):
+        session.receipt(period, v1.Verdict.REFUSED, "nonsense")
+    session.tell(v1.FromEdge(finish=v1.Finish(period=1)))
+    assert len(session.notes) == NOTES
+    assert session.notes[-1].WhichOneof("body") == "finish"
