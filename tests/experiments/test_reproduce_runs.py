@@ -221,7 +221,7 @@ def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is
 
     plan = make_plan(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
     ((config, budget, pilot),) = asked  # for three seeds
-    assert (budget, pilot) == (60 * 0.4, 500)
+    assert (budget, pilot) == (60 * 0.35, 500 * 0.35)
     assert config.model.name == "logistic"  # what --set says holds for the planner too
     chosen = [job.config for job in plan.jobs if "planner's choice" in job.label]
     assert [one.seed for one in chosen] == [0, 1, 2]

@@ -122,8 +122,9 @@ def _configs(
         extent = target.profile[profile]
         if curve.planned and extent.planning and extent.seconds:
             setting_of = run_config(with_settings(table, settings))
-            budget = extent.seconds * common.length[dataset]
-            chosen[target.name] = ask(setting_of, budget, extent.planning)
+            part = common.length[dataset]
+            budget, effort = extent.seconds * part, extent.planning.scaled(part)
+            chosen[target.name] = ask(setting_of, budget, effort)
             table = merge(table, chosen[target.name].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
         lengths = _length(config, extent, common.length[dataset])

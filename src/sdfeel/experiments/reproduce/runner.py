@@ -44,7 +44,7 @@ def carry_out(
 ) -> None:
     """Do what is not done yet; `Interrupted` says that the user stopped it.
 
-    on_seed  called with the number of seeds that are complete, whenever one more is
+    on_seed  called with the number of seeds that are complete: after the first, and at the end
     Two of these may work in one folder at once: a run belongs to whoever began it, and the other
     waits for its end.
     """
@@ -59,7 +59,7 @@ def carry_out(
             )
         meter.done(job)
         last = number == len(plan.jobs)
-        if last or plan.jobs[number].config.seed != job.config.seed:
+        if last or (job.config.seed == 0 and plan.jobs[number].config.seed == 1):
             on_seed(job.config.seed + 1)
 
 

@@ -51,6 +51,11 @@ class Planning(_Strict):
     heats: int = Field(ge=1)
     iterations: int = Field(ge=1)
 
+    def scaled(self, part: float) -> Planning:
+        """For runs of a part of the length."""
+        shorter = {"pilot": max(10, round(self.pilot * part))}
+        return self.model_copy(update=shorter | {"iterations": max(1, int(self.iterations * part))})
+
 
 class Profile(_Strict):
     """How long and how often; the numbers of `--quick`, of the default and of `--full`.
