@@ -26,7 +26,8 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.store import Checkpoint, Store
 from sdfeel.deploy.vectors import BLOCK, Change, as_vector, combine
 
-QUICK = {"round": 1.0, "exchange": 1.5, "ping": 0.6}
+# Long enough for a busy machine to make every exchange; `resolved` waits for one in vain.
+PATIENT = {"round": 3.0, "exchange": 4.5, "ping": 2.0}
 
 
 class Still(toy.ToyTrainer):
@@ -36,7 +37,7 @@ class Still(toy.ToyTrainer):
 
 def apart(folder: Path, size: int = toy.SIZE, **options: Any) -> Deployment:
     """Two edges that have finished period 1 with models of their own."""
-    deployment = deploy(folder, size, sizes=(1, 2), periods=8, deadlines=QUICK, **options)
+    deployment = deploy(folder, size, sizes=(1, 2), periods=8, deadlines=PATIENT, **options)
     for number, edge in enumerate(deployment.edges):
         model = as_vector(np.random.default_rng(number).normal(size=size))
         store = Store(folder / "state" / edge.name, deployment.digest)

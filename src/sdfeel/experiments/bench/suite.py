@@ -57,6 +57,7 @@ class Extent:
     settings: tuple[str, ...] = ("mnist", "cifar", "mlp")
     engines: tuple[str, ...] = tuple(reversed(ENGINES))
     all_engines_everywhere: bool = True  # else only where the setting is the first
+    variants: bool = True  # also the loop without oneDNN, and engine and product on one thread
     growth: tuple[int, ...] = (10, 50, 200, 1000, 10_000)
     servers: tuple[int, ...] = (2, 10, 50, 100, 500)
     server_clients: int = 1000
@@ -72,7 +73,9 @@ FULL = Extent()
 QUICK = Extent(
     repetitions=5,
     seconds=0.2,
+    engines=("vectorised", "fast"),
     all_engines_everywhere=False,
+    variants=False,
     growth=(),
     servers=(),
     topologies=(),
@@ -139,10 +142,12 @@ def _speed(
     if every:
         share = replace(base, clients=extent.clients // processes)
         teams[LOOP_ALL] = _jobs(*[share] * processes)
+    if every and extent.variants:
         teams[LOOP_OFF] = _jobs(replace(base, kind="loop-onednn-off"))
         teams[PRODUCT_ONE] = _jobs(replace(base, kind="matmul"))
         teams[ONE_THREAD] = _jobs(replace(base, kind="fast"))
-    teams[PRODUCT] = _jobs(replace(base, kind="matmul", threads=threads))
+    if every or extent.variants:
+        teams[PRODUCT] = _jobs(replace(base, kind="matmul", threads=threads))
     for engine in extent.engines if every else ("fast",):
         teams[engine] = _jobs(replace(base, kind=engine, threads=threads))
     found = measure(teams, extent.repetitions, extent.seconds)
