@@ -47,6 +47,14 @@ def _folder(world: World) -> Path:
     return world.deployment.path(world.deployment.security.folder)
 
 
+async def _knock_as_stranger(world: World, authority: str) -> None:
+    """With a certificate of another CA, which bears the name `authority`."""
+    Authority.create(world.folder / "other", authority).issue("client", "stranger")
+    place = _folder(world) / "client" / "stranger.pem"
+    shutil.copy(world.folder / "other" / "client" / "stranger.pem", place)
+    await _knock(world, "stranger", _hello(world))
+
+
 # Handshakes end inside gRPC: that an edge names them needs the program, not only its parts.
 ALONE = {"without": ("a",), "before": process("edge", "a"), "options": {"periods": 12}}
 
@@ -54,11 +62,7 @@ ALONE = {"without": ("a",), "before": process("edge", "a"), "options": {"periods
 @case(Fault.CERTIFICATE_UNKNOWN, "handshake:unknown-ca", **ALONE)
 async def unknown(world: World) -> None:
     """Signed by a CA of its own, of the same name."""
-    other = Authority.create(world.folder / "other", "test")
-    other.issue("client", "stranger")
-    place = _folder(world) / "client" / "stranger.pem"
-    shutil.copy(world.folder / "other" / "client" / "stranger.pem", place)
-    await _knock(world, "stranger", _hello(world))
+    await _knock_as_stranger(world, "test")
 
 
 @case(Fault.CERTIFICATE_EXPIRED, "handshake:expired", **ALONE)
@@ -94,11 +98,7 @@ async def wrong_name(world: World) -> None:
 @case(Fault.CERTIFICATE_OTHER_AUTHORITY, "handshake:unknown-ca", **ALONE)
 async def other_authority(world: World) -> None:
     """Signed by a CA that calls itself something else."""
-    other = Authority.create(world.folder / "other", "elsewhere")
-    other.issue("client", "foreigner")
-    place = _folder(world) / "client" / "foreigner.pem"
-    shutil.copy(world.folder / "other" / "client" / "foreigner.pem", place)
-    await _knock(world, "foreigner", _hello(world))
+    await _knock_as_stranger(world, "elsewhere")
 
 
 @case(Fault.CERTIFICATE_MISSING, "handshake:no-certificate", **ALONE)
