@@ -134,6 +134,17 @@ def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
     assert models_of(tmp_path / "parts") == models_of(tmp_path / "whole")
 
 
+def test_the_time_left_counts_what_this_start_has_done(tmp_path: Path) -> None:
+    """What an earlier start did took none of the time since this one."""
+    train(tmp_path, steps=10)
+    seen: list[Progress] = []
+    train(tmp_path, steps=20, resume=True, on_progress=seen.append)
+    assert seen[0].resumed == 0.5
+    for progress in seen:
+        pace = (progress.fraction - 0.5) / progress.elapsed
+        assert progress.left == pytest.approx((1 - progress.fraction) / pace)
+
+
 def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     whole = train(tmp_path)
     before = models_of(tmp_path)

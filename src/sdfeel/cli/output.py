@@ -97,7 +97,6 @@ def _cells(label: str, progress: Progress) -> tuple[str, ...]:
     row = progress.row or {}
     loss = row.get("train_loss", row.get("batch_loss", math.nan))
     accuracy = row.get("test_accuracy", row.get("train_accuracy", math.nan))
-    left = progress.elapsed * (1 / progress.fraction - 1) if progress.fraction > 0 else math.nan
     return (
         label,
         f"{progress.iteration}",
@@ -105,7 +104,7 @@ def _cells(label: str, progress: Progress) -> tuple[str, ...]:
         f"{loss:.4f}",
         f"{accuracy:.1%}" if math.isfinite(accuracy) else "-",
         f"{progress.client_steps_per_second:,.0f}",
-        _clock(left) if progress.fraction < 1 else "done",
+        _clock(progress.left) if progress.fraction < 1 else "done",
     )
 
 

@@ -35,10 +35,17 @@ class Progress:
     elapsed: float  # real seconds since this start
     fraction: float  # of the whole run
     row: Row | None  # the newest evaluation
+    resumed: float = 0.0  # the fraction that was done before this start
 
     @property
     def client_steps_per_second(self) -> float:
         return self.client_steps / self.elapsed if self.elapsed > 0 else 0.0
+
+    @property
+    def left(self) -> float:
+        """Real seconds to the end, at the pace since this start; not a number at its first step."""
+        made = self.fraction - self.resumed
+        return self.elapsed * (1 - self.fraction) / made if made > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -160,6 +167,7 @@ class _Run:
         self.updates = 0  # iterations since this start
         self.phases = {"local updates": 0.0, "aggregation": 0.0, "evaluation": 0.0, "saving": 0.0}
         self.started = time.perf_counter()
+        self.resumed = 0.0
         self.batch_loss = 0.0
 
     def begin(self, start: Snapshot | None) -> None:
@@ -169,6 +177,11 @@ class _Run:
             self.plan.clock.steps = start.clock_steps
             self.batch_loss = start.batch_loss
             self.engine.restore(start.state)
+            self.resumed = self.fraction
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, max(self.k / self.steps, self.seconds / self.until))
 
     @property
     def finished(self) -> bool:
@@ -276,15 +289,15 @@ class _Run:
         self.phases["saving"] += time.perf_counter() - begin
 
     def progress(self) -> Progress:
-        fraction = max(self.k / self.steps, self.seconds / self.until)
         return Progress(
             iteration=self.k,
             iterations=self.steps,
             seconds=self.seconds,
             client_steps=self.client_steps,
             elapsed=time.perf_counter() - self.started,
-            fraction=min(1.0, fraction),
+            fraction=self.fraction,
             row=self.rows[-1] if self.rows else None,
+            resumed=self.resumed,
         )
 
     def outcome(self, interrupted: bool) -> Outcome:

@@ -74,16 +74,14 @@ class _Meter:
         self.measured = 0.0  # client steps done in this call, and the real time they took
         self.seconds = 0.0
         self.began = time.monotonic()
-        self.first: float | None = None
+        self.last = 0.0
 
     def watch(self, number: int, job: Job) -> Callable[[Progress], None]:
-        self.began, self.first = time.monotonic(), None
+        self.began, self.last = time.monotonic(), 0.0
 
         def show(progress: Progress) -> None:
             # A resumed run starts in the middle: only what was done here counts as speed.
-            if self.first is None:
-                self.first = progress.fraction
-            here = job.work * (progress.fraction - self.first)
+            here = job.work * (progress.fraction - progress.resumed)
             spent = self.seconds + time.monotonic() - self.began
             done = self.finished + job.work * progress.fraction
             speed = (self.measured + here) / spent if spent > 0 else 0.0
@@ -91,12 +89,11 @@ class _Meter:
             self.tell(RunnerProgress(job, number, self.runs, done / self.total, left, progress))
             self.last = here
 
-        self.last = 0.0
         return show
 
     def done(self, job: Job) -> None:
         self.finished += job.work
-        if self.first is not None:
+        if self.last > 0:
             self.measured += self.last
             self.seconds += time.monotonic() - self.began
 
