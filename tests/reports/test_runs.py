@@ -91,6 +91,15 @@ def test_labels_say_what_differs(tmp_path):
     assert list(group_runs(extra)) == ["a", "a, x 1"]
 
 
+def test_labels_leave_out_how_often_a_run_was_evaluated_if_they_can(tmp_path):
+    def run(tau1, every):
+        schedule, evaluation = {"tau1": tau1}, {"every": every}
+        return record(tmp_path, scheme="a", schedule=schedule, evaluation=evaluation)
+
+    assert list(group_runs([run(3, 30), run(20, 100)])) == ["a, tau1 3", "a, tau1 20"]
+    assert list(group_runs([run(3, 30), run(3, 60)])) == ["a, every 30", "a, every 60"]
+
+
 def test_what_runs_share_and_what_they_do_not():
     shared, differing = compare_settings(
         {

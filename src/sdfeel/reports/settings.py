@@ -72,11 +72,15 @@ def group_runs(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
             if other is not kind and other[0].scheme == kind[0].scheme
         ]
         apart = [
-            f"{key.rsplit('.', 1)[-1]} {value}"
+            key
             for key, value in mine.items()
             if any(not _same(rival.get(key), value) for rival in rivals)
         ]
-        label = ", ".join([kind[0].scheme, *apart])
+        # How often a run was looked at says little about it, if something else does.
+        telling = [key for key in apart if not key.startswith("evaluation.")] or apart
+        label = ", ".join(
+            [kind[0].scheme, *(f"{key.rsplit('.', 1)[-1]} {mine[key]}" for key in telling)]
+        )
         # Settings that only a rival has leave nothing to say here: number what is left.
         unique, count = label, 2
         while unique in labels:
