@@ -173,7 +173,7 @@ class _TrainingRun:
         probe.load(self.model())
         found = kappa_split(probe.client_gradients(), self.laboratory.network.shares)
         loss = float(self.curve.losses[-1])
-        return PathPoint(loss, found.gradient, found.inside**0.5, found.between**0.5)
+        return PathPoint(loss, found.inside**0.5, found.between**0.5)
 
 
 def measured_constants(

@@ -2,7 +2,7 @@
 
 1. A pilot that averages everything at every iteration: how the loss falls at best, with the split
    of kappa measured along the way.
-2. Three short probes at the ends of the grid: how much deviation slows this problem down.
+2. Three short probes at the corners of the grid: how much deviation slows this problem down.
 3. A prediction for every candidate; the event clock turns iterations into seconds.
 4. Races among the best few, with shared randomness; every curve refines the prediction, and a
    candidate that then looks better than the winner gets its race.
@@ -87,16 +87,11 @@ def make_plan(
 ) -> Plan:
     """Plan for an objective; `grid` defaults to `candidates(network, latencies)`."""
     chosen = list(grid) if grid is not None else candidates(network, latencies)
-    exact = network.averager("all-reduce")
-
-    def fully_agreeing(tau1: int, tau2: int) -> Candidate:
-        return Candidate(tau1, tau2, 1, exact, cost(network, latencies, tau1, tau2, exact))
-
+    pilot, *corners = _pilot_and_probes(network, latencies, chosen)
     tell("pilot: everything averaged at every iteration")
-    path = _pilot(laboratory, fully_agreeing(1, 1), chosen, objective, effort.pilot)
+    path = _pilot(laboratory, pilot, chosen, objective, effort.pilot)
     tell("probes: how much deviation slows this problem down")
-    ends = _ends(chosen)
-    probes = [Result(c, laboratory.start(c)) for c in (fully_agreeing(*end) for end in ends)]
+    probes = [Result(corner, laboratory.start(corner)) for corner in corners]
     for probe in probes:
         probe.run.advance(max(2 * int(path.curve.iterations[-1]), 3 * probe.candidate.tau1))
     predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
@@ -175,7 +170,14 @@ def _pilot(
                 f"({limit} iterations with everything averaged at each), "
                 f"best reached is {objective.shown(run.curve.best)}"
             )
-    return Path(run.curve, tuple(points), laboratory.lr)
+    path = Path(run.curve, tuple(points), laboratory.lr)
+    if len(path.levels[0]) < 2:
+        start = objective.shown(float(run.curve.losses[0]))
+        raise NotReachableError(
+            f"no schedule gets below the {start} of the start: the pilot ({limit} iterations with "
+            "everything averaged at each) did not; try another learning rate"
+        )
+    return path
 
 
 def _milestones(limit: int) -> Iterable[int]:
@@ -186,11 +188,23 @@ def _milestones(limit: int) -> Iterable[int]:
     yield limit
 
 
-def _ends(chosen: Sequence[Candidate]) -> list[tuple[int, int]]:
-    """The corners of the grid: long periods inside clusters, between them, and both."""
+def _pilot_and_probes(
+    network: Network, latencies: Latencies, chosen: Sequence[Candidate]
+) -> list[Candidate]:
+    """The run that never deviates, and the corners of the grid.
+
+    Corners have long periods inside clusters, between them, and both. The last takes the grid's
+    slowest averager, with which drift grows oldest; the others agree at every exchange.
+    """
     most1, most2 = max(one.tau1 for one in chosen), max(one.tau2 for one in chosen)
-    corners = {(most1, 1), (1, most2), (most1, most2)} - {(1, 1)}
-    return sorted(corners) or [(2, 1)]
+    periods = sorted({(most1, 1), (1, most2), (most1, most2)} - {(1, 1)}) or [(2, 1)]
+    exact = network.averager("all-reduce")
+    slowest = max(chosen, key=lambda one: one.averager.contraction)
+    averagers = [(1, exact)] * len(periods) + [(slowest.alpha, slowest.averager)]
+    return [
+        Candidate(tau1, tau2, alpha, by, cost(network, latencies, tau1, tau2, by))
+        for (tau1, tau2), (alpha, by) in zip([(1, 1), *periods], averagers, strict=True)
+    ]
 
 
 def predicted_scores(

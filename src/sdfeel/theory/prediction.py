@@ -7,10 +7,12 @@ Lemma "one-step" loses L^2 E of every ||grad F||^2. With E from `sdfeel.theory.d
     iterations over a stretch of loss = those of the pilot x (1 + b),
     b = s eta sqrt(kappa_in^2 S_in + kappa_between^2 S_between) / ||grad F||,
 
-where kappa_in, kappa_between and ||grad F|| are measured along the pilot's path, S are the
-schedule's squared ages, and two numbers are fitted to a few probe runs: the sensitivity s (how much
-of a deviation turns into a wrong gradient: a curvature) and the rate a at which drift saturates
-(decay = eta a in the ages).
+where kappa_in and kappa_between are measured along the pilot's path, S are the schedule's squared
+ages, and two numbers are fitted to a few probe runs: the sensitivity s (how much of a deviation
+turns into a wrong gradient: a curvature) and the rate a at which drift saturates (decay = eta a in
+the ages). ||grad F|| is what the pilot descends by: eta ||grad F||^2 = -dF/dk. The norm of the
+gradient itself will not do: on a network most of it swings to and fro between steep walls, where it
+lowers nothing, and grows while the descent slows down.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ Levels = tuple[Array, Array]
 LEVELS = 40
 # A budget may allow more iterations than the pilot made: it is continued up to so many times.
 BEYOND = 1000.0
+# The slope of the loss at k is taken from k / SPAN to k SPAN: evaluations are noisy.
+SPAN = 1.5
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,9 @@ class Curve:
 
 @dataclass(frozen=True)
 class PathPoint:
-    """Measured at one model of the pilot's path: kappa_in, kappa_between and |grad F|."""
+    """Measured at one model of the pilot's path: kappa_in and kappa_between."""
 
     loss: float
-    gradient: float
     inside: float
     between: float
 
@@ -95,31 +98,59 @@ class Path:
         return losses[rows], iterations[rows]
 
     @property
-    def continued(self) -> Levels:
-        """The levels, and where the pilot would have gone: by the power of k of its second half."""
+    def halfway(self) -> tuple[float, float]:
+        """The losses after half of the pilot's iterations and at its end: how it fell last."""
         losses, iterations = self.levels
-        end, half = iterations[-1], max(iterations[-1] / 2, 1.0)
-        fallen = float(np.interp(half, iterations, losses)) / losses[-1]
-        power = max(np.log(fallen) / np.log(2), 1e-6)
+        return float(np.interp(iterations[-1] / 2, iterations, losses)), float(losses[-1])
+
+    @property
+    def continued(self) -> Levels:
+        """The levels, and where the pilot would have gone.
+
+        The loss lies between its start F_0 and 0. Its odds F / (F_0 - F) are continued by the power
+        of k with which they fell in the pilot's second half; far below F_0 this is a power law.
+        """
+        losses, iterations = self.levels
+        end = iterations[-1]
+        half, last = (loss / max(losses[0] - loss, 1e-9) for loss in self.halfway)
+        power = max(np.log2(half / last), 1e-6)
         beyond = np.geomspace(end, BEYOND * end, LEVELS + 1)[1:]
-        further = losses[-1] * (beyond / end) ** -power
+        odds = last * (beyond / end) ** -power
+        further = losses[0] * odds / (1 + odds)
         return np.concatenate([losses, further]), np.concatenate([iterations, beyond])
 
-    def along(self, levels: Levels) -> tuple[Array, Array]:
-        """kappa_in / |grad| and kappa_between / |grad| between two levels and the next.
+    def descent(self, iterations: Array) -> Array:
+        """||grad F|| where the pilot had made so many iterations: eta ||grad F||^2 = -dF/dk."""
+        losses, known = self.continued
+        before, after = iterations / SPAN, np.minimum(iterations * SPAN, known[-1])
+        fall = np.interp(before, known, losses) - np.interp(after, known, losses)
+        return np.asarray(np.sqrt(fall / (after - before) / self.lr))
 
-        Beyond the pilot the loss falls by a part proportional to loss / k an iteration, which is
-        eta |grad|^2: the gradient goes on falling as (loss / k)^1/2, and kappa stays.
-        """
+    def along(self, levels: Levels) -> tuple[Array, Array]:
+        """kappa_in / ||grad F|| and kappa_between / ||grad F|| between two levels and the next."""
         losses, iterations = ((part[1:] + part[:-1]) / 2 for part in levels)
         points = sorted(self.points, key=lambda point: point.loss)
         at = [point.loss for point in points]
-        gradient = np.interp(losses, at, [max(point.gradient, 1e-12) for point in points])
-        last, end = (part[-1] for part in self.levels)
-        gradient *= np.sqrt(np.where(iterations > end, losses / last * end / iterations, 1.0))
-        inside = np.interp(losses, at, [point.inside for point in points])
-        between = np.interp(losses, at, [point.between for point in points])
-        return inside / gradient, between / gradient
+        gradient = self.descent(iterations)
+        inside, between = (
+            _continued(losses, at, values, self.halfway) / gradient
+            for values in ([p.inside for p in points], [p.between for p in points])
+        )
+        return inside, between
+
+
+def _continued(
+    losses: Array, at: list[float], kappa: list[float], last: tuple[float, float]
+) -> Array:
+    """Kappa at these losses; below the pilot's by the power of the loss with which it fell last.
+
+    The power lies between 0, where clients go on disagreeing, and 1/2, where all can be fitted:
+    a smooth loss above 0 has ||grad F_i||^2 <= 2 L F_i.
+    """
+    half, end = np.interp(last, at, kappa)
+    power = np.log(half / end) / np.log(last[0] / last[1]) if half > end > 0 else 0.0
+    below = np.minimum(losses / at[0], 1.0) ** min(float(power), 0.5)
+    return np.asarray(np.interp(losses, at, kappa) * below)
 
 
 @dataclass(frozen=True)
@@ -205,9 +236,9 @@ def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
     lengths = [int(curve.iterations[-1]) for _, curve in runs]
     best = Predictor(path, 0.0, 0.0, float("inf"))
     scale = _scale(path)
-    for saturation in (0.0, *np.geomspace(0.003, 1.0, 14) * scale):
+    for saturation in (0.0, *np.geomspace(0.003 * scale, 0.5 / path.lr, 20)):
         added = drag(path, chosen, float(saturation), lengths, path.levels)[:, rows]
-        for sensitivity in np.geomspace(1e-4, 10.0, 80) * scale:
+        for sensitivity in np.geomspace(1e-4, 100.0, 100) * scale:
             error = _misfit(np.maximum(pilot[rows] + sensitivity * added, 1.0), seen, last)
             if error < best.error:
                 best = Predictor(path, float(sensitivity), float(saturation), error)
@@ -223,8 +254,7 @@ def _misfit(predicted: Array, seen: Array, last: Array) -> float:
 
 
 def _scale(path: Path) -> float:
-    """A curvature of the right size: how fast the pilot's gradient falls per unit of distance."""
-    points = path.points
-    if len(points) < 2 or points[0].loss <= points[-1].loss:
-        return 1.0
-    return max(points[0].gradient ** 2 / (2 * (points[0].loss - points[-1].loss)), 1e-9)
+    """A curvature of the right size: ||grad F||^2 / 2L is what a descent can still gain."""
+    losses, iterations = path.levels
+    steepest = float(path.descent(iterations[1:]).max(initial=0.0))
+    return max(steepest**2 / (2 * (losses[0] - losses[-1])), 1e-9) if steepest > 0 else 1.0

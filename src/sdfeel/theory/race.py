@@ -36,7 +36,7 @@ class Run(Protocol):
         """Train on until `iterations` in all are done."""
 
     def measure(self) -> PathPoint:
-        """The split of kappa and the gradient's norm at the present mean model."""
+        """The split of kappa at the present mean model."""
 
 
 class Laboratory(Protocol):
@@ -123,9 +123,10 @@ def outlook(one: Result, predictor: Predictor, objective: Objective) -> float:
 
 
 def _complete(one: Result, objective: Objective) -> bool:
-    """Whether the run lasted for the whole budget."""
+    """Whether the run lasted for the whole budget: its next evaluation would fall behind it."""
     left = one.candidate.cost.iterations_within(objective.budget or 0.0) - one.iterations
-    return left < one.candidate.tau1
+    last = int(np.diff(one.run.curve.iterations[-2:]).sum())
+    return left < max(one.candidate.tau1, last)
 
 
 def _finished(one: Result, objective: Objective) -> bool:
