@@ -88,7 +88,8 @@ def figure_4():
 def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figure_4):
     """On the paper's data, for its 250 minutes: its own answers. For a minute it is 20.
 
-    Training agrees with both: docs/reproduction shows 20 ahead at first, and 3 overtake it.
+    In training (docs/reproduction) 3 overtakes 20 after 52 minutes. From a pilot of 2,000
+    iterations the prediction is not that exact: it must say 20 for half of the time, 3 for twice.
     """
     predictor, grid = figure_4
 
@@ -97,6 +98,8 @@ def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figur
         return [grid[row].tau1 for row in np.argsort(scores)]
 
     assert order(250 * 60.0) == [3, 20, 1]
+    assert order(2 * 52 * 60.0) == [3, 20, 1]
+    assert order(52 * 60.0 / 2) == [20, 3, 1]
     assert order(60.0) == [20, 3, 1]
     losses, needed = predictor.needed(grid, beyond=True)
     assert np.all(np.diff(needed[:, losses < losses[0]], axis=0) > 0)
