@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from sdfeel.reports.legends import legend_below, legend_height
 from sdfeel.reports.style import COLOURS, PAGE, drawing, line_style, new_figure
 from sdfeel.theory.candidates import Candidate
 from sdfeel.theory.plan_report import level
@@ -17,15 +18,22 @@ from sdfeel.theory.planner import Plan
 __all__ = ["frontier_figure"]
 
 GREY = "0.65"
+HEIGHT = 3.2
 
 
 def frontier_figure(plan: Plan) -> Figure:
     """Two panels: price against pace of every candidate, and loss over time of the best."""
     with drawing():
-        figure = new_figure(PAGE, 3.2)
-        price, time = figure.subplots(1, 2)
-        _draw_price(price, plan)
-        _draw_time(time, plan)
+        figure = new_figure(PAGE, HEIGHT)
+        panels = figure.subplots(1, 2)
+        _draw_price(panels[0], plan)
+        _draw_time(panels[1], plan)
+        legends = [
+            legend_below(figure, axes, axes.get_legend_handles_labels()[0], PAGE / 2, "")
+            for axes in panels
+        ]
+        # The legends have a place of their own below the panels, which keep their height.
+        figure.set_figheight(HEIGHT + max(legend_height(legend) for legend in legends))
     return figure
 
 
@@ -44,7 +52,6 @@ def _draw_price(axes: Axes, plan: Plan) -> None:
     axes.set(ylabel=f"iterations to {plan.objective.shown(target)}")
     for axis in (axes.xaxis, axes.yaxis):
         _plain_ticks(axis)
-    axes.legend()
 
 
 def _plain_ticks(axis: Axis) -> None:
@@ -71,7 +78,6 @@ def _draw_time(axes: Axes, plan: Plan) -> None:
         axes.axhline(level(plan), color="0.4", lw=0.8, ls=":")
     axes.set(xlabel="simulated seconds")
     axes.set(ylabel="1 - accuracy" if plan.objective.accuracy else "training loss")
-    axes.legend()
 
 
 def _shown(plan: Plan) -> list[Candidate]:
