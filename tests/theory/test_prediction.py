@@ -18,8 +18,8 @@ from sdfeel.theory.race import Objective
 FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
 
 
-def path(loss, end, points=FLAT, lr=0.01, every=1):
-    iterations = np.arange(0, end + 1, every)
+def path(loss, end, points=FLAT, lr=0.01):
+    iterations = np.arange(0, end + 1)
     return Path(Curve(iterations, iterations * 1.0, loss(iterations)), points, lr)
 
 

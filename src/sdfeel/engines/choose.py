@@ -88,7 +88,7 @@ def _refusal(engine: Engine) -> str | None:
     before = engine.state(with_clients=False)
     try:
         engine.local_updates(1, 1, present)
-    except (RuntimeError, NotImplementedError) as reason:
+    except RuntimeError as reason:
         return str(reason).splitlines()[0]
     engine.restore(before)
     return None
@@ -114,7 +114,7 @@ def _fastest(problem: Problem, start: Tensor) -> Choice:
             speeds[name] = present.sum() / (time.perf_counter() - begin)
             engine.close()
             del engine
-        except (Unsupported, RuntimeError, NotImplementedError) as reason:
+        except (Unsupported, RuntimeError) as reason:
             remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
     if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))

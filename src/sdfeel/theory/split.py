@@ -19,13 +19,11 @@ class KappaSplit:
     inside    sum_i m_i ||grad F_i - grad F_d(i)||^2, with F_d the cluster's own loss
     between   sum_d m-tilde_d ||grad F_d - grad F||^2
     largest   max_i ||grad F_i - grad F||^2: the maximum that Assumption 1 speaks of, here
-    gradient  ||grad F||
     """
 
     inside: float
     between: float
     largest: float
-    gradient: float
 
     @property
     def total(self) -> float:
@@ -39,5 +37,4 @@ def kappa_split(gradients: NDArray[np.float64], shares: Shares) -> KappaSplit:
     inside = shares.client @ np.sum((gradients - of_cluster) ** 2, axis=1)
     between = shares.client @ np.sum((of_cluster - mean) ** 2, axis=1)
     largest = np.sum((gradients - mean) ** 2, axis=1).max()
-    size = np.linalg.norm(mean)
-    return KappaSplit(float(inside), float(between), float(largest), float(size))
+    return KappaSplit(float(inside), float(between), float(largest))
