@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sdfeel.engines.fast import CompiledModel, compile_model
+from sdfeel.simulation.engines.fast import CompiledModel, compile_model
 
 CLIENTS, SAMPLES, BATCH, STEPS, LOOP_STEPS = 50, 100, 10, 5, 40
 

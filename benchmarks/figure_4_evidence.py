@@ -13,11 +13,11 @@ import json
 import sys
 
 from sdfeel.experiments.config import run_config
-from sdfeel.experiments.planning import TrainingLaboratory
-from sdfeel.theory.candidates import candidates
-from sdfeel.theory.planner import Effort, make_plan
-from sdfeel.theory.prediction import Curve
-from sdfeel.theory.race import Objective
+from sdfeel.planner.candidates import candidates
+from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.planner import Effort, make_plan
+from sdfeel.planner.prediction import Curve
+from sdfeel.planner.race import Objective
 
 SETTING = {
     "engine": "fast",

@@ -27,12 +27,12 @@ import numpy as np
 
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
-from sdfeel.theory.candidates import Candidate, candidates
-from sdfeel.theory.planner import Plan, make_plan
-from sdfeel.theory.prediction import Curve
-from sdfeel.theory.race import Objective
+from sdfeel.planner.candidates import Candidate, candidates
+from sdfeel.planner.planner import Plan, make_plan
+from sdfeel.planner.prediction import Curve
+from sdfeel.planner.race import Objective
+from sdfeel.planner.softmax_lab import SoftmaxLaboratory
 from sdfeel.theory.softmax import Schedule, SideBySide, SoftmaxProblem, random_softmax
-from sdfeel.theory.softmax_lab import SoftmaxLaboratory
 
 BOUNDS = {
     "compute": ((0.05, 0.5), (0.05, 0.5)),

@@ -17,7 +17,7 @@ from sdfeel.deploy.launch import final_model, launch
 from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.stream import stream_seconds
 from sdfeel.deploy.timing import draw_times, round_times
-from sdfeel.training.parameters import ParameterLayout
+from sdfeel.simulation.parameters import ParameterLayout
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,13 +11,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sdfeel.algorithm.schedule import Schedule
+    from sdfeel.algorithm.schemes import SCHEMES, Scheme
     from sdfeel.api import Result, train
     from sdfeel.clock import LatencyProfile, load_profile
     from sdfeel.data import ClientData
     from sdfeel.errors import InputError, RunError, SdfeelError
     from sdfeel.network import AVERAGERS, GRAPHS, Network
-    from sdfeel.training.schedule import Schedule
-    from sdfeel.training.schemes import SCHEMES, Scheme
 
 __version__ = "0.1.0"
 
@@ -43,15 +43,15 @@ __all__ = [
 _HOMES = {
     "AVERAGERS": "sdfeel.network",
     "GRAPHS": "sdfeel.network",
-    "SCHEMES": "sdfeel.training.schemes",
+    "SCHEMES": "sdfeel.algorithm.schemes",
     "ClientData": "sdfeel.data",
     "InputError": "sdfeel.errors",
     "LatencyProfile": "sdfeel.clock",
     "Network": "sdfeel.network",
     "Result": "sdfeel.api",
     "RunError": "sdfeel.errors",
-    "Schedule": "sdfeel.training.schedule",
-    "Scheme": "sdfeel.training.schemes",
+    "Schedule": "sdfeel.algorithm.schedule",
+    "Scheme": "sdfeel.algorithm.schemes",
     "SdfeelError": "sdfeel.errors",
     "load_profile": "sdfeel.clock",
     "train": "sdfeel.api",

@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import Plan, Scheme, plan_scheme
 from sdfeel.clock import LatencyProfile, load_profile
 from sdfeel.data import ClientSource
-from sdfeel.engines.choose import build_engine
-from sdfeel.engines.ranks import join, place
-from sdfeel.engines.result import Result
 from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
-from sdfeel.training.engine import AveragingRule, Loss, Problem
-from sdfeel.training.evaluation import Evaluation, Metric, accuracy
-from sdfeel.training.loop import Progress, run_loop
-from sdfeel.training.parameters import ParameterLayout
-from sdfeel.training.records import RunFolder
-from sdfeel.training.samples import test_samples as test_part
-from sdfeel.training.samples import train_samples as train_part
-from sdfeel.training.schedule import Schedule
-from sdfeel.training.schemes import Plan, Scheme, plan_scheme
-from sdfeel.training.setup import (
+from sdfeel.records.folder import RunFolder
+from sdfeel.simulation.engines.choose import build_engine
+from sdfeel.simulation.engines.engine import AveragingRule, Loss, Problem
+from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy
+from sdfeel.simulation.loop import Progress, run_loop
+from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.simulation.ranks import join, place
+from sdfeel.simulation.result import Result
+from sdfeel.simulation.samples import test_samples as test_part
+from sdfeel.simulation.samples import train_samples as train_part
+from sdfeel.simulation.setup import (
     check_device,
     check_numbers,
     data_digests,

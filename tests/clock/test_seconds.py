@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from worlds import networks, schedules
 
 from sdfeel import SCHEMES, Network, Schedule, load_profile
+from sdfeel.algorithm.schemes import Plan, plan_scheme
 from sdfeel.clock import (
     LatencyProfile,
     fedavg_round,
@@ -19,7 +20,6 @@ from sdfeel.clock import (
     paper_latency,
     sdfeel_round,
 )
-from sdfeel.training.schemes import Plan, plan_scheme
 
 PARAMETERS = 21_840
 T_CMP, T_CT_SR, T_SR_SR = 0.01384, 0.139776, 0.0139776

@@ -12,13 +12,13 @@ from harness import World, content
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
 from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.provision import provision
 from sdfeel.deploy.torch_local import TorchTrainer, write_initial
-from sdfeel.training.parameters import ParameterLayout
-from sdfeel.training.schedule import Schedule
+from sdfeel.simulation.parameters import ParameterLayout
 
 AVERAGERS = ["paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
 

@@ -35,7 +35,7 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
-    from sdfeel.experiments.bench import FULL, QUICK, bench_tables, run_bench, write_bench
+    from sdfeel.bench import FULL, QUICK, bench_tables, run_bench, write_bench
     from sdfeel.files import check_writable
 
     if out is not None:

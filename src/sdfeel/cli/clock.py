@@ -29,10 +29,10 @@ def clock(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulated seconds per round, and what they go into."""
+    from sdfeel.algorithm.schedule import Schedule
+    from sdfeel.algorithm.schemes import plan_scheme
     from sdfeel.clock import load_profile
     from sdfeel.network import Network
-    from sdfeel.training.schedule import Schedule
-    from sdfeel.training.schemes import plan_scheme
 
     latency = load_profile(profile)
     if latency.flops_per_step is None:

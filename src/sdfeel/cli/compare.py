@@ -14,7 +14,7 @@ from sdfeel.cli.run import ConfigArgument, Stopped
 
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
-    from sdfeel.reports.runs import RunRecord
+    from sdfeel.records.reading import RunRecord
 
 __all__ = ["compare"]
 
@@ -61,7 +61,7 @@ def compare(
 
 def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, list[RunRecord]]:
     from sdfeel.experiments.compare import run_or_resume, slug
-    from sdfeel.reports.runs import read_run
+    from sdfeel.records.reading import read_run
 
     said: set[str] = set()
 

@@ -13,8 +13,8 @@ from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
-    from sdfeel.theory.planner import Plan
-    from sdfeel.theory.race import Objective
+    from sdfeel.planner.planner import Plan
+    from sdfeel.planner.race import Objective
 
 __all__ = ["constants", "plan"]
 
@@ -48,11 +48,11 @@ def plan(
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
     """
-    from sdfeel.experiments.planning import TrainingLaboratory
     from sdfeel.files import check_writable
-    from sdfeel.theory.candidates import candidates
-    from sdfeel.theory.plan_report import other_topologies, plan_dict
-    from sdfeel.theory.planner import Effort, make_plan
+    from sdfeel.planner.candidates import candidates
+    from sdfeel.planner.laboratory import TrainingLaboratory
+    from sdfeel.planner.planner import Effort, make_plan
+    from sdfeel.planner.report import other_topologies, plan_dict
 
     objective = _objective(target_loss, target_accuracy, budget)
     names = tuple(name.strip() for name in averagers.split(","))
@@ -86,8 +86,8 @@ def plan(
     )
     topologies = other_topologies(found, laboratory.latencies, names, alphas)
     if figure is not None:
+        from sdfeel.planner.figure import frontier_figure
         from sdfeel.reports.figures import save_figure
-        from sdfeel.theory.plan_figure import frontier_figure
 
         save_figure(frontier_figure(found), figure)
     if as_json:
@@ -105,7 +105,7 @@ def constants(
     """Measure L, sigma^2, kappa^2 (inside and between clusters) and Delta along a short run."""
     from dataclasses import asdict
 
-    from sdfeel.experiments.planning import measured_constants
+    from sdfeel.planner.laboratory import measured_constants
 
     last = [""]
 
@@ -139,7 +139,7 @@ def _config(source: str, settings: list[str]) -> RunConfig:
 
 
 def _objective(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
-    from sdfeel.theory.race import Objective
+    from sdfeel.planner.race import Objective
 
     if loss is not None and accuracy is not None:
         raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
@@ -158,7 +158,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 
 
 def _show(found: Plan, topologies: dict[str, float]) -> None:
-    from sdfeel.theory.plan_report import rows
+    from sdfeel.planner.report import rows
 
     choice = found.choice
     goal = found.objective

@@ -22,8 +22,8 @@ def plot(
 ) -> None:
     """Loss and accuracy of one or more runs in one figure; runs of one scheme give a band."""
     from sdfeel.errors import InputError
+    from sdfeel.records.reading import read_run
     from sdfeel.reports.figures import Panel, figure_panels, save_figure
-    from sdfeel.reports.runs import read_run
     from sdfeel.reports.settings import group_runs
 
     if over not in ("seconds", "iteration"):

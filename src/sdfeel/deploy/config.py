@@ -75,7 +75,7 @@ class Security(_Table):
 
 
 class Averaging(_Table):
-    """How an edge averages its clients; see `sdfeel.training.robust`."""
+    """How an edge averages its clients; see `sdfeel.algorithm.averaging`."""
 
     rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
     limit: float = Field(default=10.0, gt=0)

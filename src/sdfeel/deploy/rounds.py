@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.averaging import Rule
 from sdfeel.deploy.adopting import Adopter
 from sdfeel.deploy.bell import Bell
 from sdfeel.deploy.beside import beside
@@ -23,7 +24,6 @@ from sdfeel.deploy.plan import Plan
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.store import Checkpoint, Store
 from sdfeel.deploy.vectors import Block, Change, Vector, combine, merge, probe
-from sdfeel.training.robust import Rule
 
 __all__ = ["Rounds"]
 

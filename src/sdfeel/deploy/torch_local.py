@@ -17,10 +17,10 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.local import imported
 from sdfeel.deploy.store import write_safetensors
 from sdfeel.deploy.vectors import as_vector
-from sdfeel.engines.reference import sgd_step
 from sdfeel.network import Network
-from sdfeel.training.parameters import ParameterLayout
-from sdfeel.training.setup import make_problem
+from sdfeel.simulation.engines.reference import sgd_step
+from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.simulation.setup import make_problem
 
 __all__ = ["TorchTrainer", "trainer", "write_initial"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.run import run
-from sdfeel.training.loop import Progress
+from sdfeel.simulation.loop import Progress
 
 __all__ = ["Interrupted", "run_or_resume", "slug"]
 

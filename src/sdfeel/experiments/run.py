@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import nn
 
+from sdfeel.algorithm.averaging import Rule
+from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import Result, train
 from sdfeel.data import ClientData, ClientSource, Dataset, load, partition
 from sdfeel.errors import InputError
 from sdfeel.experiments.config import NetworkConfig, RunConfig
 from sdfeel.models import build
 from sdfeel.network import Network, read_graph
-from sdfeel.training.evaluation import subset
-from sdfeel.training.loop import Progress
-from sdfeel.training.robust import Rule
-from sdfeel.training.schedule import Schedule
+from sdfeel.simulation.evaluation import subset
+from sdfeel.simulation.loop import Progress
 
 __all__ = ["build_model", "build_network", "client_data", "run", "schedule_of"]
 

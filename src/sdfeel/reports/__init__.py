@@ -1,5 +1,6 @@
 """The reports room: figures, tables and pages from the records of runs. It never trains."""
 
+from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.comparison import Comparison, write_comparison
 from sdfeel.reports.figures import (
     Panel,
@@ -10,7 +11,6 @@ from sdfeel.reports.figures import (
 )
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import html_table, markdown_table, rich_table
-from sdfeel.reports.runs import RunRecord, read_run
 from sdfeel.reports.settings import compare_settings, group_runs
 from sdfeel.reports.tables import compare_table, time_to
 from sdfeel.reports.topology import draw_topology

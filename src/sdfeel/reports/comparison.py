@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.files import write_report
+from sdfeel.records.reading import RunRecord
 from sdfeel.reports.bands import BandKind
 from sdfeel.reports.figures import figure_over_time, save_figure
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
-from sdfeel.reports.runs import RunRecord
 from sdfeel.reports.settings import compare_settings, setting_text
 from sdfeel.reports.tables import Row, compare_table
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdfeel.records.reading import RunRecord
 from sdfeel.reports.rendering import format_value
-from sdfeel.reports.runs import RunRecord
 
 __all__ = ["compare_settings", "flatten", "group_runs", "setting_text"]
 

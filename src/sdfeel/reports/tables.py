@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from sdfeel.errors import InputError
+from sdfeel.records.reading import RunRecord
 from sdfeel.reports.bands import points
-from sdfeel.reports.runs import RunRecord
 
 __all__ = ["Row", "Runs", "compare_table", "metrics_of", "time_to"]
 

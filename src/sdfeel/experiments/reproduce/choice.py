@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.config import RunConfig
-from sdfeel.experiments.planning import TrainingLaboratory
 from sdfeel.experiments.reproduce.spec import Planning
 from sdfeel.files import write_report
-from sdfeel.theory.candidates import candidates
-from sdfeel.theory.planner import Effort, make_plan
-from sdfeel.theory.race import Objective
+from sdfeel.planner.candidates import candidates
+from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.planner import Effort, make_plan
+from sdfeel.planner.race import Objective
 
 __all__ = ["Choice", "Choose", "choose", "kept"]
 

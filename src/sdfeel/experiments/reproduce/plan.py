@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from sdfeel.algorithm.schemes import Plan as SchemePlan
+from sdfeel.algorithm.schemes import plan_scheme
 from sdfeel.clock import load_profile
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
@@ -19,8 +21,6 @@ from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
 from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
 from sdfeel.experiments.run import build_network, schedule_of
 from sdfeel.models import build
-from sdfeel.training.schemes import Plan as SchemePlan
-from sdfeel.training.schemes import plan_scheme
 
 __all__ = ["Job", "Plan", "make_plan"]
 

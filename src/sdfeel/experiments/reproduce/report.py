@@ -24,10 +24,10 @@ from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import Drawing, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict, judge
 from sdfeel.files import write_report
+from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.figures import Panel, figure_panels, save_figure
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
-from sdfeel.reports.runs import RunRecord, read_run
 from sdfeel.reports.tables import Row, compare_table
 
 __all__ = ["verdict_rows", "write_reports"]

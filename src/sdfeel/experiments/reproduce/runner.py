@@ -13,7 +13,7 @@ from sdfeel.data.fetch import fetch
 from sdfeel.experiments.compare import run_or_resume
 from sdfeel.experiments.reproduce.plan import Job, Plan
 from sdfeel.files import check_writable
-from sdfeel.training.loop import Progress
+from sdfeel.simulation.loop import Progress
 
 __all__ = ["RunnerProgress", "carry_out", "run_folder"]
 

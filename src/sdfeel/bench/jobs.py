@@ -1,0 +1,210 @@
+"""What one process of the benchmark carries out, again and again: its job."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+
+from sdfeel.bench.plain_loop import PlainLoop
+from sdfeel.data import ClientData
+from sdfeel.errors import InputError, closest
+from sdfeel.models import build, mlp
+from sdfeel.network import Network
+from sdfeel.simulation.engines.choose import ENGINES
+from sdfeel.simulation.engines.engine import Problem
+from sdfeel.simulation.setup import make_problem
+
+__all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "problem_of"]
+
+SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32), "mlp": (1, 28, 28)}
+TAU1, ALPHA = 5, 5  # tau1 as in figures 5 and 6 of the paper
+EVALUATE_EVERY = 50
+TEST_SAMPLES = 10_000
+PRODUCT = 2048  # rows and columns of the matrices whose product is timed
+
+# Real seconds by what they went into; "work" is what the units are counted in.
+Parts = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Who (kind) trains what: `loop`, `loop-onednn-off`, an engine, `matmul` or `train`.
+
+    A segment is what lies between two aggregations: tau1 iterations of every client.
+    """
+
+    kind: str
+    threads: int = 1
+    model: str = "mnist-cnn"
+    width: int = 200  # of the hidden layer of an mlp
+    clients: int = 50
+    samples: int = 100  # of each client
+    servers: int = 10
+    batch_size: int = 10
+    tau1: int = TAU1
+    aggregate: bool = False  # whether aggregation is carried out (and timed) after each segment
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Contender(Protocol):
+    """Something that works in segments."""
+
+    warms_up: bool
+
+    def run(self, segments: int) -> tuple[float, Parts]:
+        """Carry out segments: how much was done (client steps or FLOPs), and in what time."""
+
+
+def make_model(job: Job) -> nn.Module:
+    """The job's model, with the same first values everywhere."""
+    if job.model == "mlp":
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return mlp(math.prod(SHAPES["mlp"]), (job.width,))
+    if job.model not in SHAPES:
+        raise InputError("model", job.model, closest(job.model, SHAPES))
+    return build(job.model, SHAPES[job.model], classes=10, seed=0)
+
+
+def synthetic_data(job: Job) -> ClientData:
+    """Random images and labels: the time of a step does not depend on what they show."""
+    rows = job.clients * job.samples
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.rand((rows, *SHAPES[job.model]), generator=generator)
+    targets = torch.randint(0, 10, (rows,), generator=generator)
+    return ClientData(inputs, targets, np.arange(job.clients + 1) * job.samples)
+
+
+def network_of(job: Job) -> Network:
+    """A ring; clusters as even as they can be."""
+    servers = min(job.servers, job.clients)
+    sizes = [len(part) for part in np.array_split(np.arange(job.clients), servers)]
+    return Network.build("ring" if servers > 2 else "path", servers, sizes)
+
+
+def problem_of(job: Job) -> Problem:
+    """The same problem for every contender of a setting."""
+    return make_problem(
+        make_model(job),
+        synthetic_data(job),
+        network_of(job),
+        loss=F.cross_entropy,
+        lr=0.01,
+        batch_size=job.batch_size,
+        seed=0,
+        device=torch.device("cpu"),
+    )
+
+
+def make_contender(job: Job) -> Contender:
+    """From a job to what carries it out; `Unsupported` if an engine cannot."""
+    if job.kind == "matmul":
+        return _Product()
+    if job.kind == "train":
+        return _Train(job)
+    if job.kind in ("loop", "loop-onednn-off"):
+        return _Loop(job)
+    if job.kind in ENGINES:
+        return _Engine(job)
+    raise InputError("kind", job.kind, closest(job.kind, [*ENGINES, "loop", "matmul", "train"]))
+
+
+class _Product:
+    """FLOPs of one large matrix product after the other."""
+
+    warms_up = True
+
+    def __init__(self) -> None:
+        self._a, self._b = torch.rand(PRODUCT, PRODUCT), torch.rand(PRODUCT, PRODUCT)
+        self._out = torch.empty(PRODUCT, PRODUCT)
+
+    def run(self, segments: int) -> tuple[float, Parts]:
+        begin = time.perf_counter()
+        for _ in range(segments):
+            torch.mm(self._a, self._b, out=self._out)
+        return segments * 2.0 * PRODUCT**3, {"work": time.perf_counter() - begin}
+
+
+class _Loop:
+    warms_up = True
+
+    def __init__(self, job: Job) -> None:
+        # Small convolutions are slow in oneDNN on some processors: the other way is timed as well.
+        torch.backends.mkldnn.enabled = job.kind == "loop"  # type: ignore[assignment]
+        self._loop, self._job, self._k = PlainLoop(problem_of(job)), job, 0
+
+    def run(self, segments: int) -> tuple[float, Parts]:
+        begin = time.perf_counter()
+        for _ in range(segments):
+            self._loop.local_updates(self._k + 1, self._k + self._job.tau1)
+            self._k += self._job.tau1
+        seconds = time.perf_counter() - begin
+        return float(segments * self._job.tau1 * self._job.clients), {"work": seconds}
+
+
+class _Engine:
+    """An engine as the training loop calls it."""
+
+    warms_up = True
+
+    def __init__(self, job: Job) -> None:
+        problem = problem_of(job)
+        start = problem.layout.vector(problem.model).clone()
+        self._engine = ENGINES[job.kind](problem, start)
+        self._shares = problem.network.shares
+        self._averager = problem.network.averager("paper", ALPHA)
+        self._present = np.ones(job.clients, dtype=bool)
+        self._job, self._k = job, 0
+
+    def run(self, segments: int) -> tuple[float, Parts]:
+        parts = {"work": 0.0, "aggregation": 0.0}
+        for _ in range(segments):
+            begin = time.perf_counter()
+            self._engine.local_updates(self._k + 1, self._k + self._job.tau1, self._present)
+            middle = time.perf_counter()
+            if self._job.aggregate:
+                self._engine.intra(self._shares.within_present(self._present))
+                self._engine.inter(self._averager)
+                self._engine.broadcast()
+            parts["work"] += middle - begin
+            parts["aggregation"] += time.perf_counter() - middle
+            self._k += self._job.tau1
+        return float(segments * self._job.tau1 * self._job.clients), parts
+
+
+class _Train:
+    """A whole run through `sdfeel.train`: its memory, and what its time goes into."""
+
+    warms_up = False
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def run(self, segments: int) -> tuple[float, Parts]:
+        from sdfeel.algorithm.schedule import Schedule
+        from sdfeel.api import train
+
+        job = self._job
+        test = synthetic_data(replace(job, clients=1, samples=TEST_SAMPLES))
+        result = train(
+            make_model(job),
+            synthetic_data(job),
+            network=network_of(job),
+            schedule=Schedule(job.tau1, 1, ALPHA),
+            steps=segments * job.tau1,
+            batch_size=job.batch_size,
+            test=(test.inputs, test.targets),
+            evaluate_every=EVALUATE_EVERY,
+        )
+        rest = result.elapsed - sum(result.phases.values())
+        parts = {**result.phases, "everything else": rest, "work": result.elapsed}
+        return float(result.client_steps), parts

@@ -1,0 +1,69 @@
+"""A process of the benchmark: `python -m sdfeel.bench.worker JOB`, with JOB as JSON.
+
+It gets ready, says how long that took, then answers every line with a number of segments by a line
+with what it did and how long it took. It ends with its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["main", "peak_memory"]
+
+
+def peak_memory() -> float:
+    """Peak resident memory of this process in GB (1e9 bytes).
+
+    Not `ru_maxrss`, which a child may take over from the process that started it.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e9
+    return float("nan")
+
+
+def _say(**content: Any) -> None:
+    print(json.dumps(content), flush=True)
+
+
+def main() -> None:
+    """Serve one job."""
+    began = time.perf_counter()
+    import torch
+
+    from sdfeel.bench.jobs import Job, make_contender
+    from sdfeel.simulation.engines.choose import Unsupported
+
+    imported = time.perf_counter()
+    job = Job(**json.loads(sys.argv[1]))
+    torch.set_num_threads(job.threads)
+    try:
+        contender = make_contender(job)
+    except Unsupported as reason:
+        _say(unsupported=str(reason))
+        return
+    built = time.perf_counter()
+    if contender.warms_up:
+        contender.run(1)
+    _say(
+        import_seconds=imported - began,
+        build_seconds=built - imported,
+        first_seconds=time.perf_counter() - built,
+    )
+    for line in sys.stdin:
+        began = time.process_time()
+        units, parts = contender.run(int(line))
+        _say(
+            units=units,
+            parts=parts,
+            cpu_seconds=time.process_time() - began,
+            peak_gb=peak_memory(),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The planner room: which schedule to use, and the evidence for it."""

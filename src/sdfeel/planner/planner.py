@@ -1,0 +1,299 @@
+"""The planner: which tau1, tau2, alpha and averager to use, and why.
+
+1. A pilot that averages everything at every iteration: how the loss falls at best, with the split
+   of kappa measured along the way.
+2. Three short probes at the corners of the grid: how much deviation slows this problem down.
+3. A prediction for every candidate; the event clock turns iterations into seconds.
+4. Races among the best few, with shared randomness; every curve refines the prediction, and a
+   candidate that then looks better than the winner gets its race.
+
+It trains nothing itself: a `Laboratory` is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.clock import Latencies
+from sdfeel.errors import RunError
+from sdfeel.network import Network
+from sdfeel.planner.candidates import Candidate, candidates, cost
+from sdfeel.planner.prediction import Curve, Path, Predictor, calibrate
+from sdfeel.planner.race import Laboratory, Objective, Result, outlook, race
+
+__all__ = ["Effort", "NotReachableError", "Plan", "make_plan", "predicted_scores"]
+
+
+class NotReachableError(RunError):
+    """No schedule reaches the target: says within what, and the best that was reached."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a plan may cost: the pilot's iterations, and who races.
+
+    first, later  entrants of the first heat and of the later ones
+    heats         at most so many
+    iterations    of all races together, where the objective is a budget: a long one is raced for a
+                  part of its time, and the rest is predicted
+    """
+
+    pilot: int = 2000
+    first: int = 8
+    later: int = 4
+    heats: int = 4
+    iterations: int = 30_000
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The recommendation and the evidence for it."""
+
+    network: Network
+    objective: Objective
+    choice: Candidate
+    seconds: float  # measured simulated seconds to the target (or the budget)
+    loss: float  # reached there
+    predictor: Predictor
+    ranking: tuple[Candidate, ...]  # by the final prediction, best first
+    pilot: Curve
+    probes: tuple[Result, ...]
+    raced: tuple[Result, ...]
+    doubts: tuple[str, ...] = field(default=())
+
+    @property
+    def iterations_spent(self) -> int:
+        """Iterations of all runs that were made for this plan."""
+        runs = [*self.probes, *self.raced]
+        return int(self.pilot.iterations[-1]) + sum(one.iterations for one in runs)
+
+
+Tell = Callable[[str], None]
+
+
+def make_plan(
+    network: Network,
+    latencies: Latencies,
+    laboratory: Laboratory,
+    objective: Objective,
+    *,
+    grid: Sequence[Candidate] | None = None,
+    effort: Effort = Effort(),  # noqa: B008 - frozen
+    tell: Tell = lambda _: None,
+) -> Plan:
+    """Plan for an objective; `grid` defaults to `candidates(network, latencies)`."""
+    chosen = list(grid) if grid is not None else candidates(network, latencies)
+    pilot, *corners = _pilot_and_probes(network, latencies, chosen)
+    tell("pilot: everything averaged at every iteration")
+    path = _pilot(laboratory, pilot, chosen, objective, effort.pilot)
+    tell("probes: how much deviation slows this problem down")
+    probes = [Result(corner, laboratory.start(corner)) for corner in corners]
+    for probe in probes:
+        probe.run.advance(max(2 * int(path.curve.iterations[-1]), 3 * probe.candidate.tau1))
+    predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
+    raced: list[Result] = []
+    for heat in range(effort.heats):
+        entrants = _entrants(predictor, chosen, objective, raced, effort, heat)
+        if not entrants:
+            break
+        tell(f"heat {heat + 1}: " + "; ".join(str(one) for one in entrants))
+        results = [Result(one, laboratory.start(one)) for one in entrants]
+        share = effort.iterations / effort.heats
+        race(results, predictor, objective, _deadline(raced, objective), share)
+        raced += results
+        seen = [(one.candidate, one.run.curve) for one in [*probes, *raced]]
+        predictor = calibrate(path, seen)
+    winner = min(raced, key=lambda one: outlook(one, predictor, objective))
+    _check_reached(winner, raced, objective)
+    order = np.argsort(predicted_scores(predictor, chosen, objective), kind="stable")
+    return Plan(
+        network=network,
+        objective=objective,
+        choice=winner.candidate,
+        seconds=_seconds(winner, objective),
+        loss=_loss(winner, predictor, objective),
+        predictor=predictor,
+        ranking=tuple(chosen[row] for row in order),
+        pilot=path.curve,
+        probes=tuple(probes),
+        raced=tuple(raced),
+        doubts=tuple(_doubts(winner, raced, chosen, predictor, objective)),
+    )
+
+
+def _seconds(winner: Result, objective: Objective) -> float:
+    if objective.target is not None:
+        return winner.score(objective)
+    return float(objective.budget or 0.0)
+
+
+def _loss(winner: Result, predictor: Predictor, objective: Objective) -> float:
+    if objective.target is None:
+        return outlook(winner, predictor, objective)
+    return winner.run.curve.loss_at(winner.score(objective) * (1 + 1e-9))
+
+
+def _pilot(
+    laboratory: Laboratory,
+    candidate: Candidate,
+    chosen: Sequence[Candidate],
+    objective: Objective,
+    limit: int,
+) -> Path:
+    """Run until the target, or as many iterations as the fastest schedule makes in the budget."""
+    if objective.budget is not None:
+        most = max(one.cost.iterations_within(objective.budget) for one in chosen)
+        if most < 1:
+            raise NotReachableError(
+                f"not reachable within the budget: {objective.budget:g} s do not suffice for one "
+                f"iteration of any schedule"
+            )
+        limit = min(limit, most)
+    run = laboratory.start(candidate)
+    points = [run.measure()]
+    for number, iterations in enumerate(_milestones(limit)):
+        run.advance(iterations)
+        done = objective.target is not None and run.curve.best <= objective.target
+        if done or number % 2 == 0 or iterations == limit:
+            points.append(run.measure())
+        if done:
+            break
+    else:
+        if objective.target is not None:
+            within = "within the budget" if objective.budget is not None else "in the pilot"
+            raise NotReachableError(
+                f"{objective.shown(objective.target)} is not reachable {within} "
+                f"({limit} iterations with everything averaged at each), "
+                f"best reached is {objective.shown(run.curve.best)}"
+            )
+    path = Path(run.curve, tuple(points), laboratory.lr)
+    if len(path.levels[0]) < 2:
+        start = objective.shown(float(run.curve.losses[0]))
+        raise NotReachableError(
+            f"no schedule gets below the {start} of the start: the pilot ({limit} iterations with "
+            "everything averaged at each) did not; try another learning rate"
+        )
+    return path
+
+
+def _milestones(limit: int) -> Iterable[int]:
+    at = 5.0
+    while at < limit:
+        yield int(at)
+        at *= 1.5
+    yield limit
+
+
+def _pilot_and_probes(
+    network: Network, latencies: Latencies, chosen: Sequence[Candidate]
+) -> list[Candidate]:
+    """The run that never deviates, and the corners of the grid.
+
+    Corners have long periods inside clusters, between them, and both. The last takes the grid's
+    slowest averager, with which drift grows oldest; the others agree at every exchange.
+    """
+    most1, most2 = max(one.tau1 for one in chosen), max(one.tau2 for one in chosen)
+    periods = sorted({(most1, 1), (1, most2), (most1, most2)} - {(1, 1)}) or [(2, 1)]
+    exact = network.averager("all-reduce")
+    slowest = max(chosen, key=lambda one: one.averager.contraction)
+    averagers = [(1, exact)] * len(periods) + [(slowest.alpha, slowest.averager)]
+    return [
+        Candidate(tau1, tau2, alpha, by, cost(network, latencies, tau1, tau2, by))
+        for (tau1, tau2), (alpha, by) in zip([(1, 1), *periods], averagers, strict=True)
+    ]
+
+
+def predicted_scores(
+    predictor: Predictor, chosen: Sequence[Candidate], objective: Objective
+) -> NDArray[np.float64]:
+    """Seconds to the target, or loss within the budget: lower is better."""
+    if objective.target is not None:
+        return predictor.seconds(chosen, objective.target)
+    return predictor.losses_within(chosen, float(objective.budget or 0.0))
+
+
+def _entrants(
+    predictor: Predictor,
+    chosen: Sequence[Candidate],
+    objective: Objective,
+    raced: Sequence[Result],
+    effort: Effort,
+    heat: int,
+) -> list[Candidate]:
+    """The best by prediction; after the first heat only who may beat the winner."""
+    predicted = predicted_scores(predictor, chosen, objective)
+    order = np.argsort(predicted, kind="stable")
+    done = {one.candidate.key for one in raced}
+    fresh = [row for row in order if chosen[row].key not in done]
+    if heat == 0:
+        return [chosen[row] for row in fresh[: effort.first]]
+    best = min(outlook(one, predictor, objective) for one in raced)
+    fresh = [row for row in fresh if predicted[row] < best]
+    return [chosen[row] for row in fresh[: effort.later]]
+
+
+def _deadline(raced: Sequence[Result], objective: Objective) -> float:
+    """Nobody needs to run longer than the winner so far, or than the budget."""
+    reached = [one.score(objective) for one in raced] if objective.target is not None else []
+    return min([*reached, objective.budget or np.inf])
+
+
+def _check_reached(winner: Result, raced: Sequence[Result], objective: Objective) -> None:
+    if objective.target is None:
+        return
+    seconds = winner.score(objective)
+    limit = objective.budget or np.inf
+    if np.isfinite(seconds) and seconds <= limit:
+        return
+    best = min(one.run.curve.loss_at(limit) for one in raced)
+    within = f"the budget of {limit:g} s" if np.isfinite(limit) else "the races"
+    raise NotReachableError(
+        f"{objective.shown(objective.target)} is not reachable within {within}, "
+        f"best reached is {objective.shown(best)}"
+    )
+
+
+def _doubts(
+    winner: Result,
+    raced: Sequence[Result],
+    chosen: Sequence[Candidate],
+    predictor: Predictor,
+    objective: Objective,
+) -> Iterable[str]:
+    """What makes the evidence thin."""
+    scores = {id(one): outlook(one, predictor, objective) for one in raced}
+    best = scores[id(winner)]
+    close = [one for one in raced if one is not winner and abs(scores[id(one)] / best - 1) < 0.05]
+    if close:
+        yield (
+            f"close race: {'; '.join(str(one.candidate) for one in close)} came within 5 %; "
+            "one seed cannot tell them apart"
+        )
+    if predictor.error > 0.25:
+        yield (
+            f"the prediction fits the runs to {predictor.error:.0%} only: trust the races, "
+            "not the ranking of what was not raced"
+        )
+    for name in ("tau1", "tau2"):
+        values = {getattr(one, name) for one in chosen}
+        if len(values) > 1 and getattr(winner.candidate, name) == max(values):
+            yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
+    period = winner.candidate.tau1 * winner.candidate.tau2
+    if objective.target is not None and period > winner.run.curve.iterations_to(objective.target):
+        yield (
+            "the target was reached by the mean of all models before servers exchanged any: "
+            "no server holds that mean until they do"
+        )
+    lasted = float(winner.run.curve.seconds[-1])
+    if objective.target is None and lasted < 0.9 * float(objective.budget or 0.0):
+        yield (
+            f"the races lasted for {lasted:.5g} of {objective.budget:.5g} s: what follows is "
+            "predicted; allow them more iterations to see it"
+        )
+    losses, _ = predictor.needed([winner.candidate])
+    if objective.target is None and winner.run.curve.best < losses[-1]:
+        yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"

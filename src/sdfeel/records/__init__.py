@@ -1,0 +1,1 @@
+"""The records room: run folders and checkpoints, written and read."""

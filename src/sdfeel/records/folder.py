@@ -1,0 +1,171 @@
+"""The folder of a run: its config, its environment, its metrics, its checkpoint, its models.
+
+run.json             the full config, as it was resolved
+environment.json     versions, machine, seed, git revision
+metrics.csv          one row per evaluation; `pandas.read_csv` reads it
+checkpoint.safetensors
+model.safetensors    the global model u_K by parameter name; servers.safetensors: each server's
+summary.json         how it ended
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from sdfeel.errors import InputError
+from sdfeel.files import check_writable, write_atomically
+from sdfeel.records.checkpoints import read_checkpoint, write_checkpoint
+from sdfeel.simulation.evaluation import Row
+from sdfeel.simulation.loop import Snapshot
+
+__all__ = ["RunFolder", "environment", "metrics_csv"]
+
+
+class RunFolder:
+    """Keeps a run on disk; the loop's `Keeper`.
+
+    every   real seconds between two checkpoints
+    writes  False at the ranks that only help: they read the checkpoint and write nothing
+    """
+
+    keeps = True
+
+    def __init__(
+        self, path: str | Path, fingerprint: str, every: float = 60.0, writes: bool = True
+    ) -> None:
+        self.writes = writes
+        self.path = Path(path)
+        self.fingerprint = fingerprint
+        self.every = every
+        self.engine = ""
+        self.signal: int | None = None
+        self._saved = time.monotonic()
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    def create(self, config: dict[str, Any], resume: bool) -> tuple[Snapshot, str] | None:
+        """Make the folder, or open it to go on; None means from the beginning."""
+        if not self.writes:
+            if not self.checkpoint.exists():
+                return None
+            return read_checkpoint(self.checkpoint, self.fingerprint)
+        check_writable(self.path)
+        for left_over in self.path.glob(".*.tmp"):
+            left_over.unlink(missing_ok=True)
+        if self.checkpoint.exists():
+            if not resume:
+                raise InputError(
+                    "out",
+                    str(self.path),
+                    "holds a run already: add --resume to go on with it, or name another folder",
+                )
+            kept = read_checkpoint(self.checkpoint, self.fingerprint)
+            self.write_rows(kept[0].rows)
+        else:
+            kept = None
+        self.write_json("run.json", config)
+        self.write_json("environment.json", environment(config.get("seed")))
+        return kept
+
+    def led_by(self, engine: str) -> RunFolder:
+        """Note which engine writes the checkpoints: a resumed run goes on with the same."""
+        self.engine = engine
+        return self
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=2, allow_nan=True, default=str) + "\n"
+        write_atomically(self.path / name, text.encode())
+
+    def write_rows(self, rows: list[Row]) -> None:
+        """The metrics so far, as a whole: the table on disk is always complete."""
+        write_atomically(self.path / "metrics.csv", metrics_csv(rows).encode())
+
+    def stop(self) -> bool:
+        return self.signal is not None
+
+    def due(self) -> bool:
+        return time.monotonic() - self._saved >= self.every
+
+    def save(self, snapshot: Snapshot) -> None:
+        write_checkpoint(self.checkpoint, snapshot, self.fingerprint, self.engine)
+        self._saved = time.monotonic()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """While inside, the first SIGINT or SIGTERM asks the loop to stop; a second one kills."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+
+        def ask(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+            self.signal = number
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+        for each in before:
+            signal.signal(each, ask)
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+
+def metrics_csv(rows: list[Row]) -> str:
+    """Rows as CSV; every number reads back as the same float."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({**row, "iteration": int(row["iteration"])})
+    return text.getvalue()
+
+
+def environment(seed: object = None) -> dict[str, Any]:
+    """What a reader needs to know to get the same numbers again."""
+    packages = ("sdfeel", "torch", "numpy", "networkx", "pandas", "safetensors")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "packages": {name: version(name) for name in packages},
+        "git_revision": _git_revision(),
+        "seed": seed,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def _git_revision() -> str | None:
+    """The revision of sdfeel's own source, if it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,118 @@
+"""What is measured at an evaluation: the loss and metrics of u_k and of the servers' models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.errors import InputError
+from sdfeel.simulation.engines.engine import Engine
+
+__all__ = ["Evaluation", "Metric", "Row", "Samples", "accuracy", "some_rows", "subset"]
+
+# metric(outputs, targets) -> the mean over the samples
+Metric = Callable[[Tensor, Tensor], float]
+Samples = tuple[Tensor, Tensor]
+Row = dict[str, float]
+
+# Outputs that the evaluation of all servers together may compute, so that it stays a small part of
+# a run with many of them.
+SERVER_OUTPUTS = 10_000
+
+
+def accuracy(outputs: Tensor, targets: Tensor) -> float:
+    """Share of samples whose largest output is that of their class."""
+    return float((outputs.argmax(dim=-1) == targets).double().mean())
+
+
+def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
+    """Row numbers of a fixed random part of `total` rows, in order; all of them for None."""
+    if count is None or count >= total:
+        return np.arange(total)
+    return np.sort(np.random.Generator(np.random.Philox(0)).permutation(total)[:count])
+
+
+def subset(samples: Samples, count: int | None) -> Samples:
+    """A fixed random part of the samples, or all of them."""
+    inputs, targets = samples
+    if count is None or count >= len(inputs):
+        return samples
+    chosen = torch.from_numpy(some_rows(len(inputs), count))
+    return inputs[chosen], targets[chosen]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and on what to evaluate.
+
+    every    iterations between two evaluations; the last iteration is always evaluated
+    train    samples on which the training loss F(u_k) is taken
+    test     samples that no client holds
+    metrics  by name, beside the loss
+    servers  whether each server's model is evaluated as well (min, mean and max over servers)
+    """
+
+    every: int = 50
+    train: Samples | None = None
+    test: Samples | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    servers: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise InputError("evaluation.every", self.every, "a whole number, at least 1")
+
+    def row(self, engine: Engine, mean: Tensor, servers: Tensor) -> Row:
+        """The numbers of one evaluation."""
+        row: Row = {}
+        if self.train is not None:
+            row |= self._on_all_ranks(engine, mean, self.train)
+        if not engine.leads:
+            return row
+        if self.test is not None:
+            row |= {f"test_{key}": value for key, value in self._on(engine, mean, self.test)}
+        row["disagreement"] = _disagreement(engine, mean, servers)
+        if self.servers and len(servers) > 1 and self.test is not None:
+            row |= self._spread(engine, servers, self.test)
+        return row
+
+    def _on_all_ranks(self, engine: Engine, model: Tensor, samples: Samples) -> Row:
+        """The means over the training samples of all ranks: each holds its own clients' only."""
+        here = len(samples[0])
+        everywhere = engine.total(here)
+        names = ["loss", *self.metrics]
+        own = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)
+        if everywhere == here:
+            return {f"train_{name}": own[name] for name in names}
+        return {f"train_{name}": engine.total(own[name] * here) / everywhere for name in names}
+
+    def _on(self, engine: Engine, model: Tensor, samples: Samples) -> list[tuple[str, float]]:
+        inputs, targets = samples
+        outputs = engine.predict(model, inputs)
+        values = [("loss", float(engine.problem.loss(outputs, targets)))]
+        return values + [(name, metric(outputs, targets)) for name, metric in self.metrics.items()]
+
+    def _spread(self, engine: Engine, servers: Tensor, samples: Samples) -> Row:
+        part = subset(samples, max(1, SERVER_OUTPUTS // len(servers)))
+        values = [dict(self._on(engine, model, part)) for model in servers]
+        row: Row = {}
+        for key in values[0]:
+            column = [value[key] for value in values]
+            row |= {
+                f"server_{key}_min": min(column),
+                f"server_{key}_mean": sum(column) / len(column),
+                f"server_{key}_max": max(column),
+            }
+        return row
+
+
+def _disagreement(engine: Engine, mean: Tensor, servers: Tensor) -> float:
+    """Root of sum m-tilde_d ||y_d - u||^2: how far the servers are from each other."""
+    shares = torch.from_numpy(engine.problem.network.shares.cluster).to(servers.device)
+    squares = (servers.double() - mean.double()).square().sum(dim=1)
+    return float((shares @ squares).sqrt())

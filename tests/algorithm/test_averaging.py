@@ -1,0 +1,104 @@
+"""Averaging rules: equal to their definitions, and what a poisoner does to each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdfeel.algorithm.averaging import RULES, Rule, average
+from sdfeel.errors import InputError
+
+N, SIZE = 5, 7
+
+
+def models_and_weights(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    samples = rng.integers(5, 50, N)
+    return rng.normal(size=(N, SIZE)), samples / samples.sum(), rng.normal(size=SIZE)
+
+
+def test_mean_is_the_weighted_mean() -> None:
+    models, weights, centre = models_and_weights()
+    assert np.allclose(average(models, weights, centre, Rule("mean")), weights @ models)
+
+
+def test_clip_with_a_wide_limit_is_the_mean_and_with_a_narrow_one_stays_near_the_start() -> None:
+    models, weights, centre = models_and_weights()
+    wide = average(models, weights, centre, Rule("clip", limit=1e6))
+    assert np.allclose(wide, weights @ models)
+    narrow = average(models, weights, centre, Rule("clip", limit=0.1))
+    assert np.linalg.norm(narrow - centre) <= 0.1 + 1e-12
+
+
+def test_trimmed_leaves_out_both_ends() -> None:
+    models = np.array([[0.0], [1.0], [2.0], [3.0], [1000.0]])
+    equal = np.full(5, 0.2)
+    assert average(models, equal, np.zeros(1), Rule("trimmed", trim=0.2)) == pytest.approx(2.0)
+
+
+def test_weighted_median_counts_weights_and_halves_a_tie() -> None:
+    models = np.array([[0.0], [1.0], [5.0]])
+    assert average(models, np.array([0.2, 0.2, 0.6]), np.zeros(1), Rule("median")) == 5.0
+    tie = np.array([[0.0], [4.0]])
+    assert average(tie, np.array([0.5, 0.5]), np.zeros(1), Rule("median")) == 2.0
+
+
+@given(seed=st.integers(0, 1000), name=st.sampled_from(RULES))
+def test_every_rule_keeps_agreement_and_ignores_the_order_of_clients(seed: int, name: str) -> None:
+    models, weights, centre = models_and_weights(seed)
+    rule = Rule(name, limit=2.0)  # type: ignore[arg-type]
+    same = np.broadcast_to(models[0], (N, SIZE))
+    if name != "clip":
+        assert np.allclose(average(same, weights, centre, rule), models[0])
+    order = np.random.default_rng(seed).permutation(N)
+    assert np.allclose(
+        average(models[order], weights[order], centre, rule), average(models, weights, centre, rule)
+    )
+
+
+def descend(rule: Rule, poisoned: bool) -> float:
+    """Distance from the optimum after 100 rounds of a quadratic problem with one of five bad."""
+    goal, model = np.ones(SIZE), np.zeros(SIZE)
+    rng = np.random.default_rng(1)
+    weights = np.full(N, 1 / N)
+    for _ in range(100):
+        uploads = np.stack([model - 0.2 * (model - goal) for _ in range(N)])
+        uploads += rng.normal(scale=1e-3, size=uploads.shape)
+        if poisoned:
+            uploads[0] = -100.0
+        model = average(uploads, weights, model, rule)
+    return float(np.linalg.norm(model - goal))
+
+
+def test_a_poisoner_spoils_the_mean() -> None:
+    assert descend(Rule("mean"), poisoned=False) < 0.05
+    assert descend(Rule("mean"), poisoned=True) > 10
+
+
+@pytest.mark.parametrize(
+    ("rule", "bound"),
+    [(Rule("clip", limit=0.1), 0.4), (Rule("trimmed"), 0.05), (Rule("median"), 0.05)],
+    ids=["clip", "trimmed", "median"],
+)
+def test_a_poisoner_does_not_spoil_a_robust_rule(rule: Rule, bound: float) -> None:
+    assert descend(rule, poisoned=True) < bound
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [({"name": "medain"}, "median"), ({"limit": 0.0}, "limit"), ({"trim": 0.5}, "trim")],
+)
+def test_bad_parameters_are_named(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Rule(**fields)  # type: ignore[arg-type]
+
+
+def test_a_rule_is_what_an_engine_calls() -> None:
+    models, weights, centre = models_and_weights()
+    tensors = [torch.from_numpy(array).float() for array in (models, weights, centre)]
+    found = Rule("median")(*tensors)
+    assert found.dtype == torch.float32
+    assert np.allclose(found.numpy(), average(models, weights, centre, Rule("median")), atol=1e-6)

@@ -1,0 +1,296 @@
+"""Runs that stop, and go on: bit for bit as if nothing had happened, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import Problem, classification, vector
+
+import sdfeel
+from sdfeel import InputError, RunError, Schedule
+from sdfeel.records.checkpoints import read_checkpoint
+from sdfeel.simulation.loop import Progress
+from sdfeel.training import loop
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+STEPS = 23
+
+
+def problem() -> Problem:
+    return classification((12, 5, 9, 20, 4, 7), [[0, 3], [1, 2, 4], [5]], hidden=6)
+
+
+def train(out: Path | None = None, of: Problem | None = None, **options: object) -> sdfeel.Result:
+    of = of or problem()
+    settings = {
+        "network": of.network,
+        "schedule": Schedule(5, 2, 2),
+        "steps": STEPS,
+        "lr": 0.1,
+        "batch_size": 4,
+        "seed": 3,
+        "participation": 0.7,
+        "evaluate_every": 4,
+        "engine": "vectorised",
+        "out": out,
+    }
+    return sdfeel.train(of.model, of.datasets, **{**settings, **options})
+
+
+def stop_at(iteration: int, number: int = signal.SIGINT) -> Callable[[Progress], None]:
+    def signalled(progress: Progress) -> None:
+        if progress.iteration == iteration:
+            os.kill(os.getpid(), number)
+
+    return signalled
+
+
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop looks up after every iteration, so that a run can end at any of them."""
+    monkeypatch.setattr(loop, "RESPONSE", 0.0)
+
+
+def models_of(folder: Path) -> tuple[bytes, bytes]:
+    names = ("model.safetensors", "servers.safetensors")
+    return tuple((folder / name).read_bytes() for name in names)  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("every_step")
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+@pytest.mark.parametrize("stops", [[5], [10], [12], [4], [1, 2, 7, 19, 22]])
+def test_a_resumed_run_is_the_uninterrupted_one(
+    tmp_path: Path, engine: str, stops: list[int]
+) -> None:
+    """At an aggregation, an exchange, an evaluation, in the middle of a period; several times."""
+    whole = train(tmp_path / "whole", engine=engine)
+    parts = tmp_path / "parts"
+    for number, iteration in enumerate(stops):
+        stopped = train(parts, engine=engine, resume=number > 0, on_progress=stop_at(iteration))
+        assert stopped.interrupted
+        assert stopped.iterations == iteration
+    result = train(parts, engine=engine, resume=True)
+    assert not result.interrupted
+    assert result.iterations == STEPS
+    assert result.seconds == whole.seconds
+    pd.testing.assert_frame_equal(result.history, whole.history, check_exact=True)
+    np.testing.assert_array_equal(vector(result.model), vector(whole.model))
+    assert models_of(parts) == models_of(tmp_path / "whole")
+    assert (parts / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+
+
+@pytest.mark.usefixtures("every_step")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_the_step_with_a_checkpoint(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    before = signal.getsignal(number)
+    result = train(tmp_path, on_progress=stop_at(7, number))
+    assert result.interrupted
+    snapshot, engine = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
+    assert snapshot.iteration == 7
+    assert snapshot.state.clients is not None  # in the middle of a period all models are kept
+    assert engine == "vectorised"
+    assert signal.getsignal(number) is before
+
+
+@pytest.mark.usefixtures("every_step")
+def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
+    def impatient(_: Progress) -> None:
+        # To this thread: two signals that another thread takes may arrive as one.
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, on_progress=impatient)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_after_an_aggregation_a_checkpoint_holds_the_servers_only(tmp_path: Path) -> None:
+    """10,000 clients' models would be 10,000 times the model; they equal their servers'."""
+    train(tmp_path, steps=20)
+    snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
+    assert snapshot.state.clients is None
+    assert len(snapshot.state.servers) == 3
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", steps=20)
+    train(tmp_path / "parts", steps=8)
+    longer = train(tmp_path / "parts", steps=20, resume=True)
+    pd.testing.assert_frame_equal(longer.history, whole.history, check_exact=True)
+    assert models_of(tmp_path / "parts") == models_of(tmp_path / "whole")
+
+
+def test_the_time_left_counts_what_this_start_has_done(tmp_path: Path) -> None:
+    """What an earlier start did took none of the time since this one."""
+    train(tmp_path, steps=10)
+    seen: list[Progress] = []
+    train(tmp_path, steps=20, resume=True, on_progress=seen.append)
+    assert seen[0].resumed == 0.5
+    for progress in seen:
+        pace = (progress.fraction - 0.5) / progress.elapsed
+        assert progress.left == pytest.approx((1 - progress.fraction) / pace)
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    whole = train(tmp_path)
+    before = models_of(tmp_path)
+    again = train(tmp_path, resume=True)
+    assert again.client_steps == 0
+    pd.testing.assert_frame_equal(again.history, whole.history, check_exact=True)
+    assert models_of(tmp_path) == before
+
+
+def test_resume_without_a_checkpoint_begins(tmp_path: Path) -> None:
+    assert train(tmp_path / "new", resume=True).iterations == STEPS
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    train(tmp_path, steps=2)
+    with pytest.raises(InputError, match="holds a run already") as error:
+        train(tmp_path, steps=2)
+    assert error.value.field == "out"
+
+
+def test_auto_goes_on_with_the_engine_that_wrote_the_checkpoint(tmp_path: Path) -> None:
+    """Another engine rounds differently: which is fastest today must not decide the bits."""
+    train(tmp_path, engine="reference", steps=8)
+    assert train(tmp_path, engine="auto", resume=True, steps=12).engine == "reference"
+
+
+# What must not be gone on from.
+
+OTHERS: dict[str, dict[str, object]] = {
+    "seed": {"seed": 4},
+    "lr": {"lr": 0.2},
+    "batch_size": {"batch_size": 3},
+    "schedule": {"schedule": Schedule(5, 2, 3)},
+    "scheme": {"scheme": "hierfavg"},
+    "averager": {"averager": "chebyshev"},
+    "participation": {"participation": 0.8},
+    "profile": {"profile": "shared-backhaul"},
+    "averaging_rule": {"averaging_rule": lambda models, weights, before: models[0]},
+    "loss": {"loss": lambda outputs, targets: outputs.square().mean()},
+}
+
+
+@pytest.mark.parametrize("what", [*OTHERS, "data", "model", "clusters", "graph"])
+def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, what: str) -> None:
+    train(tmp_path, steps=5)
+    checkpoint = (tmp_path / "checkpoint.safetensors").read_bytes()
+    other = problem()
+    if what == "data":
+        other.inputs[2][0, 0] += 1e-3
+    elif what == "model":
+        next(other.model.parameters()).data[0, 0] += 1e-3
+    elif what == "clusters":
+        other.network = sdfeel.Network([[0, 2], [1, 3, 4], [5]], "path")
+    elif what == "graph":
+        other.network = sdfeel.Network(other.network.clusters, "ring")
+    with pytest.raises(InputError, match="belongs to another run") as error:
+        train(tmp_path, of=other, steps=5, resume=True, **OTHERS.get(what, {}))
+    assert error.value.field == "checkpoint"
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == checkpoint
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    folder = tmp_path_factory.mktemp("run")
+    train(folder, steps=7)
+    return (folder / "checkpoint.safetensors").read_bytes()
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_a_checkpoint_with_any_byte_changed_is_refused(
+    written: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    position = data.draw(st.integers(0, len(written) - 1))
+    path = tmp_path_factory.mktemp("tampered") / "checkpoint.safetensors"
+    path.write_bytes(
+        written[:position] + bytes([written[position] ^ 0xFF]) + written[position + 1 :]
+    )
+    with pytest.raises(InputError, match="truncated, damaged or not a checkpoint"):
+        read_checkpoint(path, None)
+
+
+@settings(max_examples=30)
+@given(data=st.data())
+def test_a_truncated_checkpoint_is_refused(
+    written: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("truncated") / "checkpoint.safetensors"
+    path.write_bytes(written[: data.draw(st.integers(0, len(written) - 1))])
+    with pytest.raises(InputError, match="truncated, damaged or not a checkpoint"):
+        read_checkpoint(path, None)
+
+
+def test_a_checkpoint_that_was_not_touched_is_taken(written: bytes, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.safetensors").write_bytes(written)
+    assert read_checkpoint(tmp_path / "checkpoint.safetensors", None)[0].iteration == 7
+
+
+def test_a_damaged_checkpoint_stops_the_run_and_stays(tmp_path: Path, written: bytes) -> None:
+    damaged = written[:-3]
+    (tmp_path / "checkpoint.safetensors").write_bytes(damaged)
+    with pytest.raises(InputError, match="another folder"):
+        train(tmp_path, resume=True)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == damaged
+    (tmp_path / "checkpoint.safetensors").unlink()
+    (tmp_path / "checkpoint.safetensors").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_checkpoint(tmp_path / "checkpoint.safetensors", None)
+
+
+@pytest.mark.usefixtures("every_step")
+def test_a_loss_that_becomes_nan_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    poisoned = classification((30, 30, 30, 30), [[0, 1], [2, 3]], "path")
+    poisoned.inputs[2][7] = np.nan
+    with pytest.raises(RunError, match="client 2 became nan") as error:
+        train(tmp_path, of=poisoned, steps=200, participation=1.0, checkpoint_seconds=0)
+    failed = int(str(error.value).split("iteration ")[1].split(";")[0])
+    assert "last good checkpoint is kept" in str(error.value)
+    snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
+    assert snapshot.iteration == failed - 1 > 0
+    assert snapshot.state.servers.isfinite().all()
+    with pytest.raises(RunError, match=f"iteration {failed};"):
+        train(tmp_path, of=poisoned, steps=200, participation=1.0, resume=True)
+
+
+# kill -9
+
+KILLED = Path(__file__).with_name("killed_run.py")
+
+
+@pytest.mark.slow
+def test_kill_9_at_any_moment_loses_no_more_than_since_the_last_checkpoint(tmp_path: Path) -> None:
+    """A run is killed five times, whenever, and goes on; its end is that of a run left alone."""
+    done = subprocess.run(
+        [sys.executable, str(KILLED), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(KILLED.parent.parent)},
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["kills"] == 5
+    assert told["kept"] == sorted(told["kept"])  # never a step back, never a damaged file
+    assert models_of(tmp_path / "killed") == models_of(tmp_path / "whole")
+    metrics = [(tmp_path / name / "metrics.csv").read_bytes() for name in ("killed", "whole")]
+    assert metrics[0] == metrics[1]
+    assert not list((tmp_path / "killed").glob(".*.tmp"))

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from worlds import Problem, vector
+
+import sdfeel
+from sdfeel import InputError, Schedule
+from sdfeel.simulation.engines.choose import ENGINES
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+
+def train(small: Problem, model: nn.Module | None = None, **options: object) -> sdfeel.Result:
+    return sdfeel.train(
+        model or small.model,
+        small.datasets,
+        network=small.network,
+        schedule=Schedule(2, 2, 1),
+        lr=0.1,
+        **{"steps": 8, **options},
+    )
+
+
+class Branches(nn.Module):
+    """Control flow that depends on the data: vmap and tracing both refuse it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if float(x.sum()) > 0 else self.layer(-x)
+
+
+def test_auto_says_what_it_chose_and_why(small: Problem) -> None:
+    told = []
+    result = train(small, on_start=lambda *about: told.append(about))
+    assert told == [(result.engine, result.engine_reason)]
+    assert result.engine in ENGINES
+    assert result.engine in result.engine_reason
+    assert "client steps a second" in result.engine_reason
+
+
+def test_measuring_leaves_no_trace(small: Problem) -> None:
+    auto = train(small)
+    named = train(small, engine=auto.engine)
+    np.testing.assert_array_equal(vector(auto.model), vector(named.model))
+
+
+@pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])
+def test_what_torch_cannot_stack_goes_to_the_reference(small: Problem, engine: str) -> None:
+    torch.manual_seed(0)
+    model = Branches()
+    result = train(small, model, engine=engine)
+    assert result.engine == "reference"
+    assert "vectorised does not support this" in result.engine_reason
+
+
+def test_an_engine_that_cannot_gives_way_and_says_why(small: Problem) -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    result = train(small, model, engine="fast")
+    assert result.engine == "vectorised"
+    assert "fast does not support this" in result.engine_reason
+
+
+def test_an_unknown_engine_is_named(small: Problem) -> None:
+    with pytest.raises(InputError, match="did you mean 'vectorised'") as error:
+        train(small, engine="vectorized")
+    assert error.value.field == "engine"

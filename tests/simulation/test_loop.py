@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from worlds import Problem, classification, vector
+
+import sdfeel
+from sdfeel import RunError, Schedule
+from sdfeel.simulation.loop import Progress
+from sdfeel.training import loop
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+
+def train(problem: Problem, **options: object) -> sdfeel.Result:
+    settings = {
+        "network": problem.network,
+        "schedule": Schedule(5, 2, 2),
+        "steps": 23,
+        "lr": 0.1,
+        "batch_size": 4,
+        "seed": 3,
+        "participation": 0.7,
+        "evaluate_every": 4,
+        "engine": "vectorised",
+    }
+    return sdfeel.train(problem.model, problem.datasets, **{**settings, **options})
+
+
+def with_dropout(problem: Problem) -> Problem:
+    torch.manual_seed(0)
+    problem.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+    return problem
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised"])
+@pytest.mark.parametrize("dropout", [False, True])
+def test_where_the_loop_pauses_changes_no_bit(
+    small: Problem, monkeypatch: pytest.MonkeyPatch, engine: str, dropout: bool
+) -> None:
+    """How often it looks up depends on the machine's speed; the numbers must not."""
+    problem = with_dropout(small) if dropout else small
+    results = []
+    for response in (1e9, 0.0):  # never between two events; after every single iteration
+        monkeypatch.setattr(loop, "RESPONSE", response)
+        results.append(train(problem, engine=engine))
+    one, two = results
+    np.testing.assert_array_equal(vector(one.model), vector(two.model))
+    pd.testing.assert_frame_equal(one.history, two.history, check_exact=True)
+    assert one.seconds == two.seconds
+    assert one.client_steps == two.client_steps
+
+
+def test_the_loop_does_pause(small: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the test above would hold for nothing."""
+    seen: list[Progress] = []
+    monkeypatch.setattr(loop, "RESPONSE", 0.0)
+    train(small, on_progress=seen.append)
+    assert [progress.iteration for progress in seen] == list(range(1, 24))
+    seen.clear()
+    monkeypatch.setattr(loop, "RESPONSE", 1e9)
+    train(small, on_progress=seen.append)
+    assert [progress.iteration for progress in seen] == [1, 4, 5, 8, 10, 12, 15, 16, 20, 23]
+
+
+def test_random_parts_of_a_model_are_a_function_of_the_seed(small: Problem) -> None:
+    """Dropout: the same seed the same run, whatever torch's own generator did before."""
+    problem = with_dropout(small)
+    torch.manual_seed(1)
+    one = train(problem)
+    before = torch.random.get_rng_state()
+    two = train(problem)
+    assert torch.equal(before, torch.random.get_rng_state())  # and it is left as it was
+    np.testing.assert_array_equal(vector(one.model), vector(two.model))
+    assert not np.array_equal(vector(one.model), vector(train(problem, seed=4).model))
+
+
+def test_rows_of_the_history(small: Problem) -> None:
+    history = train(small).history
+    assert history["iteration"].tolist() == [0, 4, 8, 12, 16, 20, 23]
+    assert history["iteration"].dtype == int
+    assert history["seconds"].is_monotonic_increasing
+    assert history["seconds"].iloc[0] == 0
+    assert math.isnan(history["batch_loss"].iloc[0])
+    assert history.drop(columns="batch_loss").notna().all(axis=None)
+
+
+def test_batch_loss_is_the_mean_over_clients_and_iterations_since_the_last_row(
+    small: Problem,
+) -> None:
+    """With full batches and a rate of almost 0 it is the plain mean of the clients' losses."""
+    result = train(small, batch_size=100, lr=1e-12, participation=1.0)
+    losses = []
+    for x, y in zip(small.inputs, small.targets, strict=True):
+        with torch.no_grad():
+            outputs = small.model(torch.from_numpy(x))
+            losses.append(float(nn.functional.cross_entropy(outputs, torch.from_numpy(y))))
+    for value in result.history["batch_loss"][1:]:
+        assert value == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_until_ends_at_the_first_aggregation_at_or_after_that_time(small: Problem) -> None:
+    schedule = Schedule(2, 1, 1)
+    long = train(small, schedule=schedule, steps=40, evaluate_every=2, participation=1.0)
+    times = long.history["seconds"].to_numpy()
+    until = (times[5] + times[6]) / 2
+    short = train(
+        small, schedule=schedule, steps=40, evaluate_every=2, participation=1.0, until=until
+    )
+    assert short.iterations == 12
+    assert short.seconds == times[6] >= until
+    pd.testing.assert_frame_equal(short.history, long.history[:7], check_exact=True)
+    exactly = train(
+        small, schedule=schedule, steps=40, evaluate_every=2, participation=1.0, until=times[3]
+    )
+    assert exactly.iterations == 6
+
+
+def test_until_does_not_end_a_run_in_the_middle_of_a_period(
+    small: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There the clock is looked at more or less often, depending on the machine."""
+    for response in (0.0, 1e9):
+        monkeypatch.setattr(loop, "RESPONSE", response)
+        result = train(small, until=0.02, schedule=Schedule(5, 2, 2))
+        assert result.iterations == 5
+
+
+def test_progress_goes_from_0_to_1(small: Problem) -> None:
+    seen: list[Progress] = []
+    result = train(small, on_progress=seen.append)
+    fractions = [progress.fraction for progress in seen]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert seen[-1].iteration == seen[-1].iterations == 23
+    assert seen[-1].client_steps == result.client_steps > 0
+    assert seen[-1].row == result.history.iloc[-1].to_dict()
+    assert seen[-1].client_steps_per_second > 0
+    by_clock: list[Progress] = []
+    train(small, on_progress=by_clock.append, until=0.5, steps=10**6)
+    assert by_clock[-1].fraction == 1.0
+
+
+def test_absent_clients_do_not_count_as_work(small: Problem) -> None:
+    everyone = train(small, participation=1.0)
+    assert everyone.client_steps == 6 * 23
+    assert train(small, participation=0.3).client_steps < 6 * 23
+    assert set(everyone.phases) >= {"local updates", "aggregation", "evaluation"}
+
+
+# A loss that is no longer a number.
+
+
+def poisoned(client: int, row: int) -> Problem:
+    problem = classification((30, 30, 30, 30), [[0, 1], [2, 3]], "path")
+    problem.inputs[client][row] = math.nan
+    return problem
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+def test_a_loss_that_is_not_finite_names_iteration_and_client(engine: str) -> None:
+    problem = poisoned(client=2, row=7)
+    from sdfeel.algorithm.randomness import draw_batches
+
+    drawn = draw_batches(3, np.array([2]), np.array([30]), np.arange(1, 200), 4)[0]
+    first = int(np.flatnonzero((drawn == 7).any(axis=1))[0]) + 1
+    assert first > 1  # the run begins well
+    with pytest.raises(RunError, match=f"client 2 became nan at iteration {first};"):
+        train(problem, engine=engine, participation=1.0, steps=200)
+
+
+def test_of_several_the_first_is_named() -> None:
+    problem = poisoned(client=3, row=0)
+    problem.inputs[1][:] = math.inf
+    with pytest.raises(RunError, match="client 1 became nan at iteration 1;"):
+        train(problem, participation=1.0)
+
+
+def test_a_model_that_overflows_in_the_last_step_is_no_result(small: Problem) -> None:
+    """No further loss would tell: the end of the run must look at the models themselves."""
+    small.inputs = [x * np.float32(1e6) for x in small.inputs]
+    for tau1 in (1, 5):  # the servers' models, or those of clients in the middle of a period
+        with pytest.raises(RunError, match="no longer finite at iteration 1;"):
+            train(small, lr=1e37, steps=1, schedule=Schedule(tau1, 1, 1), participation=1.0)

@@ -1,0 +1,153 @@
+"""Runs spread over ranks: where clusters go, and that nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from sdfeel.errors import InputError
+from sdfeel.network import Clusters
+from sdfeel.records.checkpoints import read_checkpoint
+from sdfeel.simulation.ranks import place
+
+CONFIG = """
+steps = {steps}
+batch_size = 20
+checkpoint_seconds = {checkpoint}
+engine = "{engine}"
+averager = "{averager}"
+
+[network]
+servers = 5
+clients_per_server = [3, 1, 4, 2, 2]
+
+[schedule]
+tau1 = 2
+tau2 = 2
+alpha = 2
+participation = 0.7
+
+[model]
+name = "logistic"
+
+[data]
+partition = "iid"
+
+[evaluation]
+every = 5
+train_samples = 200
+servers = false
+"""
+
+DEADLINE = 120.0
+
+
+def start(config: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "sdfeel", "run", str(config), "--out", str(out), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=DEADLINE)
+    return process.returncode, out.decode(), err.decode()
+
+
+def write(folder: Path, steps=11, checkpoint=1000, engine="fast", averager="paper") -> Path:
+    path = folder / "config.toml"
+    values = {"steps": steps, "checkpoint": checkpoint, "engine": engine, "averager": averager}
+    path.write_text(CONFIG.format(**values))
+    return path
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.data())
+def test_every_cluster_is_whole_on_one_rank_and_no_rank_is_idle(sizes, data):
+    ranks = data.draw(st.integers(1, len(sizes)))
+    clusters = Clusters.of_sizes(sizes)
+    placement = place(clusters, ranks)
+    assert [d for servers in placement.servers for d in servers] == list(range(len(sizes)))
+    assert all(placement.servers)
+    for servers, clients in zip(placement.servers, placement.clients, strict=True):
+        assert list(clients) == [i for d in servers for i in clusters.members[d]]
+
+
+def test_more_ranks_than_clusters_is_a_mistake():
+    with pytest.raises(InputError, match="ranks"):
+        place(Clusters.of_sizes([2, 2]), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "averager", "counts"),
+    [("fast", "paper", (1, 2, 4)), ("vectorised", "all-reduce", (1, 2))],
+)
+def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, averager, counts):
+    """Uneven clusters, participation below 1, and an end in the middle of a period (11 of 2)."""
+    config = write(tmp_path, engine=engine, averager=averager)
+    running = [start(config, tmp_path / str(n), "--ranks", str(n), "--json") for n in counts]
+    for status, out, err in [finish(process) for process in running]:
+        assert status == 0, err
+        assert json.loads(out)["iterations"] == 11
+    models = [load_file(tmp_path / str(n) / "servers.safetensors")["servers"] for n in counts]
+    tables = [pd.read_csv(tmp_path / str(n) / "metrics.csv") for n in counts]
+    for several, table in zip(models[1:], tables[1:], strict=True):
+        assert (several == models[1]).all(), "the order of sums must not depend on the ranks"
+        assert (several - models[0]).abs().max() < 1e-6
+        pd.testing.assert_frame_equal(table, tables[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_job_and_the_next_start_goes_on(tmp_path):
+    config = write(tmp_path, steps=10**7, checkpoint=0)
+    job = start(config, tmp_path / "run", "--ranks", "2")
+    checkpoint = tmp_path / "run" / "checkpoint.safetensors"
+    _wait(lambda: checkpoint.exists() or job.poll() is not None)
+    os.kill(_children(job.pid)[1], signal.SIGKILL)
+    killed = time.monotonic()
+    status, _, err = finish(job)
+    assert time.monotonic() - killed < 30
+    assert status == 1
+    assert "was killed" in err
+    assert "--resume" in err
+    steps = f"steps={read_checkpoint(checkpoint, None)[0].iteration + 20}"
+    again = start(config, tmp_path / "run", "--set", steps, "--ranks", "2", "--resume")
+    straight = start(config, tmp_path / "straight", "--set", steps, "--set", "checkpoint_seconds=9")
+    for status, _, err in (finish(again), finish(straight)):
+        assert status == 0, err
+    one, other = (load_file(tmp_path / n / "servers.safetensors") for n in ("run", "straight"))
+    assert (one["servers"] - other["servers"]).abs().max() < 1e-6
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_all_ranks_with_a_checkpoint(tmp_path):
+    config = write(tmp_path, steps=10**7)
+    job = start(config, tmp_path / "run", "--ranks", "2")
+    metrics = tmp_path / "run" / "metrics.csv"
+    _wait(lambda: metrics.exists() or job.poll() is not None)
+    job.send_signal(signal.SIGINT)
+    status, _, err = finish(job)
+    assert status == 130, err
+    assert "--resume" in err
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def _wait(condition) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
