@@ -15,8 +15,8 @@ import sys
 from sdfeel.experiments.config import run_config
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.planner import Effort, make_plan
-from sdfeel.planner.prediction import Curve
+from sdfeel.planner.planner import Effort, recommend
+from sdfeel.planner.prediction import LossCurve
 from sdfeel.planner.race import Objective
 
 SETTING = {
@@ -27,7 +27,7 @@ SETTING = {
 }
 
 
-def curve(seen: Curve) -> dict[str, list[float]]:
+def curve(seen: LossCurve) -> dict[str, list[float]]:
     losses = [round(float(loss), 6) for loss in seen.losses]
     return {"iterations": seen.iterations.tolist(), "losses": losses}
 
@@ -35,7 +35,7 @@ def curve(seen: Curve) -> dict[str, list[float]]:
 def main() -> None:
     laboratory = TrainingLaboratory(run_config(SETTING))
     network, latencies = laboratory.network, laboratory.latencies
-    plan = make_plan(
+    plan = recommend(
         network,
         latencies,
         laboratory,

@@ -28,11 +28,11 @@ import numpy as np
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate, candidates
-from sdfeel.planner.planner import Plan, make_plan
-from sdfeel.planner.prediction import Curve
+from sdfeel.planner.planner import Recommendation, recommend
+from sdfeel.planner.prediction import LossCurve
 from sdfeel.planner.race import Objective
 from sdfeel.planner.softmax_lab import SoftmaxLaboratory
-from sdfeel.theory.softmax import Schedule, SideBySide, SoftmaxProblem, random_softmax
+from sdfeel.theory.softmax import SideBySide, SoftmaxProblem, SoftmaxSchedule, random_softmax
 
 BOUNDS = {
     "compute": ((0.05, 0.5), (0.05, 0.5)),
@@ -95,7 +95,9 @@ def _target(problem: SoftmaxProblem, fraction: float) -> tuple[float, int]:
         W -= np.float32(4.0) * gradient.reshape(W.shape).astype(np.float32)
     best, start = (float(problem.losses(w[..., None])[0]) for w in (W, 0 * W))
     target = best + fraction * (start - best)
-    models = SideBySide(problem, [Schedule(1, 1, problem.network.averager("exact").operator)])
+    models = SideBySide(
+        problem, [SoftmaxSchedule(1, 1, problem.network.averager("exact").operator)]
+    )
     only = np.zeros(1, dtype=np.int64)
     while models.k < 1500 and (models.step().size == 0 or models.losses(only)[0] > target):
         pass
@@ -116,7 +118,7 @@ def simulate_grid(setting: Setting, grid: list[Candidate]) -> tuple[dict[object,
         else:
             key[one.key] = len(unique)
             unique.append(one)
-    schedules = [Schedule(one.tau1, one.tau2, one.averager.operator) for one in unique]
+    schedules = [SoftmaxSchedule(one.tau1, one.tau2, one.averager.operator) for one in unique]
     models = SideBySide(setting.problem, schedules)
     alive = np.arange(len(unique))
     seen: list[list[tuple[int, float]]] = [[(0, np.log(setting.problem.classes))] for _ in unique]
@@ -139,7 +141,7 @@ def simulate_grid(setting: Setting, grid: list[Candidate]) -> tuple[dict[object,
     for one in grid:
         points = seen[key[one.key]]
         k = np.array([point[0] for point in points])
-        curve = Curve(k, one.cost.seconds(k), np.array([point[1] for point in points]))
+        curve = LossCurve(k, one.cost.seconds(k), np.array([point[1] for point in points]))
         seconds[one.key] = curve.seconds_to(setting.target)
     return seconds, cost
 
@@ -151,7 +153,7 @@ def report(setting: Setting) -> tuple[float, float]:
     middle = time.perf_counter()
     # Other mini-batches than the grid's: the planner must not race on what it is judged by.
     laboratory = SoftmaxLaboratory(replace(setting.problem, seed=setting.number + OTHER_BATCHES))
-    plan: Plan = make_plan(
+    plan: Recommendation = recommend(
         setting.network, setting.latencies, laboratory, Objective(target=setting.target)
     )
     end = time.perf_counter()

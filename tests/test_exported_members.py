@@ -12,17 +12,27 @@ import sdfeel
 
 PUBLIC = [
     "AVERAGERS",
+    "CODECS",
     "GRAPHS",
+    "LOCAL_RULES",
     "SCHEMES",
+    "SGD",
+    "Affine",
+    "Averager",
     "ClientData",
+    "Codec",
+    "Deadline",
     "InputError",
     "LatencyProfile",
+    "LocalRule",
+    "Momentum",
     "Network",
     "Result",
     "RunError",
     "Schedule",
     "Scheme",
     "SdfeelError",
+    "Synchronous",
     "load_profile",
     "train",
 ]
@@ -56,7 +66,7 @@ def test_rooms_export_what_they_say(room: str) -> None:
 
 
 def test_every_module_says_what_it_exports_and_has_it() -> None:
-    for room in (*ROOMS, "training", "engines"):
+    for room in (*ROOMS, "algorithm", "simulation", "records", "planner"):
         package = importlib.import_module(f"sdfeel.{room}")
         for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
             module = importlib.import_module(found.name)

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfeel import InputError, Network, Schedule, load_profile
+from sdfeel.algorithm import participation as room
 from sdfeel.algorithm.participation import Participation
-from sdfeel.algorithm.schemes import plan_scheme
-from sdfeel.training import participation as room
+from sdfeel.algorithm.schemes import Algorithm
 
 
 def plan_feel(scheme: str, network: Network, beta: float = 1.0) -> Participation:
     profile = load_profile("paper")
-    return plan_scheme(
+    return Algorithm.of(
         scheme, network, Schedule(2, 1, 1), profile=profile, parameters=1, participation=beta
     ).participation
 

@@ -5,6 +5,7 @@ import math
 import statistics
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,12 +13,15 @@ from sdfeel.bench import FULL, KEYS, QUICK, bench_tables, run_bench, suite, writ
 from sdfeel.bench import field as bench_field
 from sdfeel.bench import runs as bench_runs
 from sdfeel.bench.field import Measured, measure, ratio, spread
-from sdfeel.bench.jobs import Job, make_contender, problem_of
+from sdfeel.bench.jobs import Job, make_contender, simulation_of
 from sdfeel.bench.plain_loop import PlainLoop
+from sdfeel.bench.zoo import ZOO
 from sdfeel.errors import InputError, RunError
+from sdfeel.simulation.engines.choose import ENGINES
+from sdfeel.simulation.engines.engine import Work
 from sdfeel.simulation.engines.reference import ReferenceEngine
 
-TINY = Job("loop", model="mlp", width=8, clients=3, samples=20)
+TINY = Job("plain-loop", model="mlp", width=8, clients=3, samples=20)
 # All that is measured, with little that is computed.
 WHOLE = replace(FULL, topologies=(10,), widths=(5, 10))
 # Client steps a second that the stubs pretend, so that every ratio is known.
@@ -28,14 +32,15 @@ RATES = {"plain loop": 100.0, "plain loop, all cores": 180.0, "fast": 1500.0}
     "job", [TINY, replace(TINY, model="mnist-cnn"), replace(TINY, model="cifar-cnn")]
 )
 def test_the_plain_loop_trains_the_same_models_as_the_reference_engine(job):
-    problem = problem_of(job)
+    problem = simulation_of(job).problem
     loop = PlainLoop(problem)
-    engine = ReferenceEngine(problem, problem.layout.vector(problem.model).clone())
-    present = torch.ones(job.clients, dtype=torch.bool).numpy()
+    engine = ReferenceEngine(problem)
+    expected = problem.layout.vector(problem.model).repeat(job.clients, 1)
+    ones = np.ones(job.clients, dtype=np.int64)
     for first, last in ((1, 2), (3, 6)):
         loop.local_updates(first, last)
-        engine.local_updates(first, last, present)
-    expected = engine.state(with_clients=True).clients
+        work = Work(np.arange(job.clients), first * ones, last * ones)
+        engine.local_updates(expected, {}, work)
     found = torch.stack([problem.layout.vector(model) for model in loop.models])
     assert not torch.allclose(found[0], problem.layout.vector(problem.model), atol=1e-4)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
@@ -43,10 +48,10 @@ def test_the_plain_loop_trains_the_same_models_as_the_reference_engine(job):
 
 def test_the_plain_loop_refuses_clients_that_hold_no_more_than_a_batch():
     with pytest.raises(ValueError, match="more samples"):
-        PlainLoop(problem_of(replace(TINY, samples=10)))
+        PlainLoop(simulation_of(replace(TINY, samples=10)).problem)
 
 
-@pytest.mark.parametrize("kind", ["loop", "loop-onednn-off", "reference", "vectorised", "fast"])
+@pytest.mark.parametrize("kind", ["plain-loop", "plain-loop-onednn-off", "auto", *ENGINES])
 def test_every_contender_counts_client_steps_and_time(kind):
     before = torch.backends.mkldnn.enabled
     try:
@@ -172,7 +177,8 @@ def test_the_quick_benchmark_leaves_the_rest_open():
     found = run_bench(QUICK)
     assert list(found) == [*KEYS, "details"]
     measured = {key for key in KEYS if found[key] is not None}
-    assert measured == {*KEYS[:4], "share_of_matmul"}
+    assert measured == {*KEYS[:4], "share_of_matmul", "auto_vs_loop"}
+    assert set(found["auto_vs_loop"]) == set(ZOO)
     assert QUICK.repetitions >= 5
 
 
@@ -199,7 +205,7 @@ def test_without_a_compiler_the_benchmark_still_answers(monkeypatch):
 def test_tables_say_what_is_measured_with_its_spread():
     tables = dict(bench_tables(run_bench(WHOLE)))
     short = {row["key"]: row["median (least–most)"] for row in tables["In short"]}
-    assert list(short) == list(KEYS)
+    assert list(short) == list(suite.RATIOS)
     assert short["fast_vs_loop"].startswith("15")
     speeds = next(rows for title, rows in tables.items() if title.startswith("CNN of 21,840"))
     fast = next(row for row in speeds if row[""] == "fast")

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from sdfeel import bench
 from sdfeel.cli import app
 from sdfeel.errors import InputError
-from sdfeel.experiments import bench
 
 RATIO = {"median": 12.0, "low": 11.0, "high": 13.0, "repetitions": 5}
 ROW = {

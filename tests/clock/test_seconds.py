@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from worlds import networks, schedules
 
 from sdfeel import SCHEMES, Network, Schedule, load_profile
-from sdfeel.algorithm.schemes import Plan, plan_scheme
+from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import (
     LatencyProfile,
     fedavg_round,
@@ -48,14 +48,16 @@ def plan(
     network: Network | None = None,
     profile: LatencyProfile = PAPER,
     **options: object,
-) -> Plan:
+) -> Algorithm:
     network = network or Network.ring(10, 5)
-    return plan_scheme(scheme, network, schedule, profile=profile, parameters=PARAMETERS, **options)
+    return Algorithm.of(
+        scheme, network, schedule, profile=profile, parameters=PARAMETERS, **options
+    )
 
 
-def seconds_after(plan: Plan, iterations: int) -> float:
+def seconds_after(plan: Algorithm, iterations: int) -> float:
     """The loop of Algorithm 1 with the clock alone."""
-    clock, schedule = plan.clock, plan.schedule
+    clock, schedule = plan.clock(), plan.schedule
     present = plan.participation.present(0)
     for k in range(1, iterations + 1):
         present = plan.participation.present(schedule.period(k))
@@ -114,7 +116,7 @@ def test_fedavg_over_a_shared_backhaul() -> None:
 
 def test_a_shared_backhaul_is_shared_by_those_present_only() -> None:
     network = Network([[0, 1, 2], [3, 4]], "ring")
-    clock = plan("fedavg", Schedule(), network, load_profile("shared-backhaul")).clock
+    clock = plan("fedavg", Schedule(), network, load_profile("shared-backhaul")).clock()
     clock.upload(np.array([True, False, False, True, True]))
     assert clock.at == pytest.approx(T_CT_SR + 2 * T_SR_CD)  # the second server's two are slowest
 
@@ -239,7 +241,7 @@ def test_a_slow_cluster_reaches_a_server_only_as_fast_as_exchanges_carry_it() ->
     """On a path one exchange delays the neighbours of a slow server, two also theirs."""
     network = Network.build("path", 4)
     slow = replace(PAPER, cpu=(10e9, 10e9, 10e9, 1e9))
-    clock = plan("sd-feel", Schedule(1, 1, 1), network, slow).clock
+    clock = plan("sd-feel", Schedule(1, 1, 1), network, slow).clock()
     averager = network.averager("paper", 1)
     clock.local_updates(1)
     clock.upload(np.ones(4, dtype=bool))
@@ -254,9 +256,10 @@ def test_a_slow_cluster_reaches_a_server_only_as_fast_as_exchanges_carry_it() ->
 def test_a_server_whose_clients_all_stay_away_has_waited_for_them() -> None:
     network = Network([[0, 1], [2]], "ring")
     own = plan("sd-feel", Schedule(), network, replace(PAPER, cpu=(10e9, 5e9, 10e9)))
-    own.clock.local_updates(1)
-    own.clock.upload(np.array([False, False, True]))
-    assert own.clock.at == pytest.approx([2 * T_CMP + T_CT_SR, T_CMP + T_CT_SR])
+    clock = own.clock()
+    clock.local_updates(1)
+    clock.upload(np.array([False, False, True]))
+    assert clock.at == pytest.approx([2 * T_CMP + T_CT_SR, T_CMP + T_CT_SR])
 
 
 def test_every_scheme_has_a_price() -> None:
@@ -279,4 +282,4 @@ def test_the_cost_of_a_round_by_its_parts(periods: tuple[int, int, int], beta: f
 def test_the_cost_of_a_round_does_not_move_the_plans_own_clock() -> None:
     own = plan("sd-feel", Schedule(2, 2, 1))
     own.round_cost()
-    assert own.clock.seconds(own.participation.present(0)) == 0
+    assert own.clock().seconds(own.participation.present(0)) == 0

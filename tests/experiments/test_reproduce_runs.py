@@ -7,10 +7,17 @@ import signal
 import pandas as pd
 import pytest
 
+from sdfeel.algorithm.rates import Constant
 from sdfeel.errors import InputError
 from sdfeel.experiments.compare import Interrupted
 from sdfeel.experiments.config import run_config
-from sdfeel.experiments.reproduce import TARGETS, carry_out, make_plan, read_target, write_reports
+from sdfeel.experiments.reproduce import (
+    TARGETS,
+    carry_out,
+    read_target,
+    reproduction_of,
+    write_reports,
+)
 from sdfeel.experiments.reproduce.choice import Choice, choose, kept
 from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import Planning
@@ -44,7 +51,7 @@ CHOICE = Choice(
 
 
 def plan_of(names=TARGETS, **options):
-    return make_plan(names, ask=lambda *_: CHOICE, **options)
+    return reproduction_of(names, ask=lambda *_: CHOICE, **options)
 
 
 def tiny(*names, seeds=2):
@@ -80,11 +87,13 @@ def test_settings_are_those_of_the_paper():
     plan = plan_of(profile="full")
     for job in plan.jobs:
         config = job.config
-        assert (config.lr, config.batch_size) == (0.01, 10)
+        assert (config.settings.lr, config.settings.batch_size) == (Constant(0.01), 10)
         assert (config.network.servers, config.network.clients_per_server) == (10, 5)
         assert (config.data.partition, config.data.concentration) == ("dirichlet-fedma", 0.5)
         assert (config.data.seed, config.model.seed) == (None, None)  # they follow the run's seed
-    by_label = {job.label: job.config.schedule for job in plan.jobs}
+    half = [job for job in plan.jobs if job.label == "fig6: beta = 0.5, seed 0"]
+    assert half[0].config.settings.participation == 0.5
+    by_label = {job.label: job.config.settings.schedule for job in plan.jobs}
     s = by_label["fig3: sd-feel, seed 0"]
     assert (s.tau1, s.tau2, s.alpha) == (2, 1, 5)
     s = by_label["fig4: tau1 = 20, seed 0"]
@@ -92,13 +101,13 @@ def test_settings_are_those_of_the_paper():
     s = by_label["fig5-topology: ring, seed 0"]
     assert (s.tau1, s.tau2, s.alpha) == (5, 5, 1)
     s = by_label["fig6: beta = 0.5, seed 0"]
-    assert (s.tau1, s.tau2, s.alpha, s.participation) == (5, 1, 1, 0.5)
+    assert (s.tau1, s.tau2, s.alpha) == (5, 1, 1)
 
 
 def test_full_is_as_long_as_the_paper():
-    plan = make_plan(["fig3"], profile="full", seeds=1)
+    plan = reproduction_of(["fig3"], profile="full", seeds=1)
     first = plan.jobs[0].config
-    assert first.steps == pytest.approx(250 * 60 / 0.237344 * 2, rel=1e-3)
+    assert first.settings.steps == pytest.approx(250 * 60 / 0.237344 * 2, rel=1e-3)
 
 
 def test_runs_that_figures_share_are_run_once_and_hashes_tell_runs_apart():
@@ -115,13 +124,13 @@ def test_runs_that_figures_share_are_run_once_and_hashes_tell_runs_apart():
 
 def test_evaluations_fall_on_ends_of_rounds():
     for job in plan_of(profile="quick").jobs:
-        s = job.config.schedule
-        assert job.config.evaluation.every % (s.tau1 * s.tau2) == 0
-        assert job.config.steps % (s.tau1 * s.tau2) == 0
+        s = job.config.settings.schedule
+        assert job.config.settings.evaluate_every % (s.tau1 * s.tau2) == 0
+        assert job.config.settings.steps % (s.tau1 * s.tau2) == 0
 
 
 def test_one_seed_of_everything_comes_first():
-    seeds = [job.config.seed for job in tiny("fig4", "fig6", seeds=3).jobs]
+    seeds = [job.seed for job in tiny("fig4", "fig6", seeds=3).jobs]
     assert seeds == sorted(seeds)
 
 
@@ -136,7 +145,7 @@ def test_one_seed_of_everything_comes_first():
 )
 def test_mistakes_are_named(names, options, field):
     with pytest.raises(InputError) as mistake:
-        make_plan(names, **options)
+        reproduction_of(names, **options)
     assert mistake.value.field == field
 
 
@@ -219,15 +228,15 @@ def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is
         asked.append((config, budget, effort.pilot))
         return CHOICE
 
-    plan = make_plan(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
+    plan = reproduction_of(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
     ((config, budget, pilot),) = asked  # for three seeds
     assert (budget, pilot) == (60 * 0.35, 500 * 0.35)
     assert config.model.name == "logistic"  # what --set says holds for the planner too
     chosen = [job.config for job in plan.jobs if "planner's choice" in job.label]
-    assert [one.seed for one in chosen] == [0, 1, 2]
+    assert [one.settings.seed for one in chosen] == [0, 1, 2]
     for one in chosen:
-        s = one.schedule
-        assert (s.tau1, s.tau2, s.alpha, one.averager) == (10, 2, 3, "chebyshev")
+        s = one.settings.schedule
+        assert (s.tau1, s.tau2, s.alpha, one.settings.averager) == (10, 2, 3, "chebyshev")
 
 
 def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
@@ -237,7 +246,7 @@ def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
     assert ask(config, 60.0, effort) == ask(config, 60.0, effort) == CHOICE
     assert len(asked) == 1
     ask(config, 61.0, effort)
-    ask(config.model_copy(update={"lr": 0.5}), 60.0, effort)
+    ask(config.changed(lr=Constant(0.5)), 60.0, effort)
     assert len(asked) == 3
     for path in tmp_path.iterdir():
         path.write_text('{"tau1": "damaged"}')
@@ -266,4 +275,4 @@ def test_the_planner_itself_answers_for_a_small_network():
     assert choice.budget == 3.0
     assert choice.of > 6
     assert choice.trained > 20
-    assert run_config({**table, **choice.settings()}).averager == choice.averager
+    assert run_config({**table, **choice.settings()}).settings.averager == choice.averager

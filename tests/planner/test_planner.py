@@ -8,8 +8,8 @@ from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import candidates, cost
 from sdfeel.planner.figure import frontier_figure
-from sdfeel.planner.planner import Effort, NotReachableError, make_plan, predicted_scores
-from sdfeel.planner.prediction import Curve
+from sdfeel.planner.planner import Effort, NotReachableError, predicted_scores, recommend
+from sdfeel.planner.prediction import LossCurve
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict
 from sdfeel.planner.softmax_lab import SoftmaxLaboratory
@@ -35,7 +35,7 @@ def plan_for(times, objective, made=None, **grid):
     options = {"tau1": (1, 3, 10), "tau2": (1, 5), "alpha": (1, 3)} | grid
     found = candidates(NETWORK, times, **options)
     laboratory = SoftmaxLaboratory(made or problem())
-    return make_plan(NETWORK, times, laboratory, objective, grid=found, effort=QUICK)
+    return recommend(NETWORK, times, laboratory, objective, grid=found, effort=QUICK)
 
 
 def test_the_grid_has_nothing_twice_and_nothing_that_cannot_win():
@@ -158,7 +158,7 @@ def test_meaningless_objectives_are_refused(wrong):
 
 
 def test_a_crossing_lies_between_two_evaluations():
-    curve = Curve(np.array([0, 10, 20]), np.array([0.0, 1.0, 3.0]), np.array([3.0, 2.0, 1.0]))
+    curve = LossCurve(np.array([0, 10, 20]), np.array([0.0, 1.0, 3.0]), np.array([3.0, 2.0, 1.0]))
     assert curve.iterations_to(1.5) == pytest.approx(15)
     assert curve.seconds_to(1.5) == pytest.approx(2)
     assert curve.iterations_to(0.5) == np.inf
@@ -183,7 +183,7 @@ def test_on_figure_4_s_network_and_clock_the_choice_follows_the_target():
 
     def planned(loss):
         laboratory = SoftmaxLaboratory(skewed)
-        return make_plan(network, times, laboratory, Objective(target=loss), grid=grid)
+        return recommend(network, times, laboratory, Objective(target=loss), grid=grid)
 
     strict = planned(0.6772)
     assert strict.choice.tau1 == 3
@@ -198,7 +198,7 @@ def test_a_budget_far_beyond_the_pilot_still_tells_schedules_apart():
     times, objective = latencies(uplink=50.0), Objective(budget=3000.0)
     grid = candidates(NETWORK, times, tau1=(1, 3, 10), tau2=(1, 5), alpha=(1, 3))
     effort = Effort(pilot=10, first=2, later=1, heats=1)
-    plan = make_plan(
+    plan = recommend(
         NETWORK, times, SoftmaxLaboratory(problem()), objective, grid=grid, effort=effort
     )
     scores = predicted_scores(plan.predictor, grid, objective)
@@ -211,7 +211,7 @@ def test_a_long_budget_is_raced_for_a_part_of_its_time_and_the_plan_says_so():
     times, objective = latencies(), Objective(budget=5000.0)
     grid = candidates(NETWORK, times, tau1=(1, 3, 10), tau2=(1, 5), alpha=(1, 3))
     effort = Effort(pilot=100, first=3, later=2, heats=2, iterations=600)
-    plan = make_plan(
+    plan = recommend(
         NETWORK, times, SoftmaxLaboratory(problem()), objective, grid=grid, effort=effort
     )
     assert sum(one.iterations for one in plan.raced) <= 600 + 10 * len(plan.raced)

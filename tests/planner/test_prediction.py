@@ -12,7 +12,7 @@ from sdfeel.clock import load_profile
 from sdfeel.network import Network
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.planner import predicted_scores
-from sdfeel.planner.prediction import Curve, Path, PathPoint, calibrate
+from sdfeel.planner.prediction import LossCurve, Path, PathPoint, calibrate
 from sdfeel.planner.race import Objective
 
 FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
@@ -20,7 +20,7 @@ FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
 
 def path(loss, end, points=FLAT, lr=0.01):
     iterations = np.arange(0, end + 1)
-    return Path(Curve(iterations, iterations * 1.0, loss(iterations)), points, lr)
+    return Path(LossCurve(iterations, iterations * 1.0, loss(iterations)), points, lr)
 
 
 def test_the_descent_is_the_gradient_where_nothing_swings():
@@ -77,7 +77,7 @@ def figure_4():
 
     def curve(of, candidate):
         iterations = np.array(of["iterations"])
-        return Curve(iterations, candidate.cost.seconds(iterations), np.array(of["losses"]))
+        return LossCurve(iterations, candidate.cost.seconds(iterations), np.array(of["losses"]))
 
     points = tuple(PathPoint(*values) for values in seen["points"])
     pilot = Path(curve(seen["pilot"], grid[0]), points, seen["lr"])

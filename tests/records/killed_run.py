@@ -20,7 +20,7 @@ from worlds import classification
 import sdfeel
 import sdfeel.api  # before the forks: names of sdfeel are imported when first used
 from sdfeel.records.checkpoints import read_checkpoint
-from sdfeel.training import loop
+from sdfeel.simulation import loop
 
 torch.set_num_threads(1)
 
@@ -30,7 +30,7 @@ KILLS = 5
 
 def train(out: Path, checkpoint_seconds: float) -> None:
     warnings.simplefilter("ignore")
-    loop.RESPONSE = 0.0
+    loop.LONGEST = 0.0
     problem = classification((12, 5, 9), [[0, 2], [1]])
     sdfeel.train(
         problem.model,

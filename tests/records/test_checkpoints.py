@@ -20,8 +20,8 @@ from worlds import Problem, classification, vector
 import sdfeel
 from sdfeel import InputError, RunError, Schedule
 from sdfeel.records.checkpoints import read_checkpoint
+from sdfeel.simulation import loop
 from sdfeel.simulation.loop import Progress
-from sdfeel.training import loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -60,7 +60,7 @@ def stop_at(iteration: int, number: int = signal.SIGINT) -> Callable[[Progress],
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop looks up after every iteration, so that a run can end at any of them."""
-    monkeypatch.setattr(loop, "RESPONSE", 0.0)
+    monkeypatch.setattr(loop, "LONGEST", 0.0)
 
 
 def models_of(folder: Path) -> tuple[bytes, bytes]:
@@ -101,7 +101,7 @@ def test_a_signal_ends_the_run_after_the_step_with_a_checkpoint(
     assert result.interrupted
     snapshot, engine = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
     assert snapshot.iteration == 7
-    assert snapshot.state.clients is not None  # in the middle of a period all models are kept
+    assert "period.model" in snapshot.tensors  # in the middle of a period all models are kept
     assert engine == "vectorised"
     assert signal.getsignal(number) is before
 
@@ -122,8 +122,8 @@ def test_after_an_aggregation_a_checkpoint_holds_the_servers_only(tmp_path: Path
     """10,000 clients' models would be 10,000 times the model; they equal their servers'."""
     train(tmp_path, steps=20)
     snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert snapshot.state.clients is None
-    assert len(snapshot.state.servers) == 3
+    assert list(snapshot.tensors) == ["servers.model"]
+    assert len(snapshot.tensors["servers.model"]) == 3
 
 
 def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_loss_that_becomes_nan_leaves_the_last_good_checkpoint(tmp_path: Path)
     assert "last good checkpoint is kept" in str(error.value)
     snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
     assert snapshot.iteration == failed - 1 > 0
-    assert snapshot.state.servers.isfinite().all()
+    assert snapshot.tensors["servers.model"].isfinite().all()
     with pytest.raises(RunError, match=f"iteration {failed};"):
         train(tmp_path, of=poisoned, steps=200, participation=1.0, resume=True)
 

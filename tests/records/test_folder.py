@@ -65,7 +65,7 @@ def test_a_run_folder_holds_all_there_is_to_know(small: Problem, tmp_path: Path)
 def test_without_a_config_the_settings_of_the_call_are_kept(small: Problem, tmp_path: Path) -> None:
     train(small, tmp_path)
     run = json.loads((tmp_path / "run.json").read_text())
-    assert run["schedule"] == {"tau1": 2, "tau2": 2, "alpha": 1}
+    assert run["schedule"] == {"tau1": 2, "tau2": 2, "alpha": 1, "participation": 1.0}
     assert run["clusters"] == [[0, 3], [1, 2, 4], [5]]
     assert run["links"] == [[0, 1], [1, 2]]
     assert run["samples"] == [12, 5, 9, 20, 4, 7]

@@ -11,8 +11,8 @@ from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import RunError, Schedule
+from sdfeel.simulation import loop
 from sdfeel.simulation.loop import Progress
-from sdfeel.training import loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -47,7 +47,7 @@ def test_where_the_loop_pauses_changes_no_bit(
     problem = with_dropout(small) if dropout else small
     results = []
     for response in (1e9, 0.0):  # never between two events; after every single iteration
-        monkeypatch.setattr(loop, "RESPONSE", response)
+        monkeypatch.setattr(loop, "LONGEST", response)
         results.append(train(problem, engine=engine))
     one, two = results
     np.testing.assert_array_equal(vector(one.model), vector(two.model))
@@ -59,13 +59,13 @@ def test_where_the_loop_pauses_changes_no_bit(
 def test_the_loop_does_pause(small: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the test above would hold for nothing."""
     seen: list[Progress] = []
-    monkeypatch.setattr(loop, "RESPONSE", 0.0)
+    monkeypatch.setattr(loop, "LONGEST", 0.0)
     train(small, on_progress=seen.append)
     assert [progress.iteration for progress in seen] == list(range(1, 24))
     seen.clear()
-    monkeypatch.setattr(loop, "RESPONSE", 1e9)
+    monkeypatch.setattr(loop, "LONGEST", 1e9)
     train(small, on_progress=seen.append)
-    assert [progress.iteration for progress in seen] == [1, 4, 5, 8, 10, 12, 15, 16, 20, 23]
+    assert [progress.iteration for progress in seen] == [4, 5, 8, 10, 12, 15, 16, 20, 23]
 
 
 def test_random_parts_of_a_model_are_a_function_of_the_seed(small: Problem) -> None:
@@ -126,7 +126,7 @@ def test_until_does_not_end_a_run_in_the_middle_of_a_period(
 ) -> None:
     """There the clock is looked at more or less often, depending on the machine."""
     for response in (0.0, 1e9):
-        monkeypatch.setattr(loop, "RESPONSE", response)
+        monkeypatch.setattr(loop, "LONGEST", response)
         result = train(small, until=0.02, schedule=Schedule(5, 2, 2))
         assert result.iterations == 5
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BATCH", "PARTICIPATION", "draw_batches", "philox4x32", "uniforms"]
+__all__ = ["BATCH", "MODEL", "PARTICIPATION", "draw_batches", "philox4x32", "seeds", "uniforms"]
 
 # What a number is drawn for: the last word of the counter, so that no two purposes ever share one.
 BATCH = 0
 PARTICIPATION = 1
+MODEL = 2  # inside the model: dropout
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -59,6 +60,14 @@ def uniforms(seed: int, clients: NDArray[np.int64], k: int, purpose: int) -> NDA
     """One number in [0, 1) for every client at k."""
     words = _words(seed, clients, np.array([k]), purpose, 1)[:, 0, 0]
     return words.astype(np.float64) / 2.0**32
+
+
+def seeds(
+    seed: int, clients: NDArray[np.int64], k: NDArray[np.int64], purpose: int
+) -> NDArray[np.uint64]:
+    """Seeds of 64 bits, (clients x iterations), for a generator that somebody else wrote."""
+    words = _words(seed, clients, k, purpose, 2)
+    return words[..., 0] | (words[..., 1] << _SHIFT)
 
 
 def draw_batches(

@@ -16,11 +16,13 @@ class Schedule:
     tau1   local updates between two intra-cluster aggregations
     tau2   intra-cluster aggregations between two inter-cluster ones
     alpha  exchanges in an inter-cluster aggregation
+
+    By default those of the paper's figure 3.
     """
 
-    tau1: int = 1
+    tau1: int = 2
     tau2: int = 1
-    alpha: int = 1
+    alpha: int = 5
 
     def __post_init__(self) -> None:
         for name in ("tau1", "tau2", "alpha"):

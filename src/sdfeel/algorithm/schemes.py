@@ -2,22 +2,30 @@
 
 A scheme is which servers there are, when they aggregate, how they agree, who takes part and where
 models are uploaded to. To add one, add a row: `SCHEMES["mine"] = Scheme(...)`; see
-examples/own_scheme.py.
+examples/own_scheme.py. On a network, with what else the user chose, it is an `Algorithm`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from sdfeel.algorithm.codecs import Codec, codecs_of
+from sdfeel.algorithm.local import SGD, LocalRule, local_rule
+from sdfeel.algorithm.pace import Pace, Synchronous, pace_of
 from sdfeel.algorithm.participation import Participation
+from sdfeel.algorithm.rates import Constant, Rate, rate_of
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.clock import Destination, EventClock, LatencyProfile, Uplink
+from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
-from sdfeel.network import AVERAGERS, Averager, Network
+from sdfeel.network import Averager, Builder, Network
 
-__all__ = ["SCHEMES", "Plan", "RoundCost", "Scheme", "plan_scheme"]
+__all__ = ["SCHEMES", "Algorithm", "AveragingRule", "Scheme"]
+
+# From the models of a cluster's present clients (n x M), their weights (n, sum 1) and the server's
+# own model before (M): its model after. None stands for the weighted mean of eq. (3).
+AveragingRule = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class Scheme:
 
 def _whole_round(schedule: Schedule) -> Schedule:
     """One aggregation every tau = tau1 tau2 iterations."""
-    return Schedule(tau1=schedule.tau)
+    return Schedule(tau1=schedule.tau, tau2=1, alpha=1)
 
 
 def _every_step(schedule: Schedule) -> Schedule:
@@ -89,79 +97,118 @@ SCHEMES: dict[str, Scheme] = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """A scheme on a network whose data is known: all that the loop needs to know."""
+@dataclass(frozen=True, eq=False)
+class Algorithm:
+    """What is done on a network whose data is known: all that the loop needs to know.
+
+    scheme         the name of its row
+    network        the scheme's servers
+    schedule       when they aggregate: tau1, tau2, alpha
+    averager       how they agree
+    participation  who is there
+    uplink         how a model travels from a client, and how long that takes
+    rule           how a server takes its clients; None for the weighted mean, eq. (3)
+    local, rate    what a client does with a gradient, and eta_k
+    codecs         what travels, by way
+    pace           who waits for whom
+    """
 
     scheme: str
-    network: Network  # the scheme's servers
+    network: Network
     schedule: Schedule
     averager: Averager
     participation: Participation
-    clock: EventClock
+    uplink: Uplink
+    rule: AveragingRule | None = None
+    local: LocalRule = field(default_factory=SGD)
+    rate: Rate = field(default_factory=Constant)
+    codecs: Mapping[str, Codec] = field(default_factory=lambda: codecs_of(None))
+    pace: Pace = field(default_factory=Synchronous)
+
+    @classmethod
+    def of(
+        cls,
+        scheme: str | Scheme,
+        network: Network,
+        schedule: Schedule | None = None,
+        *,
+        profile: LatencyProfile,
+        parameters: int,
+        averager: str | Averager | Builder = "paper",
+        participation: float = 1.0,
+        averaging_rule: AveragingRule | None = None,
+        local: str | LocalRule = "sgd",
+        lr: float | Rate | Callable[[int], float] = 0.01,
+        codecs: Mapping[str, str | Codec] | None = None,
+        pace: str | Pace = "synchronous",
+        seed: int = 0,
+    ) -> Algorithm:
+        """A row of the table on `network`, whose clients' sample counts are set.
+
+        profile     what computing and sending cost
+        parameters  numbers in a model
+        """
+        row = _row(scheme)
+        if row.servers == "edge":
+            servers, agree = network, row.averager or averager
+        else:  # nobody to agree with, and nothing to pay for it
+            servers, agree = network.merged(), row.averager or "paper"
+        own_schedule = row.schedule(schedule or Schedule())
+        chosen = codecs_of(codecs)
+        bits = None if chosen["up"].exact else chosen["up"].bits(parameters)
+        found = cls(
+            scheme=row.name,
+            network=servers,
+            schedule=own_schedule,
+            averager=servers.averager(agree, own_schedule.alpha),
+            participation=Participation(
+                clients=network.clients,
+                seed=seed,
+                beta=participation,
+                drawn=row.drawn,
+                reach=network.clusters.members[0] if row.reach == "cluster" else None,
+            ),
+            uplink=Uplink.of(profile, network, parameters, row.uplink, bits),
+            rule=averaging_rule,
+            local=local_rule(local),
+            rate=rate_of(lr),
+            codecs=chosen,
+            pace=pace_of(pace),
+        )
+        found.pace.check(found)
+        return found
+
+    def clock(self) -> EventClock:
+        """A clock that shows 0."""
+        return EventClock(self.network, self.uplink)
 
     def round_cost(self) -> RoundCost:
-        """What one round with everyone present costs, by a clock of its own."""
-        clock = EventClock(self.network, self.clock.uplink)
-        everyone = replace(self.participation, beta=1.0).present(0)
+        """What one round costs with everyone present who can be."""
+        everyone = replace(self, participation=replace(self.participation, beta=1.0))
+        clock = self.clock()
         compute = upload = exchange = now = 0.0
         for k in range(1, self.schedule.tau + 1):
+            event = self.pace.next(k, everyone)
             clock.local_updates(1)
-            compute, now = compute + clock.seconds(everyone) - now, clock.seconds(everyone)
-            if self.schedule.is_intra(k):
-                clock.upload(everyone)
-                upload, now = upload + clock.seconds(everyone) - now, clock.seconds(everyone)
-            if self.schedule.is_inter(k):
-                clock.exchange(self.averager)
-                exchange, now = exchange + clock.seconds(everyone) - now, clock.seconds(everyone)
+            compute, now = (
+                compute + clock.seconds(event.clients) - now,
+                clock.seconds(event.clients),
+            )
+            if k == event.last:
+                self.pace.end(replace(event, mixing=None), clock)
+                upload, now = (
+                    upload + clock.seconds(event.clients) - now,
+                    clock.seconds(event.clients),
+                )
+            if k == event.last and event.mixing is not None:
+                clock.exchange(event.mixing)
+                exchange, now = clock.seconds(event.clients) - now, clock.seconds(event.clients)
         return RoundCost(compute, upload, exchange, now)
 
 
-@dataclass(frozen=True)
-class RoundCost:
-    """Simulated seconds of one round and its parts."""
-
-    compute: float
-    upload: float
-    exchange: float
-    total: float
-
-
-def plan_scheme(
-    scheme: str | Scheme,
-    network: Network,
-    schedule: Schedule,
-    *,
-    profile: LatencyProfile,
-    parameters: int,
-    averager: str = "paper",
-    participation: float = 1.0,
-    seed: int = 0,
-) -> Plan:
-    """Resolve a row of the table on `network`, whose clients' sample counts are set."""
-    if isinstance(scheme, str):
-        if scheme not in SCHEMES:
-            raise InputError("scheme", scheme, closest(scheme, SCHEMES))
-        scheme = SCHEMES[scheme]
-    if averager not in AVERAGERS:
-        raise InputError("averager", averager, closest(averager, AVERAGERS))
-    if scheme.servers == "edge":
-        servers, agree = network, scheme.averager or averager
-    else:  # nobody to agree with, and nothing to pay for it
-        servers, agree = network.merged(), scheme.averager or "paper"
-    own_schedule = scheme.schedule(schedule)
-    uplink = Uplink.of(profile, network, parameters, scheme.uplink)
-    return Plan(
-        scheme=scheme.name,
-        network=servers,
-        schedule=own_schedule,
-        averager=servers.averager(agree, own_schedule.alpha),
-        participation=Participation(
-            clients=network.clients,
-            seed=seed,
-            beta=participation,
-            drawn=scheme.drawn,
-            reach=network.clusters.members[0] if scheme.reach == "cluster" else None,
-        ),
-        clock=EventClock(servers, uplink),
-    )
+def _row(scheme: str | Scheme) -> Scheme:
+    if isinstance(scheme, Scheme):
+        return scheme
+    if scheme not in SCHEMES:
+        raise InputError("scheme", scheme, closest(str(scheme), SCHEMES))
+    return SCHEMES[scheme]

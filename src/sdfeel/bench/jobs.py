@@ -10,20 +10,27 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.schedule import Schedule
 from sdfeel.bench.plain_loop import PlainLoop
+from sdfeel.bench.zoo import ZOO, ZOO_SHAPES
 from sdfeel.data import ClientData
 from sdfeel.errors import InputError, closest
 from sdfeel.models import build, mlp
 from sdfeel.network import Network
 from sdfeel.simulation.engines.choose import ENGINES
-from sdfeel.simulation.engines.engine import Problem
-from sdfeel.simulation.setup import make_problem
+from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.simulation import Simulation
+from sdfeel.simulation.state import State
 
-__all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "problem_of"]
+__all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "simulation_of"]
 
-SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32), "mlp": (1, 28, 28)}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "mnist-cnn": (1, 28, 28),
+    "cifar-cnn": (3, 32, 32),
+    "mlp": (1, 28, 28),
+    **ZOO_SHAPES,
+}
 TAU1, ALPHA = 5, 5  # tau1 as in figures 5 and 6 of the paper
 EVALUATE_EVERY = 50
 TEST_SAMPLES = 10_000
@@ -35,7 +42,8 @@ Parts = dict[str, float]
 
 @dataclass(frozen=True)
 class Job:
-    """Who (kind) trains what: `loop`, `loop-onednn-off`, an engine, `matmul` or `train`.
+    """Who (kind) trains what: `plain-loop`, `plain-loop-onednn-off`, an engine, `auto`, `matmul`
+    or `train`.
 
     A segment is what lies between two aggregations: tau1 iterations of every client.
     """
@@ -66,10 +74,11 @@ class Contender(Protocol):
 
 def make_model(job: Job) -> nn.Module:
     """The job's model, with the same first values everywhere."""
-    if job.model == "mlp":
+    if job.model == "mlp" or job.model in ZOO:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return mlp(math.prod(SHAPES["mlp"]), (job.width,))
+            own = ZOO.get(job.model)
+            return own() if own else mlp(math.prod(SHAPES["mlp"]), (job.width,))
     if job.model not in SHAPES:
         raise InputError("model", job.model, closest(job.model, SHAPES))
     return build(job.model, SHAPES[job.model], classes=10, seed=0)
@@ -91,18 +100,12 @@ def network_of(job: Job) -> Network:
     return Network.build("ring" if servers > 2 else "path", servers, sizes)
 
 
-def problem_of(job: Job) -> Problem:
-    """The same problem for every contender of a setting."""
-    return make_problem(
-        make_model(job),
-        synthetic_data(job),
-        network_of(job),
-        loss=F.cross_entropy,
-        lr=0.01,
-        batch_size=job.batch_size,
-        seed=0,
-        device=torch.device("cpu"),
-    )
+def simulation_of(job: Job) -> Simulation:
+    """The same simulation for every contender of a setting."""
+    schedule = Schedule(job.tau1, 1, ALPHA)
+    settings = Settings.of({"schedule": schedule, "batch_size": job.batch_size, "train_samples": 1})
+    data = synthetic_data(job)
+    return Simulation.assemble(make_model(job), data, settings, network=network_of(job))
 
 
 def make_contender(job: Job) -> Contender:
@@ -111,11 +114,12 @@ def make_contender(job: Job) -> Contender:
         return _Product()
     if job.kind == "train":
         return _Train(job)
-    if job.kind in ("loop", "loop-onednn-off"):
+    if job.kind in ("plain-loop", "plain-loop-onednn-off"):
         return _Loop(job)
-    if job.kind in ENGINES:
+    if job.kind in ENGINES or job.kind == "auto":
         return _Engine(job)
-    raise InputError("kind", job.kind, closest(job.kind, [*ENGINES, "loop", "matmul", "train"]))
+    known = [*ENGINES, "auto", "plain-loop", "matmul", "train"]
+    raise InputError("kind", job.kind, closest(job.kind, known))
 
 
 class _Product:
@@ -139,8 +143,8 @@ class _Loop:
 
     def __init__(self, job: Job) -> None:
         # Small convolutions are slow in oneDNN on some processors: the other way is timed as well.
-        torch.backends.mkldnn.enabled = job.kind == "loop"  # type: ignore[assignment]
-        self._loop, self._job, self._k = PlainLoop(problem_of(job)), job, 0
+        torch.backends.mkldnn.enabled = job.kind == "plain-loop"  # type: ignore[assignment]
+        self._loop, self._job, self._k = PlainLoop(simulation_of(job).problem), job, 0
 
     def run(self, segments: int) -> tuple[float, Parts]:
         begin = time.perf_counter()
@@ -157,27 +161,31 @@ class _Engine:
     warms_up = True
 
     def __init__(self, job: Job) -> None:
-        problem = problem_of(job)
-        start = problem.layout.vector(problem.model).clone()
-        self._engine = ENGINES[job.kind](problem, start)
-        self._shares = problem.network.shares
-        self._averager = problem.network.averager("paper", ALPHA)
-        self._present = np.ones(job.clients, dtype=bool)
-        self._job, self._k = job, 0
+        simulation = simulation_of(job)
+        auto = job.kind == "auto"
+        own = simulation.engine("auto").engine if auto else ENGINES[job.kind](simulation.problem)
+        self._engine = own
+        self._state = State(
+            simulation.problem,
+            simulation.algorithm,
+            simulation.start,
+            simulation.ranks,
+            simulation.placement,
+        )
+        self._algorithm, self._job, self._k = simulation.algorithm, job, 0
 
     def run(self, segments: int) -> tuple[float, Parts]:
         parts = {"work": 0.0, "aggregation": 0.0}
         for _ in range(segments):
+            event = self._algorithm.pace.next(self._k + 1, self._algorithm)
             begin = time.perf_counter()
-            self._engine.local_updates(self._k + 1, self._k + self._job.tau1, self._present)
+            self._state.local_updates(self._engine, event, event.first, event.last)
             middle = time.perf_counter()
-            if self._job.aggregate:
-                self._engine.intra(self._shares.within_present(self._present))
-                self._engine.inter(self._averager)
-                self._engine.broadcast()
+            if self._job.aggregate and event.mixing is not None:
+                self._state.exchange(event.mixing)
             parts["work"] += middle - begin
             parts["aggregation"] += time.perf_counter() - middle
-            self._k += self._job.tau1
+            self._k = event.last
         return float(segments * self._job.tau1 * self._job.clients), parts
 
 
@@ -190,7 +198,6 @@ class _Train:
         self._job = job
 
     def run(self, segments: int) -> tuple[float, Parts]:
-        from sdfeel.algorithm.schedule import Schedule
         from sdfeel.api import train
 
         job = self._job

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.simulation.engines.engine import Problem
+from sdfeel.simulation.problem import Problem
 
 __all__ = ["PlainLoop"]
 
@@ -34,7 +34,7 @@ class PlainLoop:
 
     def local_updates(self, first: int, last: int) -> None:
         """Iterations first to last of every client."""
-        lr, loss_of = self._problem.lr, self._problem.loss
+        lr, loss_of = self._problem.rate(1), self._problem.loss
         batches = self._batches(first, last)
         for model, parameters, data, rows_of in zip(
             self.models, self._parameters, self._data, batches, strict=True

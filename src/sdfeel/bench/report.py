@@ -38,6 +38,9 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
     for setting in details["settings"].values():
         title = f"{setting['about']}, {setting['clients']} clients, batch 10, tau1 = {TAU1}"
         tables.append((title, _speed(setting["rows"])))
+    if "zoo" in details:
+        title = "Other models: what `auto` takes against a plain loop on all cores"
+        tables.append((title, _zoo(details["zoo"])))
     if "clients" in details:
         tables.append(("Growth with clients (fast engine, CNN on 1x28x28)", _clients(details)))
     if "servers" in details:
@@ -58,6 +61,18 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
         tables.append((title, _profile(details["profile"])))
     tables.append(("Machine", _machine(details["machine"])))
     return tables
+
+
+def _zoo(models: Mapping[str, Any]) -> list[Row]:
+    return [
+        {
+            "model": name,
+            "parameters": f"{own['parameters']:,}",
+            "loop, all cores (steps/s)": _spread(own["loop_steps_per_second"]),
+            "x loop, all cores": _spread(own["ratio"]),
+        }
+        for name, own in models.items()
+    ]
 
 
 def _number(value: float) -> str:

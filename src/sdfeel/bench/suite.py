@@ -11,13 +11,14 @@ from sdfeel.bench.field import Measured, Spread, cores, measure, ratio, spread
 from sdfeel.bench.jobs import SHAPES, Job, make_model
 from sdfeel.bench.machine import describe_machine, load
 from sdfeel.bench.runs import ranks_against_one
+from sdfeel.bench.zoo import ZOO, ZOO_CLIENTS
 from sdfeel.models import count_flops
 from sdfeel.network import AVERAGERS, Network
 from sdfeel.simulation.engines.choose import ENGINES
 
 __all__ = ["FULL", "KEYS", "QUICK", "Extent", "run_bench"]
 
-KEYS = (
+RATIOS = (
     "fast_vs_loop",
     "fast_vs_loop_all_cores",
     "cifar_fast_vs_loop",
@@ -27,6 +28,7 @@ KEYS = (
     "ranks_2_vs_1",
     "share_of_matmul",
 )
+KEYS = (*RATIOS, "auto_vs_loop")
 # Setting -> (key of its ratio to the loop, its model, what it is, the same in short)
 SETTINGS = {
     "mnist": ("fast_vs_loop", "mnist-cnn", "CNN of 21,840 parameters on 1x28x28", "CNN, 1x28x28"),
@@ -65,6 +67,7 @@ class Extent:
     widths: tuple[int, ...] = (25, 50, 100, 200, 400, 800)
     periods: tuple[int, ...] = (1, 2, 5, 20)
     memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
+    zoo: tuple[str, ...] = tuple(ZOO)  # models for "auto" against the plain loop on all cores
     rank_steps: int = 120  # 0: no runs over ranks
     profile_steps: int = 100  # 0: no profile
 
@@ -90,12 +93,15 @@ QUICK = Extent(
 def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
     """Measure all of `extent`: the keys of `KEYS`, and `details`. What was not measured is None."""
     machine = describe_machine()
-    ratios: dict[str, Spread | None] = dict.fromkeys(KEYS)
+    ratios: dict[str, Spread | None] = dict.fromkeys(RATIOS)
     details: dict[str, Any] = {"machine": machine, "settings": {}}
     for number, name in enumerate(extent.settings):
         say(f"{SETTINGS[name][2]}: loop, engines, matrix product")
         every = extent.all_engines_everywhere or number == 0
         details["settings"][name] = _speed(name, extent, every, ratios)
+    auto: dict[str, float | None] | None = None
+    if extent.zoo:
+        auto, details["zoo"] = _zoo(extent, say)
     if extent.growth:
         say("growth with clients")
         details["clients"], ratios["growth_10000"] = _clients(extent)
@@ -123,7 +129,7 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
     machine["load_after"] = round(load(), 2)
     details["ratios"] = {key: found.as_dict() for key, found in ratios.items() if found}
     numbers = {key: found.median if found else None for key, found in ratios.items()}
-    return {**numbers, "details": details}
+    return {**numbers, "auto_vs_loop": auto, "details": details}
 
 
 def _jobs(*jobs: Job) -> list[dict[str, Any]]:
@@ -135,7 +141,7 @@ def _speed(
 ) -> dict[str, Any]:
     """Loop, engines and matrix product on one setting; fills in the ratios that it gives."""
     key, model, about, short = SETTINGS[name]
-    base = Job("loop", model=model, clients=extent.clients)
+    base = Job("plain-loop", model=model, clients=extent.clients)
     processes = min(cores(), extent.clients)
     threads = cores()
     teams = {LOOP: _jobs(base)}
@@ -143,7 +149,7 @@ def _speed(
         share = replace(base, clients=extent.clients // processes)
         teams[LOOP_ALL] = _jobs(*[share] * processes)
     if every and extent.variants:
-        teams[LOOP_OFF] = _jobs(replace(base, kind="loop-onednn-off"))
+        teams[LOOP_OFF] = _jobs(replace(base, kind="plain-loop-onednn-off"))
         teams[PRODUCT_ONE] = _jobs(replace(base, kind="matmul"))
         teams[ONE_THREAD] = _jobs(replace(base, kind="fast"))
     if every or extent.variants:
@@ -215,6 +221,32 @@ def _clients(extent: Extent) -> tuple[dict[str, Any], Spread | None]:
     return rows, ratio(found[least], found[most]) if least in found else None
 
 
+def _zoo(
+    extent: Extent, say: Callable[[str], None]
+) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """Model -> what "auto" does against a plain loop with a process on every core."""
+    ratios: dict[str, float | None] = {}
+    details: dict[str, Any] = {}
+    for name in extent.zoo:
+        say(f"{name}: auto against the loop on all cores")
+        clients = max(ZOO_CLIENTS.get(name, 16), cores())
+        base = Job("plain-loop", model=name, clients=clients, samples=20, servers=2)
+        share = replace(base, clients=clients // cores())
+        teams = {
+            LOOP_ALL: _jobs(*[share] * cores()),
+            "auto": _jobs(replace(base, kind="auto", threads=cores())),
+        }
+        found = measure(teams, max(3, extent.repetitions - 2), extent.seconds)
+        against = ratio(found["auto"], found[LOOP_ALL])
+        ratios[name] = against.median if against else None
+        details[name] = {
+            "parameters": sum(p.numel() for p in make_model(base).parameters()),
+            "ratio": against.as_dict() if against else None,
+            "loop_steps_per_second": spread(found[LOOP_ALL].rates).as_dict(),
+        }
+    return ratios, details
+
+
 def _servers(extent: Extent) -> dict[str, Any]:
     """What aggregation (intra, exchange, broadcast) adds to tau1 local updates."""
     base = Job("fast", threads=cores(), samples=FEW, clients=extent.server_clients, aggregate=True)
@@ -240,7 +272,7 @@ def _unless_unsupported(own: Measured, row: Callable[[Measured], dict[str, Any]]
 def _widths(extent: Extent) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for width in extent.widths:
-        base = Job("loop", model="mlp", width=width, clients=extent.clients)
+        base = Job("plain-loop", model="mlp", width=width, clients=extent.clients)
         teams = {
             LOOP: _jobs(base),
             "fast": _jobs(replace(base, kind="fast", threads=cores())),
@@ -265,7 +297,7 @@ def _periods(extent: Extent) -> dict[str, Any]:
     for name in ("mnist", "mlp"):
         _, model, _, short = SETTINGS[name]
         for tau1, row in rows.items():
-            base = Job("loop", model=model, clients=extent.clients, tau1=int(tau1))
+            base = Job("plain-loop", model=model, clients=extent.clients, tau1=int(tau1))
             fast = replace(base, kind="fast", threads=cores())
             teams = {LOOP: _jobs(base), "fast": _jobs(fast)}
             found = measure(teams, extent.repetitions, extent.seconds)

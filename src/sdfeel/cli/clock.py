@@ -30,14 +30,14 @@ def clock(
 ) -> None:
     """Simulated seconds per round, and what they go into."""
     from sdfeel.algorithm.schedule import Schedule
-    from sdfeel.algorithm.schemes import plan_scheme
+    from sdfeel.algorithm.schemes import Algorithm
     from sdfeel.clock import load_profile
     from sdfeel.network import Network
 
     latency = load_profile(profile)
     if latency.flops_per_step is None:
         latency = latency.with_flops(flops or _paper_cnn_flops())
-    plan = plan_scheme(
+    algorithm = Algorithm.of(
         scheme,
         Network.build(graph, servers, clients),
         Schedule(tau1, tau2, alpha),
@@ -45,11 +45,11 @@ def clock(
         parameters=parameters,
         averager=averager,
     )
-    cost = plan.round_cost()
+    cost = algorithm.round_cost()
     report = {
         "scheme": scheme,
         "profile": profile,
-        "iterations_per_round": plan.schedule.tau,
+        "iterations_per_round": algorithm.schedule.tau,
         "seconds_per_round": cost.total,
         "compute": cost.compute,
         "upload": cost.upload,
@@ -63,7 +63,7 @@ def clock(
         seconds = getattr(cost, part)
         table.add_row(part, f"{seconds:.6f}", f"{seconds / cost.total:.0%}")
     table.add_row("a round", f"{cost.total:.6f}", "", style="bold")
-    console.print(f"{scheme}, {plan.schedule.tau} iterations a round, profile {profile}")
+    console.print(f"{scheme}, {algorithm.schedule.tau} iterations a round, profile {profile}")
     console.print(table)
 
 

@@ -76,7 +76,7 @@ def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, 
             for seed in range(seeds):
                 name = label if seeds == 1 else f"{label}, seed {seed}"
                 folder = out / slug(name)
-                seeded = config if seeds == 1 else config.model_copy(update={"seed": seed})
+                seeded = config if seeds == 1 else config.changed(seed=seed)
                 run_or_resume(seeded, folder, on_start=announce, on_progress=partial(show, name))
                 records.setdefault(label, []).append(read_run(folder))
     return records

@@ -13,7 +13,7 @@ from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
-    from sdfeel.planner.planner import Plan
+    from sdfeel.planner.planner import Recommendation
     from sdfeel.planner.race import Objective
 
 __all__ = ["constants", "plan"]
@@ -48,10 +48,11 @@ def plan(
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
     """
+    from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
     from sdfeel.planner.candidates import candidates
     from sdfeel.planner.laboratory import TrainingLaboratory
-    from sdfeel.planner.planner import Effort, make_plan
+    from sdfeel.planner.planner import Effort, recommend
     from sdfeel.planner.report import other_topologies, plan_dict
 
     objective = _objective(target_loss, target_accuracy, budget)
@@ -66,7 +67,8 @@ def plan(
         raise InputError("race-iterations", race_iterations, "at least 1")
     if figure is not None:
         check_writable(figure.parent)
-    laboratory = TrainingLaboratory(_config(config, settings or []), on_accuracy=objective.accuracy)
+    simulation = simulation_of(_config(config, settings or []))
+    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
     grid = candidates(
         laboratory.network,
         laboratory.latencies,
@@ -75,7 +77,7 @@ def plan(
         alpha=alphas,
         averagers=names,
     )
-    found = make_plan(
+    found = recommend(
         laboratory.network,
         laboratory.latencies,
         laboratory,
@@ -105,6 +107,7 @@ def constants(
     """Measure L, sigma^2, kappa^2 (inside and between clusters) and Delta along a short run."""
     from dataclasses import asdict
 
+    from sdfeel.experiments.run import simulation_of
     from sdfeel.planner.laboratory import measured_constants
 
     last = [""]
@@ -114,7 +117,8 @@ def constants(
             say(f"{done}/{total}  {what}")
         last[0] = what
 
-    found = measured_constants(_config(config, settings or []), visits=visits, progress=progress)
+    simulation = simulation_of(_config(config, settings or []))
+    found = measured_constants(simulation, visits=visits, progress=progress)
     if as_json:
         print_json(asdict(found))
         return
@@ -157,7 +161,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _show(found: Plan, topologies: dict[str, float]) -> None:
+def _show(found: Recommendation, topologies: dict[str, float]) -> None:
     from sdfeel.planner.report import rows
 
     choice = found.choice

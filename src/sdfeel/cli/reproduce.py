@@ -63,14 +63,14 @@ def reproduce(
     """
     from sdfeel.errors import InputError
     from sdfeel.experiments.compare import Interrupted
-    from sdfeel.experiments.reproduce import TARGETS, carry_out, make_plan, write_reports
+    from sdfeel.experiments.reproduce import TARGETS, carry_out, reproduction_of, write_reports
     from sdfeel.experiments.reproduce.choice import choose, kept
     from sdfeel.files import check_writable
 
     if quick and full:
         raise InputError("--full", True, "not together with --quick")
     check_writable(out)
-    plan = make_plan(
+    plan = reproduction_of(
         TARGETS if "all" in figures else figures,
         profile="quick" if quick else "full" if full else "default",
         dataset=dataset,

@@ -69,13 +69,14 @@ def run(
     def announce(engine: str, reason: str) -> None:  # noqa: ARG001
         say(f"engine: {reason}")
 
+    result_name = str(settled.table()["scheme"])
     with live_runs() as show:
         result = run_once(
             settled,
             out=out,
             resume=resume,
             on_start=announce,
-            on_progress=lambda progress: show(settled.scheme, progress),
+            on_progress=lambda progress: show(result_name, progress),
         )
     if result.leads:
         _print(result, as_json, profile)

@@ -84,7 +84,7 @@ def _print(graph: str, network: Network, averager: Averager) -> None:
     console.print(f"{graph}: {network.servers} servers, {links} links, zeta {network.zeta:.4f}")
     table = Table("averager", "exchanges", "model times", "contraction", title="All averagers")
     for name in AVERAGERS:
-        alpha = averager.exchanges if averager.name in ("paper", "metropolis", "chebyshev") else 1
+        alpha = averager.exchanges if averager.takes_alpha else 1
         other = averager if name == averager.name else network.averager(name, max(alpha, 1))
         mark = "bold" if name == averager.name else ""
         cells = (str(other.exchanges), f"{other.model_times:.3g}", f"{other.contraction:.4g}")

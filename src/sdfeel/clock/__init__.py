@@ -1,6 +1,6 @@
 """The clock room: what computing, uploading and exchanging cost in simulated seconds."""
 
-from sdfeel.clock.event_clock import Destination, EventClock, Uplink
+from sdfeel.clock.event_clock import Destination, EventClock, RoundCost, Uplink
 from sdfeel.clock.formula import (
     fedavg_round,
     feel_round,
@@ -15,6 +15,7 @@ __all__ = [
     "EventClock",
     "Latencies",
     "LatencyProfile",
+    "RoundCost",
     "Uplink",
     "fedavg_round",
     "feel_round",

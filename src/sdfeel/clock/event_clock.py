@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sdfeel.clock.profiles import Latencies, LatencyProfile
 from sdfeel.network import Averager, Network
 
-__all__ = ["Destination", "EventClock", "Uplink"]
+__all__ = ["Destination", "EventClock", "RoundCost", "Uplink"]
 
 Mask = NDArray[np.bool_]
 Seconds = NDArray[np.float64]
@@ -44,9 +44,11 @@ class Uplink:
         profile: LatencyProfile,
         network: Network,
         parameters: int,
-        to: Literal["server", "cloud"],
+        to: Destination,
+        bits: float | None = None,
     ) -> Uplink:
-        latencies = profile.latencies(parameters, network.clients, network.servers)
+        """`bits`: length of a client's message, where it is not the model as it is."""
+        latencies = profile.latencies(parameters, network.clients, network.servers, bits)
         return cls(latencies, network, to, profile.cloud_uplink == "shared-backhaul")
 
     def seconds(self, present: Mask) -> Seconds:
@@ -59,6 +61,16 @@ class Uplink:
         server_of = self.network.clusters.server_of
         sharing = np.bincount(server_of[present], minlength=self.network.servers)
         return times.t_ct_sr + (sharing * times.t_sr_cd)[server_of]
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """Simulated seconds of one round and its parts."""
+
+    compute: float
+    upload: float
+    exchange: float
+    total: float
 
 
 @dataclass
@@ -85,6 +97,11 @@ class EventClock:
         self.at = self.at + self._slowest(
             self.steps * self.uplink.latencies.t_cmp + self.uplink.seconds(present), present
         )
+        self.steps = 0
+
+    def close_upload(self, seconds: float) -> None:
+        """An upload period that ends when `seconds` are over, whoever is done by then."""
+        self.at = self.at + seconds
         self.steps = 0
 
     def exchange(self, averager: Averager) -> None:

@@ -79,8 +79,13 @@ class LatencyProfile:
         """The profile with its FLOPs per local iteration counted, if it asked for that."""
         return self if self.flops_per_step is not None else replace(self, flops_per_step=flops)
 
-    def latencies(self, parameters: int, clients: int, servers: int) -> Latencies:
-        """Seconds per event for a model of `parameters` numbers."""
+    def latencies(
+        self, parameters: int, clients: int, servers: int, message: float | None = None
+    ) -> Latencies:
+        """Seconds per event for a model of `parameters` numbers.
+
+        message  bits of what a client sends, at 32 bits a number; the whole model by default
+        """
         if self.flops_per_step is None:
             raise InputError(
                 "flops_per_step",
@@ -91,10 +96,11 @@ class LatencyProfile:
             if not all(0 <= server < servers for server in link):
                 raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
         bits = self.bits_per_parameter * parameters
+        sent = bits if message is None else message * self.bits_per_parameter / 32
         return Latencies(
             t_cmp=self.flops_per_step / self._each("cpu", clients),
-            t_ct_sr=bits / self._each("client_server", clients),
-            t_ct_cd=bits / self._each("client_cloud", clients),
+            t_ct_sr=sent / self._each("client_server", clients),
+            t_ct_cd=sent / self._each("client_cloud", clients),
             t_sr_cd=bits / self._each("server_cloud", servers),
             t_sr_sr=bits / self.server_server,
             links={(min(link), max(link)): bits / rate for link, rate in self.links.items()},

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
+from sdfeel.algorithm.rates import Constant
 from sdfeel.data import ClientData
 from sdfeel.deploy.client import Model
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.local import imported
 from sdfeel.deploy.store import write_safetensors
 from sdfeel.deploy.vectors import as_vector
-from sdfeel.network import Network
-from sdfeel.simulation.engines.reference import sgd_step
+from sdfeel.simulation.engines.engine import Work
+from sdfeel.simulation.engines.plain import PlainUpdates
 from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.setup import make_problem
+from sdfeel.simulation.problem import make_problem
 
 __all__ = ["TorchTrainer", "trainer", "write_initial"]
 
@@ -60,19 +59,16 @@ class TorchTrainer:
         batch_size: int,
     ) -> None:
         torch.set_num_threads(1)
-        self._model = model
-        whole = make_problem(
+        # The batches are drawn by the client's number among all, from a store with its data alone.
+        self._problem = make_problem(
             model,
             ClientData.from_datasets([data]),
-            Network([[0]]),
-            loss=functional.cross_entropy,
-            lr=lr,
             batch_size=batch_size,
             seed=seed,
-            device=torch.device("cpu"),
+            rate=Constant(lr),
+            held=np.array([number]),
         )
-        # The batches are drawn by the client's number among all, from a store with its data alone.
-        self._problem = dataclasses.replace(whole, held=np.array([number]))
+        self._updates = PlainUpdates(self._problem)
 
     @property
     def samples(self) -> int:
@@ -84,10 +80,9 @@ class TorchTrainer:
 
     def train(self, model: Model, first: int, steps: int) -> Model:
         """The batches are those that the simulator would draw for this client."""
-        layout = self._problem.layout
-        layout.load(self._model, torch.from_numpy(np.array(model)))
-        self._model.train()
-        for k in range(first, first + steps):
-            sgd_step(self._problem, self._model, 0, k)
-        trained: NDArray[np.float32] = layout.vector(self._model).numpy()
+        row = torch.from_numpy(np.array(model))[None]
+        one = np.ones(1, dtype=np.int64)
+        work = Work(0 * one, first * one, (first + steps - 1) * one)
+        self._updates.carry_out(row, None, work)
+        trained: NDArray[np.float32] = row[0].numpy()
         return trained

@@ -48,5 +48,6 @@ def _finished(folder: Path, config: RunConfig) -> bool:
         kept = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    same = {key: kept.get(key) for key in config.model_dump()} == config.model_dump()
+    asked = json.loads(json.dumps(config.table(), default=str))
+    same = {key: kept.get(key) for key in asked} == asked
     return same and summary.get("interrupted") is False

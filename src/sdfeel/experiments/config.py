@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.errors import InputError, closest
+from sdfeel.simulation.settings import Settings
+from sdfeel.validation import validated
 
 __all__ = [
     "Experiment",
@@ -30,7 +32,9 @@ MAX_BYTES = 2**20
 class _Strict(BaseModel):
     """Unknown keys are refused, and nothing is changed once it is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=False, arbitrary_types_allowed=True
+    )
 
 
 class NetworkConfig(_Strict):
@@ -40,13 +44,6 @@ class NetworkConfig(_Strict):
     options: dict[str, float] = Field(default_factory=dict)  # of random and small-world graphs
     graph_file: str | None = None  # one link `a b` per line; in place of `graph`
     clusters: list[list[int]] | None = None  # client numbers; in place of clients_per_server
-
-
-class ScheduleConfig(_Strict):
-    tau1: int = Field(default=2, ge=1)
-    tau2: int = Field(default=1, ge=1)
-    alpha: int = Field(default=5, ge=1)
-    participation: float = Field(default=1.0, gt=0, le=1)  # beta
 
 
 class DataConfig(_Strict):
@@ -61,44 +58,28 @@ class ModelConfig(_Strict):
     seed: int | None = None  # of the first values; the run's own by default
 
 
-class ClockConfig(_Strict):
-    profile: str = "paper"  # or the path of a TOML file
-
-
 class EvaluationConfig(_Strict):
-    every: int | None = Field(default=None, ge=1)  # iterations; a twentieth of the run by default
-    train_samples: int | None = Field(default=5000, ge=1)  # on which the training loss is taken
     test_samples: int | None = Field(default=None, ge=1)  # on which the model is tested; all
-    servers: bool = True  # min, mean and max over the servers' own models
-
-
-class RuleConfig(_Strict):
-    name: Literal["mean", "clip", "trimmed", "median"] = "mean"
-    limit: float = Field(default=10.0, gt=0)  # of clip: the largest distance that counts in full
-    trim: float = Field(default=0.2, ge=0, lt=0.5)  # of trimmed: the share left out at either end
 
 
 class RunConfig(_Strict):
-    """One run. Times are in seconds, rates in the units of the clock's profile."""
+    """One run: its settings, and what its network, data and model are made of."""
 
     title: str = ""
-    scheme: str = "sd-feel"
-    averager: str = "paper"
-    averaging_rule: RuleConfig = RuleConfig()  # inside clusters
-    steps: int = Field(default=1000, ge=1)
-    until: float | None = Field(default=None, gt=0)  # simulated seconds
-    lr: float = Field(default=0.01, gt=0)
-    batch_size: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
-    engine: str = "auto"
-    device: str = "cpu"
-    checkpoint_seconds: float = Field(default=60.0, ge=0)
+    settings: Settings = Settings()
     network: NetworkConfig = NetworkConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
-    clock: ClockConfig = ClockConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    def table(self) -> dict[str, Any]:
+        """As a TOML file has it, and `run.json`."""
+        made = self.model_dump(exclude={"settings"})
+        return merge(self.settings.table(), made)
+
+    def changed(self, **settings: Any) -> RunConfig:
+        """The same run with other settings."""
+        return self.model_copy(update={"settings": self.settings.model_copy(update=settings)})
 
 
 class Variant(_Strict):
@@ -192,7 +173,33 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str
 
 def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
     """A checked RunConfig; a mistake is named with its key, its value and what would be right."""
-    return _validated(RunConfig, table, where)
+    rest = merge(table, {})
+    given = Settings.take_from(rest)
+    keys = Settings.keys()
+    _refuse_unknown(rest, keys.values(), where)
+    try:
+        settings = Settings.of(given)
+    except InputError as problem:
+        field = keys.get(problem.field, problem.field)
+        raise InputError(f"{where}: {field}", problem.value, problem.remedy) from None
+    return validated(RunConfig, {**rest, "settings": settings}, where)
+
+
+def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> None:
+    """What no setting took, and nothing is made of; sections that were emptied go."""
+    made = set(RunConfig.model_fields) - {"settings"}
+    known = {key.partition(".")[0] for key in keys} | made
+    for name in list(rest):
+        if name in made:
+            continue
+        inner = rest.pop(name)
+        if name not in known:
+            raise InputError(f"{where}: {name}", inner, f"unknown key; {closest(name, known)}")
+        for key, value in inner.items() if isinstance(inner, dict) else [("", inner)]:
+            leaves = [k.partition(".")[2] for k in keys if k.startswith(f"{name}.")]
+            raise InputError(
+                f"{where}: {name}.{key}", value, f"unknown key; {closest(str(key), leaves)}"
+            )
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:
@@ -203,31 +210,4 @@ def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") 
         names = [name.strip() for name in (schemes or "sd-feel,hierfavg,fedavg,feel").split(",")]
         variants = [{"label": name, "set": {"scheme": name}} for name in names]
     base = with_settings(table, settings)
-    return _validated(Experiment, {"base": base, "variants": variants}, source)
-
-
-Model = TypeVar("Model", bound=BaseModel)
-
-
-def _validated(kind: type[Model], table: Mapping[str, Any], where: str) -> Model:
-    try:
-        return kind.model_validate(dict(table))
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        path = [str(part) for part in first["loc"]]
-        field = ".".join(path)
-        if first["type"] == "extra_forbidden":
-            remedy = f"unknown key; {closest(path[-1], _fields(kind, path[:-1]))}"
-        else:
-            remedy = first["msg"][0].lower() + first["msg"][1:]
-        raise InputError(f"{where}: {field}", first["input"], remedy) from None
-
-
-def _fields(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The keys that are right at `path`."""
-    for name in path:
-        field = kind.model_fields.get(name)
-        inner = field.annotation if field is not None else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            kind = inner
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    return validated(Experiment, {"base": base, "variants": variants}, source)

@@ -1,10 +1,7 @@
-"""From a config to a result: data, model and network are made, then `sdfeel.train`."""
+"""From a config to a result: data, model and network are made, then one simulation."""
 
 from __future__ import annotations
 
-import importlib
-import math
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -14,18 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from sdfeel.algorithm.averaging import Rule
-from sdfeel.algorithm.schedule import Schedule
-from sdfeel.api import Result, train
+from sdfeel.api import Result, carry_out
 from sdfeel.data import ClientData, ClientSource, Dataset, load, partition
 from sdfeel.errors import InputError
 from sdfeel.experiments.config import NetworkConfig, RunConfig
+from sdfeel.importing import imported
 from sdfeel.models import build
 from sdfeel.network import Network, read_graph
 from sdfeel.simulation.evaluation import subset
 from sdfeel.simulation.loop import Progress
+from sdfeel.simulation.simulation import Simulation
 
-__all__ = ["build_model", "build_network", "client_data", "run", "schedule_of"]
+__all__ = ["build_model", "build_network", "run", "simulation_of"]
 
 
 def run(
@@ -37,36 +34,30 @@ def run(
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Result:
     """Carry out one run."""
+    simulation = simulation_of(config)
+    if simulation.ranks.size > 1:
+        _dataset.cache_clear()  # a rank holds the data of its own clients
+    return carry_out(
+        simulation,
+        out=out,
+        resume=resume,
+        config=config.table(),
+        on_start=on_start,
+        on_progress=on_progress,
+    )
+
+
+def simulation_of(config: RunConfig) -> Simulation:
+    """The simulation that a config describes."""
     network = build_network(config.network)
     dataset = _dataset(config.data.name)
     test = (dataset.test_inputs, dataset.test_targets)
-    return train(
+    return Simulation.assemble(
         build_model(config, dataset),
-        client_data(config, dataset, network.clients),
+        _client_source(config, dataset, network.clients),
+        config.settings,
         network=network,
-        schedule=schedule_of(config),
-        scheme=config.scheme,
-        steps=config.steps,
-        until=math.inf if config.until is None else config.until,
-        lr=config.lr,
-        batch_size=config.batch_size,
-        seed=config.seed,
         test=subset(test, config.evaluation.test_samples),
-        averager=config.averager,
-        participation=config.schedule.participation,
-        averaging_rule=_rule(config),
-        profile=config.clock.profile,
-        engine=config.engine,
-        device=config.device,
-        evaluate_every=config.evaluation.every,
-        train_samples=config.evaluation.train_samples,
-        evaluate_servers=config.evaluation.servers,
-        out=out,
-        resume=resume,
-        checkpoint_seconds=config.checkpoint_seconds,
-        config=config.model_dump(),
-        on_start=on_start,
-        on_progress=on_progress,
     )
 
 
@@ -74,17 +65,6 @@ def run(
 def _dataset(name: str) -> Dataset:
     """The runs of a comparison read and check it once."""
     return load(name)
-
-
-def _rule(config: RunConfig) -> Rule | None:
-    """None for the mean: the engines have it built in."""
-    rule = config.averaging_rule
-    return None if rule.name == "mean" else Rule(rule.name, rule.limit, rule.trim)
-
-
-def schedule_of(config: RunConfig) -> Schedule:
-    """The schedule of a config."""
-    return Schedule(config.schedule.tau1, config.schedule.tau2, config.schedule.alpha)
 
 
 def build_network(config: NetworkConfig) -> Network:
@@ -100,17 +80,12 @@ def build_network(config: NetworkConfig) -> Network:
     return Network.build(config.graph, config.servers, config.clients_per_server, **config.options)
 
 
-def client_data(config: RunConfig, dataset: Dataset, clients: int) -> ClientData:
-    """The training samples, shared out to the clients."""
-    return client_source(config, dataset, clients).take()
-
-
-def client_source(config: RunConfig, dataset: Dataset, clients: int) -> ClientSource:
+def _client_source(config: RunConfig, dataset: Dataset, clients: int) -> ClientSource:
     """How the training samples are shared out to the clients."""
     options = {}
     if config.data.concentration is not None:
         options["concentration"] = config.data.concentration
-    seed = config.seed if config.data.seed is None else config.data.seed
+    seed = config.settings.seed if config.data.seed is None else config.data.seed
     labels = dataset.train_targets.numpy()
     parts = partition(config.data.partition, labels, clients, seed, **options)
     whole = ClientData(
@@ -122,21 +97,15 @@ def client_source(config: RunConfig, dataset: Dataset, clients: int) -> ClientSo
 def build_model(config: RunConfig, dataset: Dataset) -> nn.Module:
     """A model of ours by name, or the user's own by its import path."""
     name = config.model.name
-    seed = config.seed if config.model.seed is None else config.model.seed
+    seed = config.settings.seed if config.model.seed is None else config.model.seed
     if ":" not in name:
         return build(name, dataset.shape, dataset.classes, seed)
-    module_name, _, attribute = name.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # a module beside the config, as `python -m` finds it
-    try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as problem:
-        raise InputError("model.name", name, f"cannot be imported: {problem}") from None
+    factory = imported("model.name", name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = factory(dataset.shape, dataset.classes)
     if not isinstance(model, nn.Module):
         raise InputError(
-            "model.name", name, f"{attribute}(shape, classes) must return a torch.nn.Module"
+            "model.name", name, "function(shape, classes) must return a torch.nn.Module"
         )
     return model

@@ -1,6 +1,6 @@
 """The network room: who belongs to whom, which edge servers are neighbours, and how they agree."""
 
-from sdfeel.network.averagers import AVERAGERS, Averager, build_averager
+from sdfeel.network.averagers import AVERAGERS, Averager, Builder, build_averager
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GRAPHS, build_graph, read_graph
 from sdfeel.network.mixing import (
@@ -17,6 +17,7 @@ __all__ = [
     "AVERAGERS",
     "GRAPHS",
     "Averager",
+    "Builder",
     "Clusters",
     "MixingMatrix",
     "Network",

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from sdfeel.errors import InputError, closest
 from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum
 
-__all__ = ["AVERAGERS", "Averager", "Route", "build_averager", "leja_order"]
+__all__ = ["AVERAGERS", "Averager", "Builder", "Route", "build_averager", "leja_order"]
 
 Route = Literal["neighbours", "all-reduce", "cloud"]
 CHUNKS = 64
@@ -43,6 +43,10 @@ class Averager:
     contraction  the exact factor by which disagreement shrinks, in the m-weighted norm
     model_times  its cost, in times that it takes to send one model over one server-server link
                  (for the cloud: over a server-cloud link)
+    takes_alpha  whether the user says how many exchanges; the others need as many as they need
+    whole_graph  made for one graph only: where a server or link is lost it has to be made anew
+    overshoots   later exchanges undo what earlier ones overdid, so a link that is lost in one of
+                 them stays out of the others; negative weights are meant
     """
 
     name: str
@@ -52,6 +56,9 @@ class Averager:
     steps: tuple[float, ...]
     contraction: float
     model_times: float
+    takes_alpha: bool = False
+    whole_graph: bool = False
+    overshoots: bool = False
 
     @property
     def exchanges(self) -> int:
@@ -97,25 +104,57 @@ class Averager:
         return self.route == "neighbours" and bool((diagonal < -1e-12).any())
 
 
-def build_averager(
-    name: str, graph: nx.Graph, cluster_shares: ArrayLike, alpha: int = 1
-) -> Averager:
-    """The averager `name` on `graph` for clusters with the shares m-tilde.
+# From a graph, the clusters' shares m-tilde and alpha to an averager on them.
+Builder = Callable[[nx.Graph, NDArray[np.float64], int], Averager]
 
-    `alpha` is the number of exchanges of `paper`, `metropolis` and `chebyshev`; the others need
-    as many as they need.
+
+def build_averager(
+    averager: str | Averager | Builder, graph: nx.Graph, cluster_shares: ArrayLike, alpha: int = 1
+) -> Averager:
+    """An averager on `graph` for clusters with the shares m-tilde: by its name, or one's own.
+
+    `alpha` is the number of exchanges of those that take it. One's own is a function like those of
+    the table, or an `Averager` that was built for this very network.
     """
-    if name not in AVERAGERS:
-        raise InputError("averager", name, closest(name, AVERAGERS))
+    if isinstance(averager, str) and averager not in AVERAGERS:
+        raise InputError("averager", averager, closest(averager, AVERAGERS))
     if isinstance(alpha, bool) or alpha != int(alpha) or alpha < 1:
         raise InputError("alpha", alpha, "a whole number of exchanges, at least 1")
     shares = np.asarray(cluster_shares, dtype=float)
     if len(shares) == 1:
-        route: Route = "cloud" if name == "exact" else "neighbours"
-        steps = (1.0,) if name == "exact" else ()
-        times = float(len(steps))
-        return Averager(name, route, shares, np.zeros((1, 1)), steps, 0.0, times)
-    return AVERAGERS[name](graph, shares, int(alpha))
+        route: Route = "cloud" if averager == "exact" else "neighbours"
+        name = averager if isinstance(averager, str) else "own"
+        steps = (1.0,) if route == "cloud" else ()
+        return Averager(name, route, shares, np.zeros((1, 1)), steps, 0.0, float(len(steps)))
+    if isinstance(averager, str):
+        return AVERAGERS[averager](graph, shares, int(alpha))
+    built = averager if isinstance(averager, Averager) else averager(graph, shares, int(alpha))
+    return _checked(built, shares)
+
+
+def _checked(averager: object, shares: NDArray[np.float64]) -> Averager:
+    """One's own averager has to keep the weighted mean of these clusters."""
+    if not isinstance(averager, Averager):
+        raise InputError(
+            "averager", averager, "a name, an `Averager`, or a function (graph, shares, alpha) -> "
+            "`Averager`"
+        )  # fmt: skip
+    if averager.shares.shape != shares.shape or not np.allclose(averager.shares, shares):
+        raise InputError(
+            "averager",
+            averager.name,
+            "was built for clusters of another size: build it on network.with_samples(...), or "
+            "pass its name or the function that builds it",
+        )
+    A = averager.generator
+    if not (np.allclose(A.sum(axis=0), 0) and np.allclose(A @ shares, 0)):
+        raise InputError(
+            "averager",
+            averager.name,
+            "moves the weighted mean: the columns of its generator must sum to 0, and the "
+            "generator times m-tilde must be 0",
+        )
+    return averager
 
 
 def _paper(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
@@ -123,8 +162,9 @@ def _paper(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager
     found = spectrum(graph, shares)
     step = 2 / (found.largest + found.smallest)
     return Averager(
-        "paper", "neighbours", shares, found.laplacian, (step,) * alpha, found.zeta**alpha, alpha
-    )
+        "paper", "neighbours", shares, found.laplacian, (step,) * alpha, found.zeta**alpha, alpha,
+        takes_alpha=True,
+    )  # fmt: skip
 
 
 def _metropolis(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
@@ -134,7 +174,9 @@ def _metropolis(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Ave
     eigenvalues = np.linalg.eigvalsh(P / root[:, None] * root[None, :])
     contraction = float(max(abs(eigenvalues[0]), abs(eigenvalues[-2]))) ** alpha
     A = np.eye(len(shares)) - P
-    return Averager("metropolis", "neighbours", shares, A, (1.0,) * alpha, contraction, alpha)
+    return Averager(
+        "metropolis", "neighbours", shares, A, (1.0,) * alpha, contraction, alpha, takes_alpha=True
+    )
 
 
 def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
@@ -152,8 +194,9 @@ def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Aver
         contraction = 1 / np.cosh(alpha * np.arccosh(1 / zeta)) if zeta > 0 else 0.0
     steps = tuple(float(1 / root) for root in roots)
     return Averager(
-        "chebyshev", "neighbours", shares, found.laplacian, steps, float(contraction), alpha
-    )
+        "chebyshev", "neighbours", shares, found.laplacian, steps, float(contraction), alpha,
+        takes_alpha=True, overshoots=True,
+    )  # fmt: skip
 
 
 def _finite_time(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
@@ -162,8 +205,9 @@ def _finite_time(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Av
     roots = leja_order(found.distinct())
     steps = tuple(float(1 / root) for root in roots)
     return Averager(
-        "finite-time", "neighbours", shares, found.laplacian, steps, 0.0, float(len(steps))
-    )
+        "finite-time", "neighbours", shares, found.laplacian, steps, 0.0, float(len(steps)),
+        whole_graph=True, overshoots=True,
+    )  # fmt: skip
 
 
 def _all_reduce(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
@@ -178,7 +222,7 @@ def _all_reduce(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Ave
     else:
         times = (CHUNKS + 2 * nx.radius(graph) - 1) / CHUNKS
     A = np.eye(D) - shares[:, None]
-    return Averager("all-reduce", "all-reduce", shares, A, (1.0,), 0.0, times)
+    return Averager("all-reduce", "all-reduce", shares, A, (1.0,), 0.0, times, whole_graph=True)
 
 
 def _exact(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
@@ -187,7 +231,7 @@ def _exact(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager
     return Averager("exact", "cloud", shares, A, (1.0,), 0.0, 1.0)
 
 
-AVERAGERS: dict[str, Callable[[nx.Graph, NDArray[np.float64], int], Averager]] = {
+AVERAGERS: dict[str, Builder] = {
     "paper": _paper,
     "metropolis": _metropolis,
     "chebyshev": _chebyshev,

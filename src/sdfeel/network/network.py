@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sdfeel.errors import InputError
-from sdfeel.network.averagers import Averager, build_averager
+from sdfeel.network.averagers import Averager, Builder, build_averager
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GraphLike, as_graph, build_graph
 from sdfeel.network.mixing import MixingMatrix, paper_mixing
@@ -91,9 +91,9 @@ class Network:
         """N_d: the one-hop neighbours of a server."""
         return sorted(self.graph.neighbors(server))
 
-    def averager(self, name: str = "paper", alpha: int = 1) -> Averager:
-        """An averager of `sdfeel.network.AVERAGERS` on this network."""
-        return build_averager(name, self.graph, self.shares.cluster, alpha)
+    def averager(self, averager: str | Averager | Builder = "paper", alpha: int = 1) -> Averager:
+        """An averager of `sdfeel.AVERAGERS`, or one's own, on this network."""
+        return build_averager(averager, self.graph, self.shares.cluster, alpha)
 
     def __repr__(self) -> str:
         return (

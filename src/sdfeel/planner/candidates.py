@@ -10,23 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.clock import EventClock, Latencies, Uplink
-from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, Averager, Network
 from sdfeel.theory.drift import disagreement_eigenvalues
 
-__all__ = ["ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Candidate", "RoundCost", "candidates", "cost"]
+__all__ = ["ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Candidate", "Price", "candidates", "cost"]
 
 TAUS = (1, 2, 3, 5, 10, 20)
 ALPHAS = (1, 2, 3, 5, 10)
-# `exact` is what a cloud does: only planned with if it is asked for.
-PLANNED_AVERAGERS = ("paper", "metropolis", "chebyshev", "finite-time", "all-reduce")
-WITH_ALPHA = ("paper", "metropolis", "chebyshev")
+# What a cloud does is only planned with if it is asked for.
+PLANNED_AVERAGERS = tuple(name for name in AVERAGERS if name != "exact")
 # float32 models keep seven digits: an averager that enlarges rounding more is not offered.
 MAX_AMPLIFICATION = 1e4
 
 
 @dataclass(frozen=True)
-class RoundCost:
+class Price:
     """Seconds of a round of tau1 tau2 iterations, by what takes them.
 
     step      one local update (of the slowest client)
@@ -84,7 +82,7 @@ class Candidate:
     tau2: int
     alpha: int
     averager: Averager
-    cost: RoundCost
+    cost: Price
 
     @property
     def key(self) -> tuple[int, int, int, str]:
@@ -95,7 +93,7 @@ class Candidate:
         return disagreement_eigenvalues(self.averager)
 
     def __str__(self) -> str:
-        alpha = f", alpha {self.alpha}" if self.averager.name in WITH_ALPHA else ""
+        alpha = f", alpha {self.alpha}" if self.averager.takes_alpha else ""
         return f"tau1 {self.tau1}, tau2 {self.tau2}, {self.averager.name}{alpha}"
 
 
@@ -135,13 +133,11 @@ class _Kind:
 def _averagers(network: Network, alphas: Sequence[int], names: Sequence[str]) -> list[_Kind]:
     kinds: list[_Kind] = []
     for name in names:
-        if name not in AVERAGERS:
-            raise InputError("averager", name, closest(name, AVERAGERS))
-        for alpha in alphas if name in WITH_ALPHA else (1,):
+        for alpha in alphas if network.averager(name).takes_alpha else (1,):
             averager = network.averager(name, alpha)
             if averager.amplification > MAX_AMPLIFICATION:
                 continue
-            shown = alpha if name in WITH_ALPHA else max(1, averager.exchanges)
+            shown = alpha if averager.takes_alpha else max(1, averager.exchanges)
             if not any(_same(averager, kind.averager) for kind in kinds):
                 kinds.append(_Kind(shown, averager))
     return kinds
@@ -163,9 +159,7 @@ def _undominated(found: Sequence[Candidate]) -> list[Candidate]:
     return kept
 
 
-def cost(
-    network: Network, latencies: Latencies, tau1: int, tau2: int, averager: Averager
-) -> RoundCost:
+def cost(network: Network, latencies: Latencies, tau1: int, tau2: int, averager: Averager) -> Price:
     """What a round costs by the event clock, once servers wait for each other as they will.
 
     Unequal devices: a period lasts as long as its slowest client, and after some rounds every
@@ -186,4 +180,4 @@ def cost(
         clock.at = clock.at + tau2 * inside
         clock.exchange(averager)
     exchange = float(clock.at.max()) - before - tau2 * float(inside.max())
-    return RoundCost(tau1, tau2, step, upload, max(exchange, 0.0))
+    return Price(tau1, tau2, step, upload, max(exchange, 0.0))

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.planner import Plan
+from sdfeel.planner.planner import Recommendation
 from sdfeel.planner.report import level
 from sdfeel.reports.legends import legend_below, legend_height
 from sdfeel.reports.style import COLOURS, PAGE, drawing, line_style, new_figure
@@ -21,7 +21,7 @@ GREY = "0.65"
 HEIGHT = 3.2
 
 
-def frontier_figure(plan: Plan) -> Figure:
+def frontier_figure(plan: Recommendation) -> Figure:
     """Two panels: price against pace of every candidate, and loss over time of the best."""
     with drawing():
         figure = new_figure(PAGE, HEIGHT)
@@ -37,7 +37,7 @@ def frontier_figure(plan: Plan) -> Figure:
     return figure
 
 
-def _draw_price(axes: Axes, plan: Plan) -> None:
+def _draw_price(axes: Axes, plan: Recommendation) -> None:
     target = level(plan)
     every = list(plan.ranking)
     price = np.array([one.cost.per_iteration for one in every])
@@ -61,7 +61,7 @@ def _plain_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _draw_time(axes: Axes, plan: Plan) -> None:
+def _draw_time(axes: Axes, plan: Recommendation) -> None:
     budget = plan.objective.budget if plan.objective.target is None else None
     raced = [one.run.curve for one in plan.raced]
     for number, curve in enumerate(raced):
@@ -80,7 +80,7 @@ def _draw_time(axes: Axes, plan: Plan) -> None:
     axes.set(ylabel="1 - accuracy" if plan.objective.accuracy else "training loss")
 
 
-def _shown(plan: Plan) -> list[Candidate]:
+def _shown(plan: Recommendation) -> list[Candidate]:
     best = [one for one in plan.ranking if one.key != plan.choice.key]
     return [plan.choice, *best[:3]]
 

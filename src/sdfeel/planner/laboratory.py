@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
-from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Plan, plan_scheme
-from sdfeel.clock import Latencies, LatencyProfile, load_profile
-from sdfeel.data import ClientData, load
+from sdfeel.algorithm.schemes import SCHEMES
+from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
-from sdfeel.experiments.config import RunConfig
-from sdfeel.experiments.run import build_model, build_network, client_data
-from sdfeel.models import count_flops
+from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate, cost
-from sdfeel.planner.prediction import Curve, PathPoint
-from sdfeel.simulation.engines.choose import build_engine
-from sdfeel.simulation.engines.engine import Engine, Problem
-from sdfeel.simulation.evaluation import Evaluation, Samples, accuracy, subset
-from sdfeel.simulation.loop import Outcome, Snapshot, run_loop
-from sdfeel.simulation.ranks import Ranks, place
-from sdfeel.simulation.setup import check_device, make_problem
-from sdfeel.theory.constants import Measured, Probe, measure
+from sdfeel.planner.prediction import LossCurve, PathPoint
+from sdfeel.records.checkpoints import Checkpoint
+from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
+from sdfeel.simulation.loop import Outcome
+from sdfeel.simulation.simulation import Simulation
+from sdfeel.theory.constants import MeasuredConstants, Probe, measure
 from sdfeel.theory.split import kappa_split
 
 __all__ = ["TrainingLaboratory", "measured_constants"]
@@ -36,43 +31,34 @@ EVALUATE_EVERY = 10
 
 
 class TrainingLaboratory:
-    """Trains candidates in the setting of a config; `accuracy` makes 1 - test accuracy the loss."""
+    """Trains candidates in the setting of a simulation: its model, data, loss, rules and clock.
 
-    def __init__(self, config: RunConfig, *, on_accuracy: bool = False) -> None:
-        self.config = config
+    on_accuracy  whether 1 - test accuracy is the loss
+    """
+
+    def __init__(self, simulation: Simulation, *, on_accuracy: bool = False) -> None:
+        name = simulation.algorithm.scheme
+        if name in SCHEMES and (SCHEMES[name].servers, SCHEMES[name].averager) != ("edge", None):
+            raise InputError(
+                "scheme",
+                name,
+                "has no servers that agree among themselves: the planner chooses tau1, tau2, alpha "
+                "and an averager for sd-feel and schemes like it",
+            )
+        self.simulation = simulation
         self.on_accuracy = on_accuracy
-        self.lr = config.lr
-        self.engine_name = config.engine
-        dataset = load(config.data.name)
-        network = build_network(config.network)
-        data = client_data(config, dataset, network.clients)
-        model = build_model(config, dataset)
-        self.network = network.with_samples(data.samples)
-        self.profile = _profile(config, model, data)
-        self.problem = make_problem(
-            model, data, self.network, loss=F.cross_entropy, lr=config.lr,
-            batch_size=config.batch_size, seed=config.seed, device=check_device(config.device),
+        self.lr = simulation.algorithm.rate(1)
+        self.engine_name = simulation.settings.engine
+        self.network: Network = simulation.network
+        problem = simulation.problem
+        self.probe = Probe(
+            problem.model, problem.data, self.network, samples=100, seed=problem.seed,
+            loss=problem.loss,
         )  # fmt: skip
-        layout = self.problem.layout
-        self.start_vector = layout.vector(self.problem.model).clone()
-        self.probe = Probe(model, data, self.network, samples=100, seed=config.seed)
-        self.test: Samples = (
-            dataset.test_inputs.to(layout.dtype),
-            dataset.test_targets,
-        )
 
     @property
     def latencies(self) -> Latencies:
-        parameters = self.problem.layout.parameters
-        return self.profile.latencies(parameters, self.network.clients, self.network.servers)
-
-    def engine(self, problem: Problem) -> Engine:
-        """With "auto" the first call measures; then all runs take what was fastest."""
-        ranks = Ranks(0, 1)
-        placement = place(problem.network.clusters, 1)
-        engine = build_engine(self.engine_name, problem, self.start_vector, ranks, placement).engine
-        self.engine_name = engine.name
-        return engine
+        return self.simulation.algorithm.uplink.latencies
 
     def start(self, candidate: Candidate) -> _TrainingRun:
         return _TrainingRun(self, candidate)
@@ -80,33 +66,23 @@ class TrainingLaboratory:
     def evaluation(self, candidate: Candidate) -> Evaluation:
         """The loss on part of the training data, or the accuracy on the test data."""
         periods = -(-EVALUATE_EVERY // candidate.tau1)
-        data = self.problem.data
+        data, test = self.simulation.problem.data, self.simulation.evaluation.test
+        if self.on_accuracy and test is None:
+            raise InputError("target-accuracy", None, "needs data to test on")
         return Evaluation(
             every=candidate.tau1 * periods,
             train=None if self.on_accuracy else subset((data.inputs, data.targets), RACE_SAMPLES),
-            test=subset(self.test, RACE_SAMPLES) if self.on_accuracy else None,
+            test=subset(test, RACE_SAMPLES) if self.on_accuracy and test is not None else None,
             metrics={"accuracy": accuracy} if self.on_accuracy else {},
             servers=False,
-        )
-
-    def plan(self, candidate: Candidate) -> Plan:
-        return plan_scheme(
-            "sd-feel",
-            self.network,
-            Schedule(candidate.tau1, candidate.tau2, candidate.alpha),
-            profile=self.profile,
-            parameters=self.problem.layout.parameters,
-            averager=candidate.averager.name,
-            participation=self.config.schedule.participation,
-            seed=self.config.seed,
         )
 
 
 @dataclass
 class _Memory:
-    """A keeper that holds the last snapshot: runs go on from where they were."""
+    """A keeper that holds the last checkpoint: runs go on from where they were."""
 
-    snapshot: Snapshot | None = None
+    checkpoint: Checkpoint | None = None
     keeps: bool = True
 
     def stop(self) -> bool:
@@ -115,8 +91,8 @@ class _Memory:
     def due(self) -> bool:
         return False
 
-    def save(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
 
 
 class _TrainingRun:
@@ -125,16 +101,19 @@ class _TrainingRun:
     def __init__(self, laboratory: TrainingLaboratory, candidate: Candidate) -> None:
         self.laboratory = laboratory
         self.candidate = candidate
-        self.plan = laboratory.plan(candidate)
+        schedule = Schedule(candidate.tau1, candidate.tau2, candidate.alpha)
+        self.simulation = laboratory.simulation.changed(
+            schedule=schedule, averager=candidate.averager, until=math.inf
+        )
         self.memory = _Memory()
         self.outcome: Outcome | None = None
         self.advance(candidate.tau1)
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> LossCurve:
         assert self.outcome is not None  # noqa: S101 - set by the first advance
         rows = self.outcome.rows
-        return Curve(
+        return LossCurve(
             np.array([int(row["iteration"]) for row in rows]),
             np.array([row["seconds"] for row in rows]),
             np.array([self._loss(row) for row in rows]),
@@ -149,23 +128,23 @@ class _TrainingRun:
         steps = max(1, -(-iterations // tau1)) * tau1
         if self.outcome is not None and self.outcome.iteration >= steps:
             return
-        problem = Problem(**{**vars(self.laboratory.problem), "network": self.plan.network})
-        engine = self.laboratory.engine(problem)
+        choice = self.simulation.engine(self.laboratory.engine_name)
+        # With "auto" the first call measures; then all runs take what was fastest.
+        self.laboratory.engine_name = choice.engine.name
         try:
-            self.outcome = run_loop(
-                self.plan,
-                engine,
-                self.laboratory.evaluation(self.candidate),
+            self.outcome = self.simulation.run(
+                choice.engine,
                 steps=steps,
+                evaluation=self.laboratory.evaluation(self.candidate),
                 keeper=self.memory,
-                start=self.memory.snapshot,
+                start=self.memory.checkpoint,
             )
         finally:
-            engine.close()
+            choice.engine.close()
 
     def model(self) -> nn.Module:
         assert self.outcome is not None  # noqa: S101
-        problem = self.laboratory.problem
+        problem = self.simulation.problem
         return problem.layout.module(problem.model, self.outcome.mean)
 
     def measure(self) -> PathPoint:
@@ -177,41 +156,34 @@ class _TrainingRun:
 
 
 def measured_constants(
-    config: RunConfig,
+    simulation: Simulation,
     *,
     visits: int = 4,
     progress: Callable[[int, int, str], None] = lambda *_: None,
-) -> Measured:
-    """The constants of Theorem 1 along a short run of a config's own schedule.
+) -> MeasuredConstants:
+    """The constants of Theorem 1 along a short run of a simulation's own schedule.
 
-    Measured at the start and at `visits - 1` models on the way to `config.steps`.
+    MeasuredConstants at the start and at `visits - 1` models on the way to its last step.
     """
     if visits < 1:
         raise InputError("visits", visits, "at least one model")
-    laboratory = TrainingLaboratory(config)
-    models = [laboratory.problem.model]
+    laboratory = TrainingLaboratory(simulation)
+    problem, steps = simulation.problem, simulation.settings.steps
+    models = [problem.model]
     if visits > 1:
-        alpha, (tau1, tau2) = config.schedule.alpha, (config.schedule.tau1, config.schedule.tau2)
-        averager = laboratory.network.averager(config.averager, alpha)
+        schedule, averager = simulation.algorithm.schedule, simulation.algorithm.averager
+        tau1, tau2, alpha = schedule.tau1, schedule.tau2, schedule.alpha
         price = cost(laboratory.network, laboratory.latencies, tau1, tau2, averager)
         run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price))
         for number in range(1, visits):
-            progress(0, 1, f"training to iteration {config.steps * number // (visits - 1)}")
-            run.advance(config.steps * number // (visits - 1))
+            progress(0, 1, f"training to iteration {steps * number // (visits - 1)}")
+            run.advance(steps * number // (visits - 1))
             models.append(run.model())
     return measure(
         models,
-        laboratory.problem.data,
+        problem.data,
         laboratory.network,
-        batch_size=config.batch_size,
-        seed=config.seed,
+        batch_size=problem.batch_size,
+        seed=problem.seed,
         progress=progress,
     )
-
-
-def _profile(config: RunConfig, model: nn.Module, data: ClientData) -> LatencyProfile:
-    profile = load_profile(config.clock.profile)
-    if profile.flops_per_step is None:
-        shape = tuple(data.inputs.shape[1:])
-        profile = profile.with_flops(count_flops(model, shape, config.batch_size))
-    return profile

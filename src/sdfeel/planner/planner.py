@@ -22,10 +22,10 @@ from sdfeel.clock import Latencies
 from sdfeel.errors import RunError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate, candidates, cost
-from sdfeel.planner.prediction import Curve, Path, Predictor, calibrate
-from sdfeel.planner.race import Laboratory, Objective, Result, outlook, race
+from sdfeel.planner.prediction import LossCurve, Path, Predictor, calibrate
+from sdfeel.planner.race import Entrant, Laboratory, Objective, outlook, race
 
-__all__ = ["Effort", "NotReachableError", "Plan", "make_plan", "predicted_scores"]
+__all__ = ["Effort", "NotReachableError", "Recommendation", "predicted_scores", "recommend"]
 
 
 class NotReachableError(RunError):
@@ -50,7 +50,7 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Recommendation:
     """The recommendation and the evidence for it."""
 
     network: Network
@@ -60,9 +60,9 @@ class Plan:
     loss: float  # reached there
     predictor: Predictor
     ranking: tuple[Candidate, ...]  # by the final prediction, best first
-    pilot: Curve
-    probes: tuple[Result, ...]
-    raced: tuple[Result, ...]
+    pilot: LossCurve
+    probes: tuple[Entrant, ...]
+    raced: tuple[Entrant, ...]
     doubts: tuple[str, ...] = field(default=())
 
     @property
@@ -75,7 +75,7 @@ class Plan:
 Tell = Callable[[str], None]
 
 
-def make_plan(
+def recommend(
     network: Network,
     latencies: Latencies,
     laboratory: Laboratory,
@@ -84,24 +84,24 @@ def make_plan(
     grid: Sequence[Candidate] | None = None,
     effort: Effort = Effort(),  # noqa: B008 - frozen
     tell: Tell = lambda _: None,
-) -> Plan:
-    """Plan for an objective; `grid` defaults to `candidates(network, latencies)`."""
+) -> Recommendation:
+    """Recommendation for an objective; `grid` defaults to `candidates(network, latencies)`."""
     chosen = list(grid) if grid is not None else candidates(network, latencies)
     pilot, *corners = _pilot_and_probes(network, latencies, chosen)
     tell("pilot: everything averaged at every iteration")
     path = _pilot(laboratory, pilot, chosen, objective, effort.pilot)
     tell("probes: how much deviation slows this problem down")
-    probes = [Result(corner, laboratory.start(corner)) for corner in corners]
+    probes = [Entrant(corner, laboratory.start(corner)) for corner in corners]
     for probe in probes:
         probe.run.advance(max(2 * int(path.curve.iterations[-1]), 3 * probe.candidate.tau1))
     predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
-    raced: list[Result] = []
+    raced: list[Entrant] = []
     for heat in range(effort.heats):
         entrants = _entrants(predictor, chosen, objective, raced, effort, heat)
         if not entrants:
             break
         tell(f"heat {heat + 1}: " + "; ".join(str(one) for one in entrants))
-        results = [Result(one, laboratory.start(one)) for one in entrants]
+        results = [Entrant(one, laboratory.start(one)) for one in entrants]
         share = effort.iterations / effort.heats
         race(results, predictor, objective, _deadline(raced, objective), share)
         raced += results
@@ -110,7 +110,7 @@ def make_plan(
     winner = min(raced, key=lambda one: outlook(one, predictor, objective))
     _check_reached(winner, raced, objective)
     order = np.argsort(predicted_scores(predictor, chosen, objective), kind="stable")
-    return Plan(
+    return Recommendation(
         network=network,
         objective=objective,
         choice=winner.candidate,
@@ -125,13 +125,13 @@ def make_plan(
     )
 
 
-def _seconds(winner: Result, objective: Objective) -> float:
+def _seconds(winner: Entrant, objective: Objective) -> float:
     if objective.target is not None:
         return winner.score(objective)
     return float(objective.budget or 0.0)
 
 
-def _loss(winner: Result, predictor: Predictor, objective: Objective) -> float:
+def _loss(winner: Entrant, predictor: Predictor, objective: Objective) -> float:
     if objective.target is None:
         return outlook(winner, predictor, objective)
     return winner.run.curve.loss_at(winner.score(objective) * (1 + 1e-9))
@@ -220,7 +220,7 @@ def _entrants(
     predictor: Predictor,
     chosen: Sequence[Candidate],
     objective: Objective,
-    raced: Sequence[Result],
+    raced: Sequence[Entrant],
     effort: Effort,
     heat: int,
 ) -> list[Candidate]:
@@ -236,13 +236,13 @@ def _entrants(
     return [chosen[row] for row in fresh[: effort.later]]
 
 
-def _deadline(raced: Sequence[Result], objective: Objective) -> float:
+def _deadline(raced: Sequence[Entrant], objective: Objective) -> float:
     """Nobody needs to run longer than the winner so far, or than the budget."""
     reached = [one.score(objective) for one in raced] if objective.target is not None else []
     return min([*reached, objective.budget or np.inf])
 
 
-def _check_reached(winner: Result, raced: Sequence[Result], objective: Objective) -> None:
+def _check_reached(winner: Entrant, raced: Sequence[Entrant], objective: Objective) -> None:
     if objective.target is None:
         return
     seconds = winner.score(objective)
@@ -258,8 +258,8 @@ def _check_reached(winner: Result, raced: Sequence[Result], objective: Objective
 
 
 def _doubts(
-    winner: Result,
-    raced: Sequence[Result],
+    winner: Entrant,
+    raced: Sequence[Entrant],
     chosen: Sequence[Candidate],
     predictor: Predictor,
     objective: Objective,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sdfeel.planner.candidates import Candidate
 from sdfeel.theory.drift import ages
 
-__all__ = ["Curve", "Path", "PathPoint", "Predictor", "calibrate"]
+__all__ = ["LossCurve", "Path", "PathPoint", "Predictor", "calibrate"]
 
 Array = NDArray[np.float64]
 Levels = tuple[Array, Array]
@@ -38,7 +38,7 @@ SPAN = 1.5
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """What a run has shown so far; `losses` is what the target is about, lower is better."""
 
     iterations: NDArray[np.int64]
@@ -84,7 +84,7 @@ class PathPoint:
 class Path:
     """The pilot's run: its curve, made monotone, and what was measured along it."""
 
-    curve: Curve
+    curve: LossCurve
     points: tuple[PathPoint, ...]
     lr: float
 
@@ -221,7 +221,7 @@ def drag(
     return added
 
 
-def calibrate(path: Path, runs: Sequence[tuple[Candidate, Curve]]) -> Predictor:
+def calibrate(path: Path, runs: Sequence[tuple[Candidate, LossCurve]]) -> Predictor:
     """Fit the two numbers to the runs, by the logarithm of iterations at common loss levels.
 
     A level that a run has not reached yet counts only if the prediction says it should have. The

@@ -16,9 +16,9 @@ import numpy as np
 
 from sdfeel.errors import InputError
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.prediction import Curve, PathPoint, Predictor
+from sdfeel.planner.prediction import LossCurve, PathPoint, Predictor
 
-__all__ = ["Laboratory", "Objective", "Result", "Run", "outlook", "race"]
+__all__ = ["Entrant", "Laboratory", "Objective", "Run", "outlook", "race"]
 
 # Rungs as parts of the time at which the best is expected to finish.
 RUNGS = (0.4, 0.75, 1.0, 1.3, 1.7, 2.5, 4.0, 6.0)
@@ -30,7 +30,7 @@ class Run(Protocol):
     """One candidate in training."""
 
     @property
-    def curve(self) -> Curve: ...
+    def curve(self) -> LossCurve: ...
 
     def advance(self, iterations: int) -> None:
         """Train on until `iterations` in all are done."""
@@ -73,7 +73,7 @@ class Objective:
 
 
 @dataclass
-class Result:
+class Entrant:
     """How a candidate's run ended; its score is seconds to the target, or the budget's loss."""
 
     candidate: Candidate
@@ -91,7 +91,7 @@ class Result:
 
 
 def race(
-    entrants: Sequence[Result],
+    entrants: Sequence[Entrant],
     predictor: Predictor,
     objective: Objective,
     deadline: float,
@@ -116,20 +116,20 @@ def race(
         alive = _survivors(alive, predictor, objective, at)
 
 
-def outlook(one: Result, predictor: Predictor, objective: Objective) -> float:
+def outlook(one: Entrant, predictor: Predictor, objective: Objective) -> float:
     """The score; where a race was cut before its budget, the loss that the run is heading for."""
     cut = objective.target is None and one.dropped_at is None and not _complete(one, objective)
     return _heading(one, predictor, objective) if cut else one.score(objective)
 
 
-def _complete(one: Result, objective: Objective) -> bool:
+def _complete(one: Entrant, objective: Objective) -> bool:
     """Whether the run lasted for the whole budget: its next evaluation would fall behind it."""
     left = one.candidate.cost.iterations_within(objective.budget or 0.0) - one.iterations
     last = int(np.diff(one.run.curve.iterations[-2:]).sum())
     return left < max(one.candidate.tau1, last)
 
 
-def _finished(one: Result, objective: Objective) -> bool:
+def _finished(one: Entrant, objective: Objective) -> bool:
     return objective.target is not None and np.isfinite(one.score(objective))
 
 
@@ -140,8 +140,8 @@ def _expected(predictor: Predictor, chosen: Sequence[Candidate], objective: Obje
 
 
 def _survivors(
-    alive: list[Result], predictor: Predictor, objective: Objective, at: float
-) -> list[Result]:
+    alive: list[Entrant], predictor: Predictor, objective: Objective, at: float
+) -> list[Entrant]:
     heading = np.array([_heading(one, predictor, objective) for one in alive])
     order = np.argsort(heading, kind="stable")
     keep = max(2, (len(alive) + 1) // 2)
@@ -153,7 +153,7 @@ def _survivors(
     return [one for row, one in enumerate(alive) if row in stay]
 
 
-def _heading(one: Result, predictor: Predictor, objective: Objective) -> float:
+def _heading(one: Entrant, predictor: Predictor, objective: Objective) -> float:
     """Seconds to the target, or loss at the budget, if the run goes on as predicted.
 
     A run that took r times as long as predicted to where it is takes r times as long from here.

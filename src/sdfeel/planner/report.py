@@ -11,14 +11,14 @@ from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, candidates
-from sdfeel.planner.planner import Plan, predicted_scores
+from sdfeel.planner.planner import Recommendation, predicted_scores
 
 __all__ = ["level", "other_topologies", "plan_dict", "rows"]
 
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
 
 
-def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
+def rows(plan: Recommendation, count: int = 10) -> list[dict[str, Any]]:
     """The best by the final prediction, with what the races measured.
 
     predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
@@ -55,7 +55,7 @@ def rows(plan: Plan, count: int = 10) -> list[dict[str, Any]]:
     return table
 
 
-def plan_dict(plan: Plan, topologies: dict[str, float] | None = None) -> dict[str, Any]:
+def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) -> dict[str, Any]:
     """Everything for JSON."""
     choice = plan.choice
     key = "accuracy" if plan.objective.accuracy else "loss"
@@ -88,7 +88,7 @@ def plan_dict(plan: Plan, topologies: dict[str, float] | None = None) -> dict[st
 
 
 def other_topologies(
-    plan: Plan,
+    plan: Recommendation,
     latencies: Latencies,
     averagers: Iterable[str] = PLANNED_AVERAGERS,
     alpha: Iterable[int] = ALPHAS,
@@ -119,7 +119,7 @@ def _links(network: Network) -> set[frozenset[int]]:
     return {frozenset(link) for link in network.graph.edges()}
 
 
-def level(plan: Plan) -> float:
+def level(plan: Recommendation) -> float:
     """The target, or what the budget's winner reached (not below what the pilot did)."""
     losses, _ = plan.predictor.path.levels
     wanted = plan.loss if plan.objective.target is None else plan.objective.target

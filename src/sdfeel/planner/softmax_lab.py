@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.prediction import Curve, PathPoint
-from sdfeel.theory.softmax import Schedule, SideBySide, SoftmaxProblem
+from sdfeel.planner.prediction import LossCurve, PathPoint
+from sdfeel.theory.softmax import SideBySide, SoftmaxProblem, SoftmaxSchedule
 from sdfeel.theory.split import kappa_split
 
 __all__ = ["SoftmaxLaboratory"]
@@ -30,15 +30,15 @@ class _SoftmaxRun:
     def __init__(self, laboratory: SoftmaxLaboratory, candidate: Candidate) -> None:
         self.laboratory = laboratory
         self.candidate = candidate
-        schedule = Schedule(candidate.tau1, candidate.tau2, candidate.averager.operator)
+        schedule = SoftmaxSchedule(candidate.tau1, candidate.tau2, candidate.averager.operator)
         self.models = SideBySide(laboratory.problem, [schedule])
         self.seen = [(0, float(self.models.losses(ONLY)[0]))]
 
     @property
-    def curve(self) -> Curve:
+    def curve(self) -> LossCurve:
         iterations = np.array([k for k, _ in self.seen])
         losses = np.array([loss for _, loss in self.seen])
-        return Curve(iterations, self.candidate.cost.seconds(iterations), losses)
+        return LossCurve(iterations, self.candidate.cost.seconds(iterations), losses)
 
     def advance(self, iterations: int) -> None:
         while self.models.k < iterations:

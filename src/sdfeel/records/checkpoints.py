@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,39 +13,53 @@ from safetensors.torch import load, save
 
 from sdfeel.errors import InputError
 from sdfeel.files import write_atomically
-from sdfeel.simulation.engines.engine import EngineState
-from sdfeel.simulation.loop import Snapshot
 
-__all__ = ["read_checkpoint", "save_models", "write_checkpoint"]
+__all__ = ["Checkpoint", "Row", "read_checkpoint", "save_models", "write_checkpoint"]
 
-FORMAT = "sdfeel-checkpoint-1"
+FORMAT = "sdfeel-checkpoint-2"
 MAX_BYTES = 64 * 2**30
 
+Row = dict[str, float]
 
-def write_checkpoint(path: Path, snapshot: Snapshot, run: str, engine: str) -> None:
-    """Write a snapshot of the run with this fingerprint, atomically."""
-    tensors = {
-        "servers": snapshot.state.servers.cpu().contiguous(),
-        "clock_at": torch.from_numpy(snapshot.clock_at),
-    }
-    if snapshot.state.clients is not None:
-        tensors["clients"] = snapshot.state.clients.cpu().contiguous()
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on, bit for bit.
+
+    tensors      named rows: what they mean is their owner's business
+    clock        the time of every server; clock_steps: local updates since the last upload
+    rows         the metrics so far
+    batch_loss   sum of the mean batch losses since the last evaluation
+    """
+
+    iteration: int
+    tensors: dict[str, torch.Tensor]
+    clock: torch.Tensor
+    clock_steps: int = 0
+    rows: list[Row] = field(default_factory=list)
+    batch_loss: float = 0.0
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint, run: str, engine: str) -> None:
+    """Write a checkpoint of the run with this fingerprint, atomically."""
+    tensors = {name: t.cpu().contiguous() for name, t in checkpoint.tensors.items()}
+    tensors["clock"] = checkpoint.clock
     about = {
         "format": FORMAT,
         "run": run,
         "engine": engine,
-        "iteration": snapshot.iteration,
-        "clock_steps": snapshot.clock_steps,
-        "batch_loss": snapshot.batch_loss,
-        "rows": snapshot.rows,
+        "iteration": checkpoint.iteration,
+        "clock_steps": checkpoint.clock_steps,
+        "batch_loss": checkpoint.batch_loss,
+        "rows": checkpoint.rows,
     }
     text = json.dumps(about)
     metadata = {"sdfeel": text, "sha256": _digest(text, tensors)}
     write_atomically(path, save(tensors, metadata))
 
 
-def read_checkpoint(path: Path, run: str | None) -> tuple[Snapshot, str]:
-    """The snapshot in a file and the engine that wrote it; refuses what is not whole or not ours.
+def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
+    """The checkpoint in a file and the engine that wrote it; refuses what is not whole or not ours.
 
     `run` is the fingerprint that it must carry; None takes any.
     """
@@ -61,11 +76,11 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Snapshot, str]:
         if about["format"] != FORMAT or metadata["sha256"] != _digest(metadata["sdfeel"], tensors):
             raise ValueError("its checksum does not fit")
         found = str(about["run"])
-        snapshot = Snapshot(
+        checkpoint = Checkpoint(
             iteration=int(about["iteration"]),
-            clock_at=tensors["clock_at"].double().numpy(),
+            clock=tensors.pop("clock").double(),
             clock_steps=int(about["clock_steps"]),
-            state=EngineState(tensors["servers"], tensors.get("clients")),
+            tensors=tensors,
             rows=[{str(k): float(v) for k, v in row.items()} for row in about["rows"]],
             batch_loss=float(about["batch_loss"]),
         )
@@ -83,7 +98,7 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Snapshot, str]:
             "belongs to another run: data, model, network, schedule, seed, lr and batch size must "
             "be those it was started with",
         )
-    return snapshot, str(about["engine"])
+    return checkpoint, str(about["engine"])
 
 
 def save_models(path: Path, tensors: dict[str, torch.Tensor]) -> None:

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -27,9 +27,7 @@ from typing import Any
 
 from sdfeel.errors import InputError
 from sdfeel.files import check_writable, write_atomically
-from sdfeel.records.checkpoints import read_checkpoint, write_checkpoint
-from sdfeel.simulation.evaluation import Row
-from sdfeel.simulation.loop import Snapshot
+from sdfeel.records.checkpoints import Checkpoint, Row, read_checkpoint, write_checkpoint
 
 __all__ = ["RunFolder", "environment", "metrics_csv"]
 
@@ -51,6 +49,7 @@ class RunFolder:
         self.fingerprint = fingerprint
         self.every = every
         self.engine = ""
+        self._environment: dict[str, Any] = {}
         self.signal: int | None = None
         self._saved = time.monotonic()
 
@@ -58,7 +57,7 @@ class RunFolder:
     def checkpoint(self) -> Path:
         return self.path / "checkpoint.safetensors"
 
-    def create(self, config: dict[str, Any], resume: bool) -> tuple[Snapshot, str] | None:
+    def create(self, config: dict[str, Any], resume: bool) -> tuple[Checkpoint, str] | None:
         """Make the folder, or open it to go on; None means from the beginning."""
         if not self.writes:
             if not self.checkpoint.exists():
@@ -79,13 +78,15 @@ class RunFolder:
         else:
             kept = None
         self.write_json("run.json", config)
-        self.write_json("environment.json", environment(config.get("seed")))
+        self._environment = environment(config.get("seed"))
+        self.write_json("environment.json", self._environment)
         return kept
 
-    def led_by(self, engine: str) -> RunFolder:
+    def led_by(self, engine: str, about: Mapping[str, Any]) -> None:
         """Note which engine writes the checkpoints: a resumed run goes on with the same."""
         self.engine = engine
-        return self
+        if self.writes and about:
+            self.write_json("environment.json", {**self._environment, "engine": dict(about)})
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         text = json.dumps(content, indent=2, allow_nan=True, default=str) + "\n"
@@ -101,8 +102,8 @@ class RunFolder:
     def due(self) -> bool:
         return time.monotonic() - self._saved >= self.every
 
-    def save(self, snapshot: Snapshot) -> None:
-        write_checkpoint(self.checkpoint, snapshot, self.fingerprint, self.engine)
+    def save(self, checkpoint: Checkpoint) -> None:
+        write_checkpoint(self.checkpoint, checkpoint, self.fingerprint, self.engine)
         self._saved = time.monotonic()
 
     @contextmanager

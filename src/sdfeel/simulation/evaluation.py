@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.errors import InputError
+from sdfeel.network import Shares
+from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.engines.engine import Engine
+from sdfeel.simulation.state import State
 
 __all__ = ["Evaluation", "Metric", "Row", "Samples", "accuracy", "some_rows", "subset"]
 
 # metric(outputs, targets) -> the mean over the samples
 Metric = Callable[[Tensor, Tensor], float]
 Samples = tuple[Tensor, Tensor]
-Row = dict[str, float]
 
 # Outputs that the evaluation of all servers together may compute, so that it stays a small part of
 # a run with many of them.
@@ -67,29 +69,29 @@ class Evaluation:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise InputError("evaluation.every", self.every, "a whole number, at least 1")
 
-    def row(self, engine: Engine, mean: Tensor, servers: Tensor) -> Row:
+    def row(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
         row: Row = {}
         if self.train is not None:
-            row |= self._on_all_ranks(engine, mean, self.train)
-        if not engine.leads:
+            row |= self._on_all_ranks(engine, state, mean, self.train)
+        if not state.ranks.leads:
             return row
         if self.test is not None:
             row |= {f"test_{key}": value for key, value in self._on(engine, mean, self.test)}
-        row["disagreement"] = _disagreement(engine, mean, servers)
+        row["disagreement"] = _disagreement(state.algorithm.network.shares, mean, servers)
         if self.servers and len(servers) > 1 and self.test is not None:
             row |= self._spread(engine, servers, self.test)
         return row
 
-    def _on_all_ranks(self, engine: Engine, model: Tensor, samples: Samples) -> Row:
+    def _on_all_ranks(self, engine: Engine, state: State, model: Tensor, samples: Samples) -> Row:
         """The means over the training samples of all ranks: each holds its own clients' only."""
         here = len(samples[0])
-        everywhere = engine.total(here)
+        everywhere = state.ranks.total(here)
         names = ["loss", *self.metrics]
         own = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)
         if everywhere == here:
             return {f"train_{name}": own[name] for name in names}
-        return {f"train_{name}": engine.total(own[name] * here) / everywhere for name in names}
+        return {f"train_{name}": state.ranks.total(own[name] * here) / everywhere for name in names}
 
     def _on(self, engine: Engine, model: Tensor, samples: Samples) -> list[tuple[str, float]]:
         inputs, targets = samples
@@ -111,8 +113,8 @@ class Evaluation:
         return row
 
 
-def _disagreement(engine: Engine, mean: Tensor, servers: Tensor) -> float:
+def _disagreement(shares: Shares, mean: Tensor, servers: Tensor) -> float:
     """Root of sum m-tilde_d ||y_d - u||^2: how far the servers are from each other."""
-    shares = torch.from_numpy(engine.problem.network.shares.cluster).to(servers.device)
+    weights = torch.from_numpy(shares.cluster).to(servers.device)
     squares = (servers.double() - mean.double()).square().sum(dim=1)
-    return float((shares @ squares).sqrt())
+    return float((weights @ squares).sqrt())

@@ -9,19 +9,25 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.schemes import Plan
+from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.pace import Event
 from sdfeel.errors import RunError
-from sdfeel.simulation.engines.engine import AveragingRule, Engine, EngineState, Mask
-from sdfeel.simulation.evaluation import Evaluation, Row
+from sdfeel.records.checkpoints import Checkpoint, Row
+from sdfeel.simulation.engines.engine import Engine
+from sdfeel.simulation.evaluation import Evaluation
+from sdfeel.simulation.state import State
 
-__all__ = ["Keeper", "NoKeeper", "Outcome", "Progress", "Snapshot", "run_loop"]
+__all__ = ["Keeper", "NoKeeper", "Outcome", "Progress", "run_loop"]
 
-# The loop looks up at least this often (seconds of real time): for Ctrl-C, a checkpoint, the
-# display. Where it pauses changes no number.
-RESPONSE = 0.5
+# How long (seconds of real time) an engine may work before the loop looks up again, for Ctrl-C, a
+# checkpoint and the display; and the time of a client's step before one is known. Where the loop
+# pauses changes no number.
+LONGEST = 5.0
+FIRST_STEP = 0.5e-3
 
 
 @dataclass(frozen=True)
@@ -48,18 +54,6 @@ class Progress:
         return self.elapsed * (1 - self.fraction) / made if made > 0 else math.nan
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """All that a run needs to go on, bit for bit."""
-
-    iteration: int
-    clock_at: NDArray[np.float64]
-    clock_steps: int
-    state: EngineState
-    rows: list[Row]
-    batch_loss: float = 0.0  # sum of the mean batch losses since the last evaluation
-
-
 @dataclass
 class Outcome:
     """How a run ended."""
@@ -84,12 +78,12 @@ class Keeper(Protocol):
     def due(self) -> bool:
         """Whether it is time for a checkpoint."""
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot. Called only where `stop` or `due` said so, and at the end."""
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint. Called only where `stop` or `due` said so, and at the end."""
 
     @property
     def keeps(self) -> bool:
-        """Whether `save` keeps anything: a snapshot copies all models."""
+        """Whether `save` keeps anything: a checkpoint copies all models."""
 
 
 class NoKeeper:
@@ -103,25 +97,24 @@ class NoKeeper:
     def due(self) -> bool:
         return False
 
-    def save(self, snapshot: Snapshot) -> None:
+    def save(self, checkpoint: Checkpoint) -> None:
         pass
 
 
 def run_loop(
-    plan: Plan,
+    state: State,
     engine: Engine,
     evaluation: Evaluation,
     *,
     steps: int,
     until: float = float("inf"),
-    rule: AveragingRule | None = None,
     keeper: Keeper | None = None,
     on_progress: Callable[[Progress], None] = lambda _: None,
     on_row: Callable[[list[Row]], None] = lambda _: None,
-    start: Snapshot | None = None,
+    start: Checkpoint | None = None,
 ) -> Outcome:
     """Algorithm 1 for k = 1..steps, or until the simulated clock shows `until` seconds."""
-    run = _Run(plan, engine, evaluation, keeper or NoKeeper(), rule, steps, until)
+    run = _Run(state, engine, evaluation, keeper or NoKeeper(), steps, until)
     run.begin(start)
     if not run.rows:
         run.evaluate()
@@ -129,12 +122,12 @@ def run_loop(
     interrupted = False
     stop = run.next_stop()
     while not run.finished and not interrupted:
-        run.local_updates(stop)
-        if plan.schedule.is_intra(run.k):
-            run.aggregate()
-        if run.k % evaluation.every == 0 or run.finished:
-            run.evaluate()
-            on_row(run.rows)
+        if run.local_updates(stop):
+            if run.aggregated:
+                run.exchange()
+            if run.k % evaluation.every == 0 or run.finished:
+                run.evaluate()
+                on_row(run.rows)
         on_progress(run.progress())
         interrupted, due, stop = run.look_up()
         if interrupted or due:
@@ -149,35 +142,43 @@ class _Run:
 
     def __init__(
         self,
-        plan: Plan,
+        state: State,
         engine: Engine,
         evaluation: Evaluation,
         keeper: Keeper,
-        rule: AveragingRule | None,
         steps: int,
         until: float,
     ) -> None:
-        self.plan, self.engine, self.evaluation, self.keeper = plan, engine, evaluation, keeper
-        self.rule, self.steps, self.until = rule, steps, until
+        self.state, self.engine, self.evaluation, self.keeper = state, engine, evaluation, keeper
+        self.algorithm, self.steps, self.until = state.algorithm, steps, until
+        self.clock = self.algorithm.clock()
         self.k = 0
-        self._period = -1
-        self._present: Mask = np.zeros(0, dtype=bool)
+        self._event: Event | None = None
         self.rows: list[Row] = []
         self.client_steps = 0
-        self.updates = 0  # iterations since this start
         self.phases = {"local updates": 0.0, "aggregation": 0.0, "evaluation": 0.0, "saving": 0.0}
         self.started = time.perf_counter()
         self.resumed = 0.0
         self.batch_loss = 0.0
 
-    def begin(self, start: Snapshot | None) -> None:
+    def begin(self, start: Checkpoint | None) -> None:
         if start is not None:
             self.k, self.rows = start.iteration, list(start.rows)
-            self.plan.clock.at = start.clock_at.copy()
-            self.plan.clock.steps = start.clock_steps
+            self.clock.at = start.clock.numpy().copy()
+            self.clock.steps = start.clock_steps
             self.batch_loss = start.batch_loss
-            self.engine.restore(start.state)
+            self.state.restore(start.tensors, self.event)
             self.resumed = self.fraction
+
+    @property
+    def event(self) -> Event:
+        """The upload period of iteration k (or, at its end, the one that ends there)."""
+        return self._event_of(max(self.k, 1))
+
+    def _event_of(self, k: int) -> Event:
+        if self._event is None or not self._event.first <= k <= self._event.last:
+            self._event = self.algorithm.pace.next(k, self.algorithm)
+        return self._event
 
     @property
     def fraction(self) -> float:
@@ -190,35 +191,27 @@ class _Run:
         return self.k >= self.steps or late
 
     @property
-    def present(self) -> Mask:
-        """Who takes part in the upload period of iteration k (or, at its end, took part)."""
-        return self._present_in(self.plan.schedule.period(max(self.k, 1)))
-
-    def _present_in(self, period: int) -> Mask:
-        if period != self._period:
-            self._period, self._present = period, self.plan.participation.present(period)
-        return self._present
-
-    @property
     def seconds(self) -> float:
-        return self.plan.clock.seconds(self.present)
+        return self.clock.seconds(self.event.clients)
 
     @property
     def aggregated(self) -> bool:
         """Whether every client holds its server's model."""
-        return self.plan.schedule.is_intra(self.k)
+        return self.k in (0, self.event.last)
 
     def next_stop(self) -> int:
         """The next iteration after which something else than a local update happens.
 
-        The first is the same at every rank; later ones are agreed on, as ranks measure time.
+        In the middle of a period only where a run is evaluated or ends, or where the clients that
+        an engine works on at a time would keep it too long from looking up. The first stop is the
+        same at every rank; later ones are agreed on, as ranks measure time.
         """
         every = self.evaluation.every
-        stop = min(self.plan.schedule.next_intra(self.k), (self.k // every + 1) * every, self.steps)
-        spent = self.phases["local updates"]
-        done = self.updates
-        # The first iteration alone: how long one takes is not known before.
-        ahead = max(1, int(RESPONSE * done / spent)) if done else 1
+        last = self._event_of(self.k + 1).last
+        stop = min(last, (self.k // every + 1) * every, self.steps)
+        spent, done = self.phases["local updates"], self.client_steps
+        step = spent / done if done else FIRST_STEP
+        ahead = max(1, int(LONGEST / (step * self.state.block)))
         return min(stop, self.k + ahead)
 
     def look_up(self) -> tuple[bool, bool, int]:
@@ -226,50 +219,52 @@ class _Run:
         if self.finished:
             return False, False, self.k
         ours = [self.keeper.stop(), self.keeper.due(), self.next_stop()]
-        end, due, stop = self.engine.agree(ours)
+        end, due, stop = self.state.ranks.agree(ours)
         return bool(end), bool(due), stop
 
-    def local_updates(self, last: int) -> None:
-        """Line 4: every present client updates its model up to iteration `last`."""
+    def local_updates(self, last: int) -> bool:
+        """Lines 3 to 8: every present client updates its model up to iteration `last`, and at the
+        end of a period its server takes the mean. False if a signal came before that was done.
+        """
         begin = time.perf_counter()
-        first, self.k = self.k + 1, last
-        present = self._present_in(self.plan.schedule.period(first))
-        losses = self.engine.local_updates(first, last, present)
-        here = self.engine.clients
-        _refuse_non_finite(losses, here[present[here]], first)
-        for column in losses.T:
-            # Exact sums: where the loop paused must not show in the last bits.
-            self.batch_loss += math.fsum(column) / max(int(present.sum()), 1)
-        self.plan.clock.local_updates(last - first + 1)
-        self.client_steps += int(present.sum()) * (last - first + 1)
-        self.updates += last - first + 1
+        first, event = self.k + 1, self._event_of(self.k + 1)
+        # Ranks stop together or not at all, so none of them looks up in between.
+        pause = self.keeper.stop if self.state.ranks.size == 1 else lambda: False
+        losses = self.state.local_updates(self.engine, event, first, last, pause)
+        if losses is not None:
+            here = self.state.clients
+            _refuse_non_finite(losses, here[event.clients[here]], first)
+            self.k = last
+            present = max(int(event.clients.sum()), 1)
+            for column in losses.T:
+                # Exact sums: where the loop paused must not show in the last bits.
+                self.batch_loss += math.fsum(column) / present
+            self.clock.local_updates(last - first + 1)
+            self.client_steps += int(event.clients.sum()) * (last - first + 1)
         self.phases["local updates"] += time.perf_counter() - begin
+        return losses is not None
 
-    def aggregate(self) -> None:
-        """Lines 5 to 17: intra-cluster, on a multiple of tau1 tau2 inter-cluster, broadcast."""
+    def exchange(self) -> None:
+        """Lines 9 to 17: on a multiple of tau1 tau2 the servers exchange models with each other."""
         begin = time.perf_counter()
-        self.engine.intra(self.plan.network.shares.within_present(self.present), self.rule)
-        self.plan.clock.upload(self.present)
-        if self.plan.schedule.is_inter(self.k):
-            self.engine.inter(self.plan.averager)
-            self.plan.clock.exchange(self.plan.averager)
-        self.engine.broadcast()
+        if self.event.mixing is not None:
+            self.state.exchange(self.event.mixing)
+        self.algorithm.pace.end(self.event, self.clock)
         self.phases["aggregation"] += time.perf_counter() - begin
 
     def mean(self) -> Tensor:
         """u_k: what the servers' weighted mean would be, were all to aggregate now."""
-        within = self.plan.network.shares.within_present(self.present)
-        return self.engine.mean_model(None if self.aggregated else within)
+        return self.state.mean(self.event)
 
     def evaluate(self) -> None:
         begin = time.perf_counter()
-        mean, servers = self.mean(), self.engine.server_models()
+        mean, servers = self.mean(), self.state.servers()
         if not bool(mean.isfinite().all() and servers.isfinite().all()):
-            _refuse_non_finite_state(self.engine.state(with_clients=True), self.k)
+            _refuse_non_finite_state(self.state.save(self.event), self.k)
         row: Row = {"iteration": self.k, "seconds": self.seconds}
-        row |= self.evaluation.row(self.engine, mean, servers)
+        row |= self.evaluation.row(self.engine, self.state, mean, servers)
         since = self.k - int(self.rows[-1]["iteration"]) if self.rows else 0
-        total = self.engine.total(self.batch_loss)
+        total = self.state.ranks.total(self.batch_loss)
         row["batch_loss"] = total / since if since else math.nan
         self.batch_loss = 0.0
         self.rows = [*self.rows, row]
@@ -279,12 +274,12 @@ class _Run:
         if not self.keeper.keeps:
             return
         begin = time.perf_counter()
-        state = self.engine.state(with_clients=not self.aggregated)
-        if self.engine.leads:
-            _refuse_non_finite_state(state, self.k)
-            clock = self.plan.clock
+        saved = self.state.save(self.event)
+        if self.state.ranks.leads:
+            _refuse_non_finite_state(saved, self.k)
+            at = torch.from_numpy(self.clock.at.copy())
             self.keeper.save(
-                Snapshot(self.k, clock.at.copy(), clock.steps, state, self.rows, self.batch_loss)
+                Checkpoint(self.k, saved, at, self.clock.steps, self.rows, self.batch_loss)
             )
         self.phases["saving"] += time.perf_counter() - begin
 
@@ -306,7 +301,7 @@ class _Run:
             seconds=self.seconds,
             rows=self.rows,
             mean=self.mean(),
-            servers=self.engine.server_models(),
+            servers=self.state.servers(),
             client_steps=self.client_steps,
             elapsed=time.perf_counter() - self.started,
             interrupted=interrupted,
@@ -326,11 +321,11 @@ def _refuse_non_finite(losses: NDArray[np.float64], clients: NDArray[np.int64], 
         )
 
 
-def _refuse_non_finite_state(state: EngineState, k: int) -> None:
-    for what, models in (("server", state.servers), ("client", state.clients)):
-        if models is not None and not bool(models.isfinite().all()):
-            number = int((~models.isfinite().all(dim=1)).nonzero()[0])
+def _refuse_non_finite_state(saved: Rows, k: int) -> None:
+    for name, rows in saved.items():
+        if not bool(rows.isfinite().all()):
+            number = int((~rows.isfinite().all(dim=1)).nonzero()[0])
             raise RunError(
-                f"the model of {what} {number} is no longer finite at iteration {k}; the last good "
-                "checkpoint is kept. A smaller lr may help."
+                f"{name} {number} is no longer finite at iteration {k}; the last good checkpoint "
+                "is kept. A smaller lr may help."
             )

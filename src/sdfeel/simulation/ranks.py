@@ -94,6 +94,11 @@ class Ranks:
         parts = self.collect(torch.tensor([number], dtype=torch.float64))
         return float(sum(float(part) for part in parts))
 
+    def agree(self, numbers: Sequence[int]) -> list[int]:
+        """What the leading process says these numbers are."""
+        told = self.broadcast(torch.tensor(list(numbers), dtype=torch.int64))
+        return [int(number) for number in told]
+
     def collect(self, tensor: Tensor) -> list[Tensor]:
         """The small tensors (of one shape) of all ranks, at every rank."""
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
@@ -138,7 +143,7 @@ class Ranks:
 
         `own` is a matrix whose rows are added one by one after what comes from the rank before.
         """
-        running = torch.zeros(own.shape[1], dtype=own.dtype)
+        running = torch.zeros(own.shape[1], dtype=own.dtype, device=own.device)
         if self.rank > 0:
             self.exchange([], [(self.rank - 1, running)])
         for row in own:
@@ -152,6 +157,8 @@ class Ranks:
 
         rows  how many each rank has
         """
+        if self.size == 1:
+            return own.clone()
         if not self.leads:
             self.exchange([(0, own.contiguous())], [])
             return own

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from sdfeel.records.checkpoints import save_models
 from sdfeel.records.folder import RunFolder
 from sdfeel.simulation.engines.choose import Choice
-from sdfeel.simulation.engines.engine import Problem
 from sdfeel.simulation.loop import Outcome
+from sdfeel.simulation.problem import Problem
+from sdfeel.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,12 +51,13 @@ class Result:
     signal: int | None = None  # that ended it early
 
     @classmethod
-    def of(cls, outcome: Outcome, problem: Problem, scheme: str, choice: Choice) -> Result:
+    def of(cls, outcome: Outcome, simulation: Simulation, choice: Choice) -> Result:
         """From how the loop ended."""
+        problem = simulation.problem
         return cls(
             model=problem.layout.module(problem.model, outcome.mean),
             history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
-            scheme=scheme,
+            scheme=simulation.algorithm.scheme,
             engine=choice.engine.name,
             engine_reason=choice.reason,
             iterations=outcome.iteration,
@@ -66,7 +68,7 @@ class Result:
             interrupted=outcome.interrupted,
             problem=problem,
             servers=outcome.servers,
-            leads=choice.engine.leads,
+            leads=simulation.ranks.leads,
         )
 
     @cached_property

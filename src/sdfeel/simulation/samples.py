@@ -11,9 +11,8 @@ from torch import Tensor
 
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
-from sdfeel.simulation.engines.engine import Problem
 from sdfeel.simulation.evaluation import Samples, some_rows
-from sdfeel.simulation.setup import check_fit
+from sdfeel.simulation.problem import Problem, check_fit
 
 __all__ = ["test_samples", "train_samples"]
 

@@ -2,13 +2,13 @@
 
 from sdfeel.theory.bound import Constants, Lemma2, Theorem1, lemma2, theorem1
 from sdfeel.theory.on_network import NetworkBound, bound_on
-from sdfeel.theory.participation import Participation, participation
+from sdfeel.theory.participation import ParticipationTerms, participation
 
 __all__ = [
     "Constants",
     "Lemma2",
     "NetworkBound",
-    "Participation",
+    "ParticipationTerms",
     "Theorem1",
     "bound_on",
     "lemma2",

@@ -23,7 +23,7 @@ from sdfeel.network import Network
 from sdfeel.theory.bound import Constants
 from sdfeel.theory.split import KappaSplit, kappa_split
 
-__all__ = ["Estimate", "Measured", "Probe", "measure"]
+__all__ = ["Estimate", "MeasuredConstants", "Probe", "measure"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[int, int, str], None]
@@ -50,7 +50,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredConstants:
     """All constants of Theorem 1, with kappa^2 in its two parts."""
 
     smoothness: Estimate
@@ -78,7 +78,7 @@ def measure(
     seed: int = 0,
     samples: int = 100,
     progress: Progress = lambda *_: None,
-) -> Measured:
+) -> MeasuredConstants:
     """Measure at every model of `models`, in the order in which training visited them.
 
     The first one is the start, from which Delta counts. `samples` limits how many of a client's
@@ -107,9 +107,9 @@ def _summary(
     variances: Sequence[float],
     curvatures: Sequence[float],
     losses: Sequence[float],
-) -> Measured:
+) -> MeasuredConstants:
     path = f"at {len(splits)} models along the visited path, not a supremum"
-    return Measured(
+    return MeasuredConstants(
         smoothness=Estimate.of(
             curvatures,
             f"largest eigenvalue (in size) of single clients' Hessians {path}",

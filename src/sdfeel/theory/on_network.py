@@ -9,7 +9,7 @@ import numpy as np
 
 from sdfeel.network import Averager, Network
 from sdfeel.theory.bound import Constants, Theorem1, Version, lemma2, theorem1
-from sdfeel.theory.participation import HEURISTIC, Participation, participation
+from sdfeel.theory.participation import HEURISTIC, ParticipationTerms, participation
 
 __all__ = ["NetworkBound", "bound_on"]
 
@@ -21,7 +21,7 @@ class NetworkBound:
     theorem: Theorem1
     zeta: float
     averager: Averager
-    participation: Participation
+    participation: ParticipationTerms
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
@@ -95,7 +95,7 @@ def _notes(network: Network, averager: Averager, found: Theorem1, beta: float) -
             f"{averager.contraction:.4g}, but it is {plain:.4g}; in the m-weighted norm it is "
             f"{averager.contraction:.4g}, so read the version 'corrected'"
         )
-    if averager.name != "paper":
+    if not math.isclose(averager.contraction, network.zeta**averager.exchanges, abs_tol=1e-12):
         notes.append(f"zeta^alpha is replaced by the exact contraction of {averager.name}")
     if beta < 1:
         notes.append(HEURISTIC)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from sdfeel.errors import InputError
 from sdfeel.network import Shares
 
-__all__ = ["HEURISTIC", "Participation", "participation"]
+__all__ = ["HEURISTIC", "ParticipationTerms", "participation"]
 
 HEURISTIC = (
     "participation below 1 enters as a heuristic that agrees with simulation; "
@@ -35,7 +35,7 @@ HEURISTIC = (
 
 
 @dataclass(frozen=True)
-class Participation:
+class ParticipationTerms:
     """The three numbers of the heuristic for one beta.
 
     moving     q: the expected share of the data whose cluster moves in a period
@@ -53,13 +53,13 @@ class Participation:
         return variance * self.weights + tau1 * non_iid * self.selection
 
 
-def participation(shares: Shares, beta: float = 1.0) -> Participation:
+def participation(shares: Shares, beta: float = 1.0) -> ParticipationTerms:
     """The heuristic's numbers; exact for the weights, whatever the clients' sizes."""
     if not 0 < beta <= 1:
         raise InputError("beta", beta, "a probability above 0 and at most 1")
     full = float(np.sum(shares.client**2))
     if beta == 1:
-        return Participation(1.0, 1.0, full, 0.0)
+        return ParticipationTerms(1.0, 1.0, full, 0.0)
     moving = weights = selection = 0.0
     for server, members in enumerate(shares.clusters.members):
         inside = shares.within[list(members)]
@@ -69,7 +69,7 @@ def participation(shares: Shares, beta: float = 1.0) -> Participation:
         moving += share * there
         weights += second
         selection += second + (1 - 2 * there) * share**2 * float(np.sum(inside**2))
-    return Participation(beta, moving, weights, max(selection, 0.0))
+    return ParticipationTerms(beta, moving, weights, max(selection, 0.0))
 
 
 def _mean_squared_weights(inside: NDArray[np.float64], beta: float) -> float:

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from sdfeel.network import Network
 
-__all__ = ["Schedule", "SideBySide", "SoftmaxProblem", "random_softmax"]
+__all__ = ["SideBySide", "SoftmaxProblem", "SoftmaxSchedule", "random_softmax"]
 
 Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class SoftmaxSchedule:
     """One schedule: `operator` is the D x D matrix of an inter-cluster aggregation."""
 
     tau1: int
@@ -118,7 +118,7 @@ class SideBySide:
     `W` holds every client's model for every schedule: (clients, features, classes, schedules).
     """
 
-    def __init__(self, problem: SoftmaxProblem, schedules: Sequence[Schedule]) -> None:
+    def __init__(self, problem: SoftmaxProblem, schedules: Sequence[SoftmaxSchedule]) -> None:
         self.problem = problem
         self.schedules = list(schedules)
         shape = (problem.network.clients, problem.features, problem.classes, len(schedules))

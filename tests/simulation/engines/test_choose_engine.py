@@ -51,11 +51,11 @@ def test_measuring_leaves_no_trace(small: Problem) -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])
-def test_what_torch_cannot_stack_goes_to_the_reference(small: Problem, engine: str) -> None:
+def test_what_torch_cannot_stack_goes_to_the_loop(small: Problem, engine: str) -> None:
     torch.manual_seed(0)
     model = Branches()
     result = train(small, model, engine=engine)
-    assert result.engine == "reference"
+    assert result.engine == "loop"
     assert "vectorised does not support this" in result.engine_reason
 
 
@@ -70,3 +70,23 @@ def test_an_unknown_engine_is_named(small: Problem) -> None:
     with pytest.raises(InputError, match="did you mean 'vectorised'") as error:
         train(small, engine="vectorized")
     assert error.value.field == "engine"
+
+
+@pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])
+def test_what_is_random_inside_a_model_is_drawn_for_each_client(small: Problem, engine) -> None:
+    """vmap would draw it for a chunk: the same run on other ranks would be another run."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    result = train(small, model, engine=engine)
+    assert result.engine == "loop"
+    assert "random" in result.engine_reason
+    truth = train(small, model, engine="reference")
+    np.testing.assert_array_equal(vector(result.model), vector(truth.model))
+
+
+def test_an_engine_of_ones_own_is_a_row_of_the_table(small: Problem, monkeypatch) -> None:
+    class Own(ENGINES["reference"]):  # type: ignore[misc]
+        name = "own"
+
+    monkeypatch.setitem(ENGINES, "own", Own)
+    assert train(small, engine="own").engine == "own"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 from worlds import Problem as World
@@ -16,11 +18,11 @@ from worlds import classification, vector
 
 import sdfeel
 from sdfeel import Network, Schedule
+from sdfeel.algorithm.rates import Constant, Given
 from sdfeel.data import ClientData
-from sdfeel.simulation import matrix
 from sdfeel.simulation.engines.choose import ENGINES, Unsupported
-from sdfeel.simulation.engines.engine import Engine, EngineState, Problem
-from sdfeel.simulation.setup import make_problem
+from sdfeel.simulation.engines.engine import Engine, Work
+from sdfeel.simulation.problem import Problem, make_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -110,6 +112,7 @@ CASES: dict[str, Case] = {
     "layer norm": Case(lambda: nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3))),
     "frozen": Case(Frozen),
     "tied": Case(Tied),
+    "dropout": Case(lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.4), nn.Linear(8, 3))),
     "embedding": Case(
         lambda: nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(12, 3)), whole=True
     ),
@@ -162,59 +165,178 @@ def test_many_steps_equal_the_reference(name: str, case: str) -> None:
     assert mine.client_steps == truth.client_steps
 
 
-# The interface, method by method, on one problem that every engine supports.
+# The interface, on one problem that every engine supports.
+
+RULES: dict[str, sdfeel.LocalRule] = {
+    "sgd": sdfeel.SGD(),
+    "decay": sdfeel.SGD(weight_decay=0.03),
+    "prox": sdfeel.SGD(prox=0.2),
+    "momentum": sdfeel.Momentum(0.9),
+    "nesterov": sdfeel.Momentum(0.8, nesterov=True, weight_decay=0.01, prox=0.1),
+}
+TORCH = {  # the same, where torch.optim has it
+    "sgd": {},
+    "decay": {"weight_decay": 0.03},
+    "momentum": {"momentum": 0.9},
+}
 
 
-def make(dtype: torch.dtype = torch.float32, batch_size: int = 6) -> Problem:
-    world = classification(SAMPLES, CLUSTERS, "path", hidden=5, dtype=dtype)
+def make(
+    dtype: torch.dtype = torch.float32,
+    batch_size: int = 6,
+    rule: str = "sgd",
+    samples: tuple[int, ...] = SAMPLES,
+) -> Problem:
+    world = classification(samples, [list(range(len(samples)))], "path", hidden=5, dtype=dtype)
     world.model[1] = nn.ReLU()  # type: ignore[index]
     data = ClientData.from_datasets(world.datasets)
     return make_problem(
         world.model,
         data,
-        world.network.with_samples(data.samples),
-        loss=functional.cross_entropy,
-        lr=0.1,
         batch_size=batch_size,
         seed=2,
-        device=torch.device("cpu"),
+        local=RULES[rule],
+        rate=Constant(0.1),
     )
 
 
-EVERYONE = np.ones(6, dtype=bool)
-
-
-def build(name: str, problem: Problem | None = None) -> Engine:
-    problem = problem or make()
+def build(name: str, problem: Problem) -> Engine:
     try:
-        return ENGINES[name](problem, problem.layout.vector(problem.model))
+        return ENGINES[name](problem)
     except Unsupported as reason:
         pytest.skip(str(reason))
 
 
-def clients_of(engine: Engine) -> Tensor:
-    clients = engine.state(with_clients=True).clients
-    assert clients is not None
-    return clients
+def start_of(problem: Problem, clients: int) -> Tensor:
+    return problem.layout.vector(problem.model).repeat(clients, 1)
+
+
+def work(clients: list[int], first: int, last: int, **more: Tensor | None) -> Work:
+    ones = np.ones(len(clients), dtype=np.int64)
+    return Work(np.array(clients), first * ones, last * ones, **more)
+
+
+def trained(
+    name: str, problem: Problem, clients: list[int], legs: list[tuple[int, int]]
+) -> tuple[Tensor, np.ndarray, dict[str, Tensor]]:
+    """Models, losses and memories after these iterations, one call each."""
+    engine = build(name, problem)
+    models = start_of(problem, len(clients))
+    anchor = models.clone() if problem.local.prox else None
+    size = problem.layout.parameters
+    kept = {row: models.new_zeros(len(clients), size) for row in problem.local.keeps}
+    losses = []
+    try:
+        for first, last in legs:
+            losses.append(
+                engine.local_updates(models, kept, work(clients, first, last, anchor=anchor))
+            )
+    finally:
+        engine.close()
+    return models, np.hstack(losses), kept
+
+
+EVERYONE = list(range(6))
 
 
 @names
-def test_all_models_start_from_the_same(name: str) -> None:
-    engine = build(name)
-    start = engine.problem.layout.vector(engine.problem.model)
-    assert (clients_of(engine) == start).all()
-    assert (engine.server_models() == start).all()
-    assert torch.equal(engine.mean_model(None), start)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_clients_below_at_and_above_the_batch_size_share_a_cluster(name: str, data) -> None:
+    """A client that holds just as much as a batch draws nothing; those beside it do."""
+    batch = data.draw(st.integers(1, 5), "batch")
+    sizes = st.sampled_from([max(1, batch - 1), batch, batch + 1, 5 * batch])
+    samples = tuple(data.draw(st.lists(sizes, min_size=2, max_size=6), "samples"))
+    problem = make(torch.float64, batch, samples=samples)
+    everyone = list(range(len(samples)))
+    mine, losses, _ = trained(name, problem, everyone, [(1, 3)])
+    truth, expected, _ = trained("reference", problem, everyone, [(1, 3)])
+    np.testing.assert_allclose(mine.numpy(), truth.numpy(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-12)
+
+
+@names
+@pytest.mark.parametrize("rule", TORCH)
+def test_a_rule_is_that_of_torch_optim_step_for_step(name: str, rule: str) -> None:
+    problem = make(torch.float64, rule=rule)
+    mine, losses, _ = trained(name, problem, EVERYONE, [(1, 7)])
+    for client in EVERYONE:
+        model = copy.deepcopy(problem.model).train()
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1, **TORCH[rule])
+        for k in range(1, 8):
+            rows = torch.from_numpy(problem.batches(np.array([client]), np.array([k]))[0, 0])
+            loss = functional.cross_entropy(
+                model(problem.data.inputs[rows]), problem.data.targets[rows]
+            )
+            assert losses[client, k - 1] == pytest.approx(float(loss.detach()), abs=1e-12)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        np.testing.assert_allclose(mine[client].numpy(), vector(model), rtol=0, atol=1e-12)
+
+
+@names
+@pytest.mark.parametrize("rule", RULES)
+def test_every_engine_carries_out_every_rule(name: str, rule: str) -> None:
+    problem = make(torch.float64, rule=rule)
+    mine, _, memory = trained(name, problem, EVERYONE, [(1, 4), (5, 9)])
+    truth, _, expected = trained("reference", problem, EVERYONE, [(1, 4), (5, 9)])
+    np.testing.assert_allclose(mine.numpy(), truth.numpy(), rtol=0, atol=1e-11)
+    for row, values in expected.items():
+        np.testing.assert_allclose(memory[row].numpy(), values.numpy(), rtol=0, atol=1e-11)
+
+
+@names
+def test_a_rate_is_a_function_of_the_iteration(name: str) -> None:
+    from dataclasses import replace
+
+    problem = replace(make(torch.float64), rate=Given(lambda k: 0.2 / k))
+    mine, _, _ = trained(name, problem, EVERYONE, [(4, 9)])
+    truth, _, _ = trained("reference", problem, EVERYONE, [(4, 6), (7, 9)])
+    np.testing.assert_allclose(mine.numpy(), truth.numpy(), rtol=0, atol=1e-12)
+
+
+@names
+def test_a_shift_is_added_to_every_gradient(name: str) -> None:
+    """What a correction is: constant within a period."""
+    problem = make(torch.float64, batch_size=100)
+    rng = torch.Generator().manual_seed(0)
+    shift = torch.randn(6, problem.layout.parameters, generator=rng, dtype=torch.float64)
+    moved = []
+    for own in (None, shift):
+        engine = build(name, problem)
+        models = start_of(problem, 6)
+        engine.local_updates(models, {}, work(EVERYONE, 1, 1, shift=own))
+        engine.close()
+        moved.append(models)
+    torch.testing.assert_close(moved[1], moved[0] - 0.1 * shift, rtol=0, atol=1e-12)
+
+
+@names
+def test_clients_may_be_at_different_iterations(name: str) -> None:
+    problem = make(torch.float64)
+    engine = build(name, problem)
+    models = start_of(problem, 3)
+    first, last = np.array([1, 4, 4]), np.array([3, 4, 9])
+    losses = engine.local_updates(models, {}, Work(np.array([5, 0, 3]), first, last))
+    engine.close()
+    assert losses.shape == (3, 6)
+    for row, client in enumerate((5, 0, 3)):
+        legs = [(int(first[row]), int(last[row]))]
+        alone, expected, _ = trained("reference", problem, [client], legs)
+        torch.testing.assert_close(models[row], alone[0], rtol=0, atol=1e-12)
+        made = last[row] - first[row] + 1
+        np.testing.assert_allclose(losses[row, :made], expected[0], atol=1e-12)
+        assert np.isnan(losses[row, made:]).all()
 
 
 @names
 def test_losses_are_those_before_each_update(name: str) -> None:
-    engine = build(name)
-    losses = engine.local_updates(1, 3, EVERYONE)
+    problem = make()
+    _, losses, _ = trained(name, problem, EVERYONE, [(1, 3)])
     assert losses.shape == (6, 3)
-    problem = engine.problem
-    for client in range(6):
-        rows = torch.from_numpy(problem.batch(client, 1))
+    for client in EVERYONE:
+        rows = torch.from_numpy(problem.batches(np.array([client]), np.array([1]))[0, 0])
         with torch.no_grad():
             outputs = problem.model(problem.data.inputs[rows])
             expected = functional.cross_entropy(outputs, problem.data.targets[rows])
@@ -222,169 +344,41 @@ def test_losses_are_those_before_each_update(name: str) -> None:
 
 
 @names
-def test_who_is_absent_does_not_train(name: str) -> None:
-    engine = build(name)
-    before = clients_of(engine)
-    present = np.array([True, False, True, False, False, True])
-    losses = engine.local_updates(1, 2, present)
-    assert losses.shape == (3, 2)
-    changed = (clients_of(engine) != before).any(dim=1).numpy()
-    np.testing.assert_array_equal(changed, present)
-
-
-@names
-def test_with_nobody_there_nothing_happens(name: str) -> None:
-    engine = build(name)
-    before = clients_of(engine)
-    assert engine.local_updates(1, 2, ~EVERYONE).shape == (0, 2)
-    engine.intra(np.zeros(6))
-    engine.broadcast()
-    assert torch.equal(clients_of(engine), before)
-
-
-@names
-def test_in_how_many_calls_the_updates_come_changes_no_bit(name: str) -> None:
-    at_once, in_parts = build(name), build(name)
-    losses = at_once.local_updates(1, 6, EVERYONE)
-    parts = [in_parts.local_updates(a, b, EVERYONE) for a, b in ((1, 1), (2, 4), (5, 6))]
-    np.testing.assert_array_equal(losses, np.hstack(parts))
-    assert torch.equal(clients_of(at_once), clients_of(in_parts))
+@pytest.mark.parametrize("rule", ["sgd", "nesterov"])
+def test_in_how_many_calls_the_updates_come_changes_no_bit(name: str, rule: str) -> None:
+    problem = make(rule=rule)
+    at_once, losses, _ = trained(name, problem, EVERYONE, [(1, 6)])
+    in_parts, parts, _ = trained(name, problem, EVERYONE, [(1, 1), (2, 4), (5, 6)])
+    np.testing.assert_array_equal(losses, parts)
+    assert torch.equal(at_once, in_parts)
 
 
 @names
 def test_who_else_is_there_does_not_change_a_clients_update(name: str) -> None:
-    together, alone = build(name), build(name)
-    together.local_updates(1, 4, EVERYONE)
-    alone.local_updates(1, 4, np.arange(6) == 3)
-    torch.testing.assert_close(clients_of(together)[3], clients_of(alone)[3])
+    problem = make()
+    together, _, _ = trained(name, problem, EVERYONE, [(1, 4)])
+    alone, _, _ = trained(name, problem, [3], [(1, 4)])
+    torch.testing.assert_close(together[3], alone[0])
 
 
 @names
-def test_intra_takes_the_weighted_mean_of_those_present(name: str) -> None:
-    engine = build(name, make(torch.float64))
-    engine.local_updates(1, 3, EVERYONE)
-    clients, servers = clients_of(engine).numpy(), engine.server_models().numpy()
-    present = np.array([True, True, False, True, True, False])
-    weights = engine.problem.network.shares.within_present(present)
-    engine.intra(weights)
-    after = engine.server_models().numpy()
-    np.testing.assert_allclose(after[0], weights[[0, 3]] @ clients[[0, 3]], atol=1e-14)
-    np.testing.assert_allclose(after[1], weights[[1, 4]] @ clients[[1, 4]], atol=1e-14)
-    np.testing.assert_array_equal(after[2], servers[2])  # nobody came: it keeps its model
-    np.testing.assert_array_equal(clients_of(engine).numpy(), clients)  # until the broadcast
-
-
-@names
-def test_intra_takes_a_rule_in_place_of_the_mean(name: str) -> None:
-    engine = build(name)
-    engine.local_updates(1, 2, EVERYONE)
-    clients, before = clients_of(engine), engine.server_models()
-    seen = []
-
-    def rule(models: Tensor, weights: Tensor, own: Tensor) -> Tensor:
-        seen.append((models.clone(), weights.clone(), own.clone()))
-        return models.max(dim=0).values
-
-    weights = engine.problem.network.shares.within_present(np.arange(6) != 2)
-    engine.intra(weights, rule)
-    assert torch.equal(engine.server_models()[1], clients[[4, 1]].max(dim=0).values)
-    models, given, own = seen[1]
-    assert torch.equal(models, clients[[4, 1]])
-    np.testing.assert_allclose(given.numpy(), weights[[4, 1]], rtol=1e-6)
-    assert torch.equal(own, before[1])
-
-
-@names
-@pytest.mark.parametrize("averager", ["paper", "chebyshev", "finite-time", "all-reduce", "exact"])
-def test_inter_applies_the_averager(name: str, averager: str) -> None:
-    engine = build(name, make(torch.float64))
-    engine.local_updates(1, 3, EVERYONE)
-    engine.intra(engine.problem.network.shares.within)
-    before = engine.server_models().numpy()
-    chosen = engine.problem.network.averager(averager, 3)
-    engine.inter(chosen)
-    expected = (before.T @ chosen.operator).T
-    np.testing.assert_allclose(engine.server_models().numpy(), expected, atol=1e-11)
-
-
-@names
-@pytest.mark.parametrize("averager", ["paper", "chebyshev", "all-reduce"])
-def test_inter_on_a_large_sparse_graph(
-    name: str, averager: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two exchanges on a ring of thirty fill a sixth of the operator; unequal clusters."""
-    monkeypatch.setattr(matrix, "COLUMNS", 10)  # several blocks, the last one not full
-    world = classification([1 + d % 4 for d in range(30)], [[d] for d in range(30)], "ring")
-    data = ClientData.from_datasets(world.datasets)
-    problem = make_problem(
-        world.model.double(),
-        data,
-        world.network.with_samples(data.samples),
-        loss=functional.cross_entropy,
-        lr=0.1,
-        batch_size=6,
-        seed=2,
-        device=torch.device("cpu"),
-    )
-    engine = build(name, problem)
-    before = np.random.default_rng(0).normal(size=(30, problem.layout.size))
-    engine.restore(EngineState(torch.from_numpy(before)))
-    chosen = problem.network.averager(averager, 2)
-    engine.inter(chosen)
-    expected = (before.T @ chosen.operator).T
-    np.testing.assert_allclose(engine.server_models().numpy(), expected, atol=1e-12)
-
-
-@names
-def test_broadcast_gives_every_client_its_servers_model(name: str) -> None:
-    engine = build(name)
-    engine.local_updates(1, 2, EVERYONE)
-    engine.intra(engine.problem.network.shares.within)
-    engine.broadcast()
-    servers = engine.server_models()
-    for client, server in enumerate(engine.problem.network.clusters.server_of):
-        assert torch.equal(clients_of(engine)[client], servers[server])
-
-
-@names
-def test_the_mean_model_is_the_weighted_mean_of_all_clients(name: str) -> None:
-    engine = build(name, make(torch.float64))
-    engine.local_updates(1, 3, EVERYONE)
-    shares = engine.problem.network.shares
-    before = engine.server_models()
-    mean = engine.mean_model(shares.within)
-    np.testing.assert_allclose(mean.numpy(), shares.client @ clients_of(engine).numpy(), atol=1e-14)
-    assert torch.equal(engine.server_models(), before)  # asking changes nothing
-    engine.intra(shares.within)
-    np.testing.assert_allclose(engine.mean_model(None).numpy(), mean.numpy(), atol=1e-14)
-
-
-@names
-@pytest.mark.parametrize("with_clients", [True, False])
-def test_going_on_from_a_state_changes_no_bit(name: str, with_clients: bool) -> None:
-    engine, other = build(name), build(name)
-    engine.local_updates(1, 3, EVERYONE)
-    if not with_clients:
-        engine.intra(engine.problem.network.shares.within)
-        engine.broadcast()
-    state = engine.state(with_clients)
-    assert (state.clients is None) != with_clients
-    kept = EngineState(
-        state.servers.clone(), None if state.clients is None else state.clients.clone()
-    )
-    other.restore(kept)
-    for each in (engine, other):
-        each.local_updates(4, 6, EVERYONE)
-    assert torch.equal(clients_of(engine), clients_of(other))
-    assert torch.equal(engine.server_models(), other.server_models())
-    # A state is a copy: what happened since did not reach it.
-    assert torch.equal(state.servers, kept.servers)
-    assert kept.clients is None or torch.equal(state.clients, kept.clients)  # type: ignore[arg-type]
+def test_the_number_of_threads_changes_no_bit(name: str) -> None:
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(trained(name, make(rule="momentum"), EVERYONE, [(1, 5)])[0])
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 @names
 def test_predict_is_the_model_in_evaluation_mode(name: str) -> None:
-    engine = build(name)
+    engine = build(name, make())
     inputs = torch.randn(1203, 4, generator=torch.Generator().manual_seed(0))
     other = copy.deepcopy(engine.problem.model).eval()
     with torch.no_grad():
@@ -400,7 +394,7 @@ def test_a_loss_that_is_not_finite_comes_back_as_it_is(name: str) -> None:
     problem = make(batch_size=100)
     rows = slice(int(problem.data.offsets[4]), int(problem.data.offsets[5]))
     problem.data.inputs[rows] = torch.nan
-    losses = build(name, problem).local_updates(1, 2, EVERYONE)
+    _, losses, _ = trained(name, problem, EVERYONE, [(1, 2)])
     assert np.isnan(losses[4]).all()
     assert np.isfinite(np.delete(losses, 4, axis=0)).all()
 
@@ -410,10 +404,9 @@ def test_the_problems_own_model_is_never_touched(name: str) -> None:
     problem = make()
     before = copy.deepcopy(problem.model.state_dict())
     engine = build(name, problem)
-    engine.local_updates(1, 3, EVERYONE)
-    engine.intra(problem.network.shares.within)
-    engine.broadcast()
-    engine.predict(engine.mean_model(None), problem.data.inputs)
+    models = start_of(problem, 6)
+    engine.local_updates(models, {}, work(EVERYONE, 1, 3))
+    engine.predict(models[0], problem.data.inputs)
     engine.close()
     for key, value in problem.model.state_dict().items():
         assert torch.equal(value, before[key])

@@ -10,7 +10,7 @@ verdicts    what the paper says, held against the curves of every seed
 report      figures, tables, verdicts and a page
 """
 
-from sdfeel.experiments.reproduce.plan import Plan, make_plan
+from sdfeel.experiments.reproduce.plan import Reproduction, reproduction_of
 from sdfeel.experiments.reproduce.report import write_reports
 from sdfeel.experiments.reproduce.runner import RunnerProgress, carry_out
 from sdfeel.experiments.reproduce.spec import TARGETS, read_target
@@ -18,12 +18,12 @@ from sdfeel.experiments.reproduce.verdicts import Verdict, judge
 
 __all__ = [
     "TARGETS",
-    "Plan",
+    "Reproduction",
     "RunnerProgress",
     "Verdict",
     "carry_out",
     "judge",
-    "make_plan",
     "read_target",
+    "reproduction_of",
     "write_reports",
 ]

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.reproduce.spec import Planning
+from sdfeel.experiments.run import simulation_of
 from sdfeel.files import write_report
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.planner import Effort, make_plan
+from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.race import Objective
 
 __all__ = ["Choice", "Choose", "choose", "kept"]
@@ -67,8 +68,8 @@ def choose(
 ) -> Choice:
     """Ask the planner for the least training loss within `budget` simulated seconds."""
     fetch(config.data.name)
-    laboratory = TrainingLaboratory(config)
-    found = make_plan(
+    laboratory = TrainingLaboratory(simulation_of(config))
+    found = recommend(
         laboratory.network,
         laboratory.latencies,
         laboratory,
@@ -97,11 +98,15 @@ def choose(
     )
 
 
+def _without_title(config: RunConfig) -> dict[str, Any]:
+    return {key: value for key, value in config.table().items() if key != "title"}
+
+
 def kept(folder: Path, make: Choose) -> Choose:
     """`make`, whose answers are kept in `folder`: a second call finds what the first one chose."""
 
     def ask(config: RunConfig, budget: float, effort: Planning) -> Choice:
-        asked = [config.model_dump(exclude={"title"}), budget, effort.model_dump()]
+        asked = [_without_title(config), budget, effort.model_dump()]
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
         path = folder / f"choice-{digest}.json"
         try:

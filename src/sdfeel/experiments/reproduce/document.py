@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sdfeel.experiments.reproduce.plan import Plan
+from sdfeel.experiments.reproduce.plan import Reproduction
 from sdfeel.experiments.reproduce.spec import TARGETS, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict
 from sdfeel.reports.rendering import markdown_table
@@ -17,7 +17,7 @@ __all__ = ["asked", "command", "measured", "notes", "results_document"]
 WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
 
 
-def command(plan: Plan) -> str:
+def command(plan: Reproduction) -> str:
     """The command that gives this plan."""
     names = [target.name for target in plan.targets]
     words = ["sdfeel", "reproduce", *(["all"] if names == list(TARGETS) else names)]
@@ -48,7 +48,7 @@ def asked(verdict: Verdict) -> str:
 
 
 def results_document(
-    plan: Plan,
+    plan: Reproduction,
     verdicts: Sequence[Verdict],
     tables: Mapping[str, Sequence[Row]],
     *,
@@ -90,13 +90,13 @@ def _count(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} statements: {', '.join(counts)}."
 
 
-def notes(target: Target, plan: Plan) -> list[str]:
+def notes(target: Target, plan: Reproduction) -> list[str]:
     """What the settings say of a figure, and what the planner chose for it."""
     choice = plan.chosen.get(target.name)
     return [*target.notes, *([choice.words()] if choice else [])]
 
 
-def _section(target: Target, verdicts: Sequence[Verdict], plan: Plan) -> list[str]:
+def _section(target: Target, verdicts: Sequence[Verdict], plan: Reproduction) -> list[str]:
     lines = [f"## {target.title}"]
     done = min((verdict.seeds for verdict in verdicts), default=plan.seeds)
     if done < plan.seeds:

@@ -10,23 +10,21 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sdfeel.algorithm.schemes import Plan as SchemePlan
-from sdfeel.algorithm.schemes import plan_scheme
-from sdfeel.clock import load_profile
+from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
 from sdfeel.experiments.compare import slug
 from sdfeel.experiments.config import RunConfig, merge, run_config, with_settings
 from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
 from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
-from sdfeel.experiments.run import build_network, schedule_of
-from sdfeel.models import build
+from sdfeel.experiments.run import build_network
+from sdfeel.models import build, count_flops
 
-__all__ = ["Job", "Plan", "make_plan"]
+__all__ = ["PlannedRun", "Reproduction", "reproduction_of"]
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedRun:
     """One run. `folder` is a function of its settings; `work` is in client steps."""
 
     folder: str
@@ -34,9 +32,13 @@ class Job:
     config: RunConfig
     work: float
 
+    @property
+    def seed(self) -> int:
+        return self.config.settings.seed
+
 
 @dataclass(frozen=True)
-class Plan:
+class Reproduction:
     """All runs of some figures.
 
     jobs    by seed, then by figure: what is done first is one seed of everything
@@ -48,13 +50,13 @@ class Plan:
     profile: str
     dataset: str
     seeds: int
-    jobs: tuple[Job, ...]
+    jobs: tuple[PlannedRun, ...]
     curves: Mapping[str, Mapping[str, tuple[str, ...]]]
     settings: tuple[str, ...] = field(default=())
     chosen: Mapping[str, Choice] = field(default_factory=dict)
 
 
-def make_plan(
+def reproduction_of(
     names: Sequence[str],
     *,
     profile: str = "default",
@@ -62,7 +64,7 @@ def make_plan(
     seeds: int | None = None,
     settings: Sequence[str] = (),
     ask: Choose = choose,
-) -> Plan:
+) -> Reproduction:
     """The runs of the figures in `names`.
 
     seeds     in place of the profile's number
@@ -80,18 +82,18 @@ def make_plan(
     asked = {target.name: seeds or target.profile[profile].seeds for target in targets}
     chosen: dict[str, Choice] = {}
     configs = {t.name: _configs(t, profile, dataset, settings, ask, chosen) for t in targets}
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, PlannedRun] = {}
     curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
     for seed in range(max(asked.values())):
         for target in targets:
             if seed >= asked[target.name]:
                 continue
             for label, config in configs[target.name].items():
-                job = _job(f"{target.name}: {label}", config.model_copy(update={"seed": seed}))
+                job = _job(f"{target.name}: {label}", config.changed(seed=seed))
                 jobs.setdefault(job.folder, job)
                 curves[target.name].setdefault(label, []).append(job.folder)
     done = {name: {key: tuple(of) for key, of in found.items()} for name, found in curves.items()}
-    return Plan(
+    return Reproduction(
         targets,
         profile,
         dataset,
@@ -134,51 +136,47 @@ def _configs(
 
 def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
     """Whole rounds that cover the profile's seconds and its iterations; when to evaluate."""
-    plan = _scheme_plan(config)
-    tau = plan.schedule.tau
+    algorithm = _algorithm(config)
+    tau = algorithm.schedule.tau
     rounds = 1
     if profile.seconds is not None:
-        rounds = max(rounds, math.ceil(profile.seconds * part / plan.round_cost().total))
+        rounds = max(rounds, math.ceil(profile.seconds * part / algorithm.round_cost().total))
     if profile.iterations is not None:
         rounds = max(rounds, math.ceil(profile.iterations * part / tau))
     every = max(1, round(rounds / profile.points))
     return {"steps": rounds * tau, "evaluation": {"every": every * tau}}
 
 
-def _scheme_plan(config: RunConfig) -> SchemePlan:
+def _algorithm(config: RunConfig) -> Algorithm:
     """The scheme on clusters of equal size, which is near enough to say how long a run is."""
     network = build_network(config.network)
-    return plan_scheme(
-        config.scheme,
-        network.with_samples([1] * network.clients),
-        schedule_of(config),
-        profile=load_profile(config.clock.profile),
-        parameters=_parameters(config.model.name, config.data.name),
-        averager=config.averager,
-        participation=config.schedule.participation,
-    )
+    parameters, flops = _size(config.model.name, config.data.name, config.settings.batch_size)
+    return config.settings.algorithm(network, config.settings.latency.with_flops(flops), parameters)
 
 
 @cache
-def _parameters(model: str, dataset: str) -> int:
-    """Of the paper's network where the user's own is not ours to build."""
+def _size(model: str, dataset: str, batch_size: int) -> tuple[int, float]:
+    """Parameters and FLOPs of a step; the paper's network where the user's own is not ours."""
     images = spec(dataset)
     name = model if ":" not in model else "paper-cnn"
-    return sum(p.numel() for p in build(name, images.shape, images.classes, 0).parameters())
+    network = build(name, images.shape, images.classes, 0)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return parameters, count_flops(network, images.shape, batch_size)
 
 
-def _job(label: str, config: RunConfig) -> Job:
+def _job(label: str, config: RunConfig) -> PlannedRun:
     """The folder's name tells what the run is; its last part is a hash of every setting."""
-    identity = config.model_dump(exclude={"title", "checkpoint_seconds"})
+    table, told = config.table(), config.settings
+    identity = {k: v for k, v in table.items() if k not in ("title", "checkpoint_seconds")}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    s = config.schedule
-    about = f"{config.scheme} {config.network.graph} {s.tau1} {s.tau2} {s.alpha}"
-    participation = _scheme_plan(config).participation
+    s = told.schedule
+    about = f"{table['scheme']} {config.network.graph} {s.tau1} {s.tau2} {s.alpha}"
+    participation = _algorithm(config).participation
     present = float(participation.present(0).sum()) if participation.drawn else 0.0
     clients = present or participation.clients * participation.beta
-    return Job(
-        folder=f"{slug(about)}-seed{config.seed}-{digest}",
-        label=f"{label}, seed {config.seed}",
+    return PlannedRun(
+        folder=f"{slug(about)}-seed{told.seed}-{digest}",
+        label=f"{label}, seed {told.seed}",
         config=config,
-        work=config.steps * clients,
+        work=told.steps * clients,
     )

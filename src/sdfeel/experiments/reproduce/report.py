@@ -19,7 +19,7 @@ from sdfeel.experiments.reproduce.document import (
     notes,
     results_document,
 )
-from sdfeel.experiments.reproduce.plan import Plan
+from sdfeel.experiments.reproduce.plan import Reproduction
 from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import Drawing, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict, judge
@@ -35,7 +35,7 @@ __all__ = ["verdict_rows", "write_reports"]
 Records = Mapping[str, Sequence[RunRecord]]
 
 
-def write_reports(plan: Plan, out: Path) -> list[Verdict]:
+def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
     """Write what the runs that are finished show; gives the verdicts.
 
     A figure has the seeds of which all its curves are there; one that has none is left out.
@@ -97,7 +97,7 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
     ]
 
 
-def _records(plan: Plan, out: Path, target: Target) -> Records:
+def _records(plan: Reproduction, out: Path, target: Target) -> Records:
     """The runs of a figure by label, for the seeds that are complete; empty if none is."""
     runs = {
         label: [_finished(run_folder(out, folder)) for folder in folders]
@@ -158,7 +158,7 @@ def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
     write_report(folder / "verdicts.md", markdown_table(verdict_rows(verdicts)).encode())
 
 
-def _about(plan: Plan, out: Path) -> dict[str, Any]:
+def _about(plan: Reproduction, out: Path) -> dict[str, Any]:
     """Versions, machine, and the real time of all runs together."""
     found = [_finished(run_folder(out, job.folder)) for job in plan.jobs]
     records = [record for record in found if record is not None]

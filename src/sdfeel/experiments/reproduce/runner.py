@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.compare import run_or_resume
-from sdfeel.experiments.reproduce.plan import Job, Plan
+from sdfeel.experiments.reproduce.plan import PlannedRun, Reproduction
 from sdfeel.files import check_writable
 from sdfeel.simulation.loop import Progress
 
@@ -22,7 +22,7 @@ __all__ = ["RunnerProgress", "carry_out", "run_folder"]
 class RunnerProgress:
     """Where the experiment is: `number` of `runs`, and what is left in real seconds."""
 
-    job: Job
+    job: PlannedRun
     number: int
     runs: int
     fraction: float  # of the work of all runs
@@ -35,7 +35,7 @@ def run_folder(out: Path, folder: str) -> Path:
 
 
 def carry_out(
-    plan: Plan,
+    plan: Reproduction,
     out: Path,
     *,
     on_start: Callable[[str, str], None] = lambda *_: None,
@@ -59,14 +59,14 @@ def carry_out(
             )
         meter.done(job)
         last = number == len(plan.jobs)
-        if last or (job.config.seed == 0 and plan.jobs[number].config.seed == 1):
-            on_seed(job.config.seed + 1)
+        if last or (job.seed == 0 and plan.jobs[number].seed == 1):
+            on_seed(job.seed + 1)
 
 
 class _Meter:
     """Time left, from the client steps a second of the runs so far."""
 
-    def __init__(self, plan: Plan, tell: Callable[[RunnerProgress], None]) -> None:
+    def __init__(self, plan: Reproduction, tell: Callable[[RunnerProgress], None]) -> None:
         self.total = sum(job.work for job in plan.jobs)
         self.runs = len(plan.jobs)
         self.tell = tell
@@ -76,7 +76,7 @@ class _Meter:
         self.began = time.monotonic()
         self.last = 0.0
 
-    def watch(self, number: int, job: Job) -> Callable[[Progress], None]:
+    def watch(self, number: int, job: PlannedRun) -> Callable[[Progress], None]:
         self.began, self.last = time.monotonic(), 0.0
 
         def show(progress: Progress) -> None:
@@ -91,7 +91,7 @@ class _Meter:
 
         return show
 
-    def done(self, job: Job) -> None:
+    def done(self, job: PlannedRun) -> None:
         self.finished += job.work
         if self.last > 0:
             self.measured += self.last

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sdfeel.errors import InputError, closest
-from sdfeel.network import Network
-from sdfeel.simulation.distributed import DistributedEngine
-from sdfeel.simulation.engines.engine import Engine, Problem
+from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.fast.engine import FastEngine
 from sdfeel.simulation.engines.fast.errors import Unsupported
+from sdfeel.simulation.engines.loop import LoopEngine
 from sdfeel.simulation.engines.reference import ReferenceEngine
 from sdfeel.simulation.engines.vectorised import VectorisedEngine
-from sdfeel.simulation.ranks import Placement, Ranks
+from sdfeel.simulation.problem import Problem
 
 __all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
 
-# How many clients a measured step takes along, at most.
+# A measured engine takes so many clients along, at most, for about so many seconds.
 TRIAL_CLIENTS = 50
+TRIAL_SECONDS = 0.5
+
+ENGINES: dict[str, Callable[[Problem], Engine]] = {
+    "reference": ReferenceEngine,
+    "loop": LoopEngine,
+    "vectorised": VectorisedEngine,
+    "fast": FastEngine,
+}
+# Those that can be fastest, in the order in which they stand in for one that cannot do a problem.
+# The reference is the loop on one core.
+FASTEST = ("fast", "vectorised", "loop")
 
 
 @dataclass(frozen=True)
@@ -33,92 +44,72 @@ class Choice:
     reason: str
 
 
-ENGINES: dict[str, Callable[[Problem, Tensor], Engine]] = {
-    "reference": ReferenceEngine,
-    "vectorised": VectorisedEngine,
-    "fast": FastEngine,
-}
+def build_engine(name: str, problem: Problem, start: Tensor, *, measure: bool = True) -> Choice:
+    """The engine `name`; "auto" measures steps from the model `start` and says which.
 
-
-def build_engine(
-    name: str, problem: Problem, start: Tensor, ranks: Ranks, placement: Placement
-) -> Choice:
-    """The engine `name` at the model `start`; "auto" measures a step of each and says which.
-
-    On several ranks it carries out the rank's own clusters, inside a `DistributedEngine`.
+    measure  False where several processes must take the same: then "auto" is the first that can
     """
-    if name != "auto" and name not in ENGINES:
+    if name == "auto":
+        return _fastest(problem, start) if measure else _named("fast", problem, start)
+    if name not in ENGINES:
         raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
-    if ranks.size == 1:
-        return _fastest(problem, start) if name == "auto" else _named(name, problem, start)
-    # All ranks must take the same, so none of them measures: what is fastest almost everywhere.
-    clusters = [problem.network.clusters.members[d] for d in placement.servers[ranks.rank]]
-    position = {client: i for i, client in enumerate(placement.clients[ranks.rank])}
-    part = Network(
-        [[position[client] for client in members] for members in clusters],
-        "full",
-        problem.data.samples,
-    )
-    inner = _named("fast" if name == "auto" else name, replace(problem, network=part), start)
-    engine = DistributedEngine(problem, ranks, placement, inner.engine)
-    return Choice(engine, f"{inner.reason}; on each of {ranks.size} ranks")
+    return _named(name, problem, start)
 
 
 def _named(name: str, problem: Problem, start: Tensor) -> Choice:
     """The engine asked for or, if it cannot do this, the next one that can: always in words."""
-    remarks = []
-    if name == "fast":
+    remarks: list[str] = []
+    order = FASTEST[FASTEST.index(name) :] if name in FASTEST else (name,)
+    for own in order:
         try:
-            return Choice(FastEngine(problem, start), name)
-        except Unsupported as reason:
-            remarks.append(f"fast does not support this: {reason}")
-    if name != "reference":
-        vectorised = VectorisedEngine(problem, start)
-        refusal = _refusal(vectorised)
-        if refusal is None:
-            return Choice(vectorised, "; ".join(["vectorised", *remarks]))
-        remarks.append(f"vectorised does not support this: {refusal}")
-    return Choice(ReferenceEngine(problem, start), "; ".join(["reference", *remarks]))
+            engine = ENGINES[own](problem)
+            if own == "vectorised":
+                _try(engine, start, 1)
+            return Choice(engine, "; ".join([own, *remarks]))
+        except (Unsupported, RuntimeError) as reason:
+            if own == order[-1]:
+                raise
+            remarks.append(f"{own} does not support this: {str(reason).splitlines()[0]}")
+    raise AssertionError  # the last one returned or raised
 
 
-def _refusal(engine: Engine) -> str | None:
-    """Why torch cannot carry out a step of one client, or None; leaves no trace in the models."""
-    present = np.zeros(engine.problem.network.clients, dtype=bool)
-    present[0] = True
-    before = engine.state(with_clients=False)
-    try:
-        engine.local_updates(1, 1, present)
-    except RuntimeError as reason:
-        return str(reason).splitlines()[0]
-    engine.restore(before)
-    return None
+def _try(engine: Engine, start: Tensor, clients: int) -> float:
+    """Seconds of one step of the first clients; torch says at the first what it cannot do."""
+    count = min(clients, engine.problem.data.clients)
+    models = start.to(engine.problem.device).repeat(count, 1)
+    ones = np.ones(count, dtype=np.int64)
+    begin = time.perf_counter()
+    engine.local_updates(models, None, Work(np.arange(count), ones, ones, anchor=models.clone()))
+    return time.perf_counter() - begin
 
 
 def _fastest(problem: Problem, start: Tensor) -> Choice:
-    """Measure one step of each after a warm-up, then build the winner.
-
-    One engine at a time: each holds the models of all clients.
-    """
+    """Measure all that can be fastest, one after the other, and build the winner."""
     speeds: dict[str, float] = {}
     remarks: list[str] = []
-    present = np.zeros(problem.network.clients, dtype=bool)
-    present[:TRIAL_CLIENTS] = True
-    for name in reversed(ENGINES):
-        if name == "reference" and speeds:
-            continue
+    for name in FASTEST:
         try:
-            engine = ENGINES[name](problem, start)
-            engine.local_updates(1, 1, present)
-            begin = time.perf_counter()
-            engine.local_updates(1, 1, present)
-            speeds[name] = present.sum() / (time.perf_counter() - begin)
-            engine.close()
-            del engine
+            engine = ENGINES[name](problem)
+            try:
+                speeds[name] = _speed(engine, start)
+            finally:
+                engine.close()
         except (Unsupported, RuntimeError) as reason:
             remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
     if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
     best = max(speeds, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
-    engine = ENGINES[best](problem, start)
+    engine = ENGINES[best](problem)
     return Choice(engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks]))
+
+
+def _speed(engine: Engine, start: Tensor) -> float:
+    """Client steps a second, after a warm-up from which the length of the trial follows."""
+    few = min(max(2, torch.get_num_threads()), engine.problem.data.clients)
+    _try(engine, start, few)
+    step = _try(engine, start, few) / few
+    clients = int(min(max(TRIAL_SECONDS / max(step, 1e-6), few), TRIAL_CLIENTS))
+    count = min(clients, engine.problem.data.clients)
+    _try(engine, start, count)
+    return count / min(_try(engine, start, count) for _ in range(2))

@@ -1,165 +1,98 @@
-"""The engine: what carries out the steps of Algorithm 1. The loop knows nothing else of it."""
+"""The engine: what carries out local updates, eq. (2). Nothing else knows how that is done."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.data.clients import ClientData
-from sdfeel.network import Averager, Network
-from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.algorithm.local import Rows
+from sdfeel.simulation.problem import Problem
 
-__all__ = ["AveragingRule", "Engine", "EngineState", "Loss", "Mask", "Problem"]
+__all__ = ["Engine", "SummingEngine", "Sums", "Work"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-
-# From the models of a cluster's present clients (n x M), their weights (n, sum 1) and the server's
-# own model before (M): its model after. None stands for the weighted mean of eq. (3).
-AveragingRule = Callable[[Tensor, Tensor, Tensor], Tensor]
-Mask = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is trained, on what, and how: everything an engine needs to begin.
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Local updates of some clients.
 
-    `loss(outputs, targets)` is the mean over the batch. `network` is the scheme's.
+    clients      their places in `problem.data`
+    first, last  the iterations of each
+    anchor       w_d(0) of each, (n x M): the model that its upload period began with, where the
+                 rule asks for it
+    shift        added to the gradients of each, (n x trainable); None for nothing
     """
 
-    model: nn.Module
-    layout: ParameterLayout
-    loss: Loss
-    data: ClientData
-    network: Network
-    lr: float
-    batch_size: int
-    seed: int
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    # The numbers that clients draw their batches by, where `data` holds only some of all clients.
-    held: NDArray[np.int64] | None = None
+    clients: Indices
+    first: Indices
+    last: Indices
+    anchor: Tensor | None = None
+    shift: Tensor | None = None
 
     @property
-    def client_ids(self) -> NDArray[np.int64]:
-        """The number of each client of `data` among all clients."""
-        return np.arange(self.data.clients) if self.held is None else self.held
+    def iterations(self) -> int:
+        """The most that any client makes."""
+        return int((self.last - self.first).max(initial=-1)) + 1
 
-    def seed_model(self, client: int, k: int) -> None:
-        """What is random inside the model (dropout) is a function of (seed, client, k) as well."""
-        number = hash((self.seed, int(self.client_ids[client]), k))
-        if self.device.type == "cpu":  # torch.manual_seed looks for GPUs first, which takes longer
-            torch.default_generator.manual_seed(number)
-        else:
-            torch.manual_seed(number)
-
-    def batch(self, client: int, k: int) -> NDArray[np.int64]:
-        """Rows of the data store that client i uses at iteration k: xi_k^(i).
-
-        A batch size at or above the client's data means its full gradient.
-        """
-        start, end = int(self.data.offsets[client]), int(self.data.offsets[client + 1])
-        if end - start <= self.batch_size:
-            return np.arange(start, end)
-        drawn = draw_batches(
-            self.seed,
-            self.client_ids[[client]],
-            np.array([end - start]),
-            np.array([k]),
-            self.batch_size,
-        )
-        rows: NDArray[np.int64] = start + drawn[0, 0]
-        return rows
+    def no_losses(self) -> NDArray[np.float64]:
+        """(clients x iterations), to be filled; not a number beyond a client's own."""
+        return np.full((len(self.clients), self.iterations), np.nan)
 
 
-@dataclass(frozen=True)
-class EngineState:
-    """All that training needs to go on from: the servers' models (D x M), and the clients' (C x M)
-    in the middle of an upload period; after a broadcast each client holds its server's.
-    """
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Where finished models go: rows[to[i]] += weights[i] x model of client i, in client order."""
 
-    servers: Tensor
-    clients: Tensor | None = None
+    rows: Tensor
+    to: Indices
+    weights: NDArray[np.float64]
+
+    def add(self, models: Tensor) -> None:
+        for model, row, weight in zip(models, self.to, self.weights, strict=True):
+            self.rows[int(row)].add_(model, alpha=float(weight))
 
 
 class Engine(ABC):
-    """Holds every model and changes them. Clients and servers are numbered as in the network."""
+    """Carries out local updates. It keeps no model: those are handed in, and changed in place."""
 
     name: str
     problem: Problem
 
-    # The next four only say something new where a run is spread over several processes (ranks).
-
-    @property
-    def leads(self) -> bool:
-        """Whether this process evaluates and records; with several ranks only the first does."""
-        return True
-
-    @property
-    def clients(self) -> NDArray[np.int64]:
-        """The clients whose local updates this process carries out."""
-        return np.arange(self.problem.network.clients)
-
-    def agree(self, numbers: Sequence[int]) -> list[int]:
-        """What the leading process says these numbers are."""
-        return list(numbers)
-
-    def total(self, number: float) -> float:
-        """The sum of a number over all processes."""
-        return number
-
     @abstractmethod
-    def local_updates(self, first: int, last: int, present: Mask) -> NDArray[np.float64]:
-        """Eq. (2) for k = first..last at every present client.
+    def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
+        """Eq. (2) for every client of `work`, whose models are the rows of `models` (n x M).
 
-        Returns the mini-batch losses, (present clients held here, in order) x (iterations), each
-        taken before its update. A loss that is not finite comes back as it is.
+        kept  what the local rule remembers, by name (n x trainable); None: it begins at zero and
+              is not asked for again
+
+        Returns the mini-batch losses, each taken before its update: (clients x iterations). A loss
+        that is not finite comes back as it is.
         """
-
-    @abstractmethod
-    def intra(self, weights: NDArray[np.float64], rule: AveragingRule | None = None) -> None:
-        """Eq. (3): each server takes the mean of its clients with these weights (m-hat over those
-        present), or what `rule` makes of them. A server without a present client keeps its model.
-        """
-
-    @abstractmethod
-    def inter(self, averager: Averager) -> None:
-        """Eq. (5): all exchanges of the averager, each with the models of the one before."""
-
-    @abstractmethod
-    def broadcast(self) -> None:
-        """Eq. (4): every client takes the model of its server."""
-
-    @abstractmethod
-    def server_models(self) -> Tensor:
-        """D x M: the servers' models as they are."""
-
-    @abstractmethod
-    def cluster_models(self, weights: NDArray[np.float64] | None) -> Tensor:
-        """Model of every cluster: the mean of its clients with `weights` or, with None (after a
-        broadcast), its server's. Changes nothing.
-        """
-
-    @abstractmethod
-    def mean_model(self, weights: NDArray[np.float64] | None) -> Tensor:
-        """u_k = sum of m-tilde_d x the model of cluster d, as `cluster_models` gives it."""
 
     @abstractmethod
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
         """Outputs of a model on inputs, in evaluation mode."""
 
-    @abstractmethod
-    def state(self, with_clients: bool) -> EngineState:
-        """A copy of all models; clients' only if asked for."""
-
-    @abstractmethod
-    def restore(self, state: EngineState) -> None:
-        """Go on from a state; without clients' models they take their server's."""
+    def about(self) -> Mapping[str, Any]:
+        """What a reader of the run's environment should know of it."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing that must be let go
-        """Let go of threads and connections."""
+        """Let go of threads and processes."""
+
+
+class SummingEngine(Engine):
+    """An engine that adds models up itself, so that no client's model is ever written."""
+
+    @abstractmethod
+    def add_up(
+        self, start: Tensor, begin: Indices, kept: Rows | None, work: Work, sums: Sums
+    ) -> NDArray[np.float64]:
+        """As `local_updates`, where client i starts from a copy of the row start[begin[i]]."""

@@ -1,15 +1,12 @@
-"""From what a user gives to a `Problem`: every mistake is named here, before any training."""
+"""What is trained, on what: every mistake in it is named here, before any training."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
-import math
 import numbers
-import re
 import warnings
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,34 +14,71 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
-from sdfeel.algorithm.schemes import Plan
-from sdfeel.clock import LatencyProfile
+from sdfeel.algorithm.local import SGD, LocalRule
+from sdfeel.algorithm.randomness import draw_batches
+from sdfeel.algorithm.rates import Constant, Rate
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
-from sdfeel.network import Network
-from sdfeel.simulation.engines.engine import AveragingRule, Loss, Problem
 from sdfeel.simulation.parameters import ParameterLayout
 
-__all__ = [
-    "check_device",
-    "check_fit",
-    "check_numbers",
-    "data_digests",
-    "fingerprint",
-    "make_problem",
-]
+__all__ = ["Loss", "Problem", "check_device", "check_fit", "check_numbers", "make_problem"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an engine needs to begin: a model, data, and what a client does with a gradient.
+
+    `loss(outputs, targets)` is the mean over the batch.
+    """
+
+    model: nn.Module
+    layout: ParameterLayout
+    loss: Loss
+    data: ClientData
+    batch_size: int
+    seed: int
+    local: LocalRule = field(default_factory=SGD)
+    rate: Rate = field(default_factory=Constant)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    # The numbers that clients draw their batches by, where `data` holds only some of all clients.
+    held: NDArray[np.int64] | None = None
+
+    @property
+    def client_ids(self) -> NDArray[np.int64]:
+        """The number of each client of `data` among all clients."""
+        return np.arange(self.data.clients) if self.held is None else self.held
+
+    def batches(self, clients: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the data store that clients use at iterations k: xi_k^(i), eq. (2).
+
+        (clients x iterations x batch), for clients whose batches are of one length. A batch size at
+        or above a client's data means its full gradient: those that hold less than `batch_size`
+        and those that hold just as much draw nothing.
+        """
+        samples, starts = self.data.samples[clients], self.data.offsets[clients]
+        length = int(min(samples.min(initial=self.batch_size), self.batch_size))
+        chosen = np.empty((len(clients), len(ks), length), dtype=np.int64)
+        chosen[...] = np.arange(length)
+        draws = np.flatnonzero(samples > self.batch_size)
+        if len(draws):
+            ids = self.client_ids[clients[draws]]
+            chosen[draws] = draw_batches(self.seed, ids, samples[draws], ks, self.batch_size)
+        rows: NDArray[np.int64] = starts[:, None, None] + chosen
+        return rows
 
 
 def make_problem(
     model: nn.Module,
     data: ClientData,
-    network: Network,
     *,
-    loss: Loss,
-    lr: float,
+    loss: Loss = F.cross_entropy,
     batch_size: int,
     seed: int,
-    device: torch.device,
+    local: LocalRule | None = None,
+    rate: Rate | None = None,
+    device: torch.device | None = None,
     held: NDArray[np.int64] | None = None,
 ) -> Problem:
     """Check model, data and numbers against each other; data goes to the device, in model dtype.
@@ -53,11 +87,8 @@ def make_problem(
 
     The problem holds a copy of the model: the user's own is never touched.
     """
-    check_numbers(lr=lr, batch_size=batch_size, seed=seed)
-    if held is None and network.clients != data.clients:
-        raise InputError(
-            "client_datasets", data.clients, f"the network has {network.clients} clients"
-        )
+    check_numbers(batch_size=batch_size, seed=seed)
+    device = device or torch.device("cpu")
     model = copy.deepcopy(model).to(device)
     layout = ParameterLayout.of(model)
     data = ClientData(
@@ -68,16 +99,15 @@ def make_problem(
     check_fit(model, loss, data)
     _check_smallest_batch(model, data, batch_size)
     return Problem(
-        model, layout, loss, data, network, float(lr), int(batch_size), seed, device, held
-    )
+        model, layout, loss, data, int(batch_size), seed, local or SGD(), rate or Constant(),
+        device, held,
+    )  # fmt: skip
 
 
-def check_numbers(*, lr: float, batch_size: int, seed: int, steps: int = 1) -> None:
-    """Refuse rates and counts that cannot work."""
-    if not isinstance(lr, numbers.Real) or not (math.isfinite(lr) and lr > 0):
-        raise InputError("lr", lr, "a finite number above 0")
+def check_numbers(*, batch_size: int, seed: int, steps: int = 1) -> None:
+    """Refuse counts that cannot work."""
     for name, value in (("batch_size", batch_size), ("steps", steps)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
             raise InputError(name, value, "a whole number, at least 1")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise InputError("seed", seed, "a whole number from 0 to 2**64 - 1")
@@ -92,63 +122,6 @@ def check_device(name: str) -> torch.device:
         reason = str(problem).splitlines()[0]
         raise InputError("device", name, f"not available here ({reason}); `cpu` is") from None
     return device
-
-
-def fingerprint(
-    plan: Plan,
-    problem: Problem,
-    profile: LatencyProfile,
-    start: Tensor,
-    data: bytes,
-    rule: AveragingRule | None = None,
-) -> str:
-    """A hash of everything that decides what a run computes, so that no other run goes on from it.
-
-    The number of steps and the engine are left out: a run may be made longer. `data` are the
-    digests of all clients' data, in client order.
-    """
-    about: dict[str, Any] = {
-        "scheme": plan.scheme,
-        "schedule": [plan.schedule.tau1, plan.schedule.tau2, plan.schedule.alpha],
-        "averager": plan.averager.name,
-        "rule": None if rule is None else _name_of(rule),
-        "participation": [
-            float(plan.participation.beta),
-            plan.participation.drawn,
-            plan.participation.reach,
-        ],
-        "clusters": plan.network.clusters.members,
-        "links": sorted(sorted(link) for link in plan.network.graph.edges()),
-        "profile": repr(profile),
-        "lr": problem.lr,
-        "batch_size": problem.batch_size,
-        "seed": problem.seed,
-        "layout": [problem.layout.names, problem.layout.shapes, str(problem.layout.dtype)],
-        "loss": _name_of(problem.loss),
-    }
-    digest = hashlib.sha256(json.dumps(about).encode())
-    digest.update(_bytes(start))
-    digest.update(data)
-    return digest.hexdigest()
-
-
-def data_digests(problem: Problem) -> bytes:
-    """A hash of each client's data, 32 bytes each: what all ranks together have to agree on."""
-    digests = b""
-    for client in range(problem.data.clients):
-        inputs, targets = problem.data.client(client)
-        digests += hashlib.sha256(_bytes(inputs) + _bytes(targets)).digest()
-    return digests
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    return tensor.detach().cpu().contiguous().numpy().tobytes()
-
-
-def _name_of(function: object) -> str:
-    """The name of a function; an object shows itself, with its parameters (losses, rules)."""
-    name = getattr(function, "__qualname__", None)
-    return name if isinstance(name, str) else re.sub(r" at 0x[0-9a-f]+", "", repr(function))
 
 
 def _placed(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,0 +1,154 @@
+"""Local rules: what a client does with a gradient between two aggregations.
+
+With g the gradient of the mean batch loss at w, w_d(0) the server's model at the start of the
+upload period and s a shift that is constant within it (a correction), every rule takes
+
+    g' = g + lambda w + mu (w - w_d(0)) + s          lambda: weight decay, mu: FedProx
+
+and then, with the rate eta_k,
+
+    sgd        w <- w - eta_k g'                                                       eq. (2)
+    momentum   v <- beta v + g';  w <- w - eta_k v   (nesterov: w - eta_k (g' + beta v))
+
+as `torch.optim.SGD` does it. A rule of one's own is a subclass with `keeps` and `step`; see
+examples/own_rule.py.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, final
+
+from sdfeel.errors import InputError, closest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["LOCAL_RULES", "SGD", "Affine", "LocalRule", "Momentum", "Rows", "local_rule"]
+
+# Named rows: a matrix with one row for each client or server, or some of its rows.
+Rows = dict[str, "Tensor"]
+Memory = Literal["reset", "keep"]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A rule that is affine in the gradient, in the numbers that compiled code needs.
+
+    With `momentum` the rule keeps one row, v of the formulas above.
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRule(ABC):
+    """What a client does with a gradient.
+
+    weight_decay  lambda
+    prox          mu: pulls towards the model that the period began with (FedProx)
+    """
+
+    weight_decay: float = 0.0
+    prox: float = 0.0
+
+    keeps: ClassVar[tuple[str, ...]] = ()  # names of the rows that a client remembers
+    memory: Memory = "reset"  # rows begin at zero in every upload period, or in the run
+
+    def __post_init__(self) -> None:
+        for name in ("weight_decay", "prox"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"local.{name}", value, "a finite number, not below 0")
+        if self.memory not in ("reset", "keep"):
+            raise InputError("local.memory", self.memory, closest(self.memory, ("reset", "keep")))
+
+    @abstractmethod
+    def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
+        """Change `w` (..., M), and the rows of `kept`, in place, given g' and eta_k.
+
+        Called with one client's vectors, or with many clients' as rows: what it does must be
+        element by element.
+        """
+
+    @property
+    def affine(self) -> Affine | None:
+        """The rule for the fast engine, if it is affine; it must do the same as `step`."""
+        return None
+
+    @final
+    @property
+    def remembers(self) -> bool:
+        """Whether anything is kept for each client between two upload periods."""
+        return bool(self.keeps) and self.memory == "keep"
+
+    @final
+    def update(
+        self,
+        w: Tensor,
+        g: Tensor,
+        kept: Rows,
+        eta: float,
+        anchor: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> None:
+        """From g to g', then `step`. anchor: w_d(0), which `prox` needs."""
+        if self.weight_decay:
+            g = g.add(w, alpha=self.weight_decay)
+        if self.prox and anchor is not None:
+            g = g.add(w - anchor, alpha=self.prox)
+        if shift is not None:
+            g = g + shift
+        self.step(w, g, kept, eta)
+
+
+@dataclass(frozen=True)
+class SGD(LocalRule):
+    """w <- w - eta_k g', the paper's rule."""
+
+    def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:  # noqa: ARG002
+        w.sub_(g, alpha=eta)
+
+    @property
+    def affine(self) -> Affine:
+        return Affine()
+
+
+@dataclass(frozen=True)
+class Momentum(LocalRule):
+    """v <- beta v + g';  w <- w - eta_k v, or with `nesterov` w - eta_k (g' + beta v)."""
+
+    momentum: float = 0.9
+    nesterov: bool = False
+
+    keeps: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise InputError("local.momentum", self.momentum, "beta, from 0 to below 1")
+
+    def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
+        velocity = kept["velocity"].mul_(self.momentum).add_(g)
+        w.sub_(g.add(velocity, alpha=self.momentum) if self.nesterov else velocity, alpha=eta)
+
+    @property
+    def affine(self) -> Affine:
+        return Affine(self.momentum, self.nesterov)
+
+
+LOCAL_RULES: dict[str, type[LocalRule]] = {"sgd": SGD, "momentum": Momentum}
+
+
+def local_rule(rule: str | LocalRule) -> LocalRule:
+    """A rule by its name in `LOCAL_RULES`, with its defaults; or the user's own."""
+    if isinstance(rule, LocalRule):
+        return rule
+    if not isinstance(rule, str):
+        raise InputError("local", rule, "a name or an object such as sdfeel.Momentum(0.9)")
+    if rule not in LOCAL_RULES:
+        raise InputError("local", rule, closest(rule, LOCAL_RULES))
+    return LOCAL_RULES[rule]()

@@ -1,0 +1,150 @@
+"""Paces: who waits for whom.
+
+    synchronous   a server waits for all its clients, and servers for their neighbours (the paper)
+    deadline      upload periods of one length: who is not done by then is left out of this one
+
+A pace says what happens next, and what the clock shows when it has happened.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.clock import EventClock
+from sdfeel.errors import InputError, closest
+from sdfeel.network import Averager
+
+if TYPE_CHECKING:
+    from sdfeel.algorithm.schemes import Algorithm
+
+__all__ = ["PACES", "Deadline", "Event", "Mask", "Pace", "Synchronous", "pace_of"]
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """What happens next: who trains how long, and how the servers agree after it.
+
+    clients      who takes part in this upload period and is aggregated at its end
+    first, last  their iterations
+    mixing       how the servers then exchange models; None where it is not their turn
+    """
+
+    clients: Mask
+    first: int
+    last: int
+    mixing: Averager | None
+
+
+class Pace(ABC):
+    """From the state of affairs to the next event."""
+
+    @abstractmethod
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse what cannot work, before any training."""
+
+    @abstractmethod
+    def next(self, k: int, algorithm: Algorithm) -> Event:
+        """The upload period that iteration k belongs to."""
+
+    @abstractmethod
+    def end(self, event: Event, clock: EventClock) -> None:
+        """The clock, once the event is over."""
+
+
+@dataclass(frozen=True)
+class Synchronous(Pace):
+    """Algorithm 1: everybody waits for the slowest."""
+
+    def check(self, algorithm: Algorithm) -> None:
+        pass
+
+    def next(self, k: int, algorithm: Algorithm) -> Event:
+        schedule = algorithm.schedule
+        last = schedule.next_intra(k - 1)
+        return Event(
+            clients=algorithm.participation.present(schedule.period(k)),
+            first=last - schedule.tau1 + 1,
+            last=last,
+            mixing=algorithm.averager if schedule.is_inter(last) else None,
+        )
+
+    def end(self, event: Event, clock: EventClock) -> None:
+        clock.upload(event.clients)
+        if event.mixing is not None:
+            clock.exchange(event.mixing)
+
+
+@dataclass(frozen=True)
+class Deadline(Pace):
+    """Upload periods of `seconds`, for computing and uploading; who needs longer is left out.
+
+    Who is left out counts as absent: it does not train, and takes the server's model next time.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise InputError(
+                "pace.seconds", self.seconds, "the length of an upload period, above 0"
+            )
+
+    def check(self, algorithm: Algorithm) -> None:
+        needed = self._needed(algorithm)
+        if needed.min() > self.seconds:
+            raise InputError(
+                "pace.seconds",
+                self.seconds,
+                f"nobody is done by then: tau1 steps and an upload take {needed.min():.4g} s at "
+                f"the fastest client and {needed.max():.4g} s at the slowest",
+            )
+        members = algorithm.network.clusters.members
+        empty = [d for d, own in enumerate(members) if needed[list(own)].min() > self.seconds]
+        if empty:
+            warnings.warn(
+                f"no client of server {empty[0]} is done within {self.seconds:g} s: the data of "
+                f"{len(empty)} cluster(s) never counts",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def next(self, k: int, algorithm: Algorithm) -> Event:
+        asked = Synchronous().next(k, algorithm)
+        done = asked.clients & (self._needed(algorithm) <= self.seconds)
+        return Event(done, asked.first, asked.last, asked.mixing)
+
+    def end(self, event: Event, clock: EventClock) -> None:
+        clock.close_upload(self.seconds)
+        if event.mixing is not None:
+            clock.exchange(event.mixing)
+
+    def _needed(self, algorithm: Algorithm) -> NDArray[np.float64]:
+        """Seconds that each client takes for an upload period, were all there."""
+        uplink = algorithm.uplink
+        everyone = np.ones(algorithm.network.clients, dtype=bool)
+        computing = algorithm.schedule.tau1 * uplink.latencies.t_cmp
+        needed: NDArray[np.float64] = computing + uplink.seconds(everyone)
+        return needed
+
+
+PACES: dict[str, type[Pace]] = {"synchronous": Synchronous, "deadline": Deadline}
+
+
+def pace_of(pace: str | Pace) -> Pace:
+    """A pace by its name, or as an object such as `sdfeel.Deadline(seconds=1.0)`."""
+    if isinstance(pace, Pace):
+        return pace
+    if pace not in PACES:
+        raise InputError("pace", pace, closest(str(pace), PACES))
+    if pace == "deadline":
+        raise InputError("pace", pace, "needs its length: sdfeel.Deadline(seconds=...)")
+    return PACES[pace]()

@@ -1,0 +1,138 @@
+"""Local updates one after the other, as one would write them by hand: eq. (2) in plain PyTorch.
+
+A client's model is a row; the parameters of one module are made views of it, so that nothing is
+copied in or out. The rule is applied to the row as a vector.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.randomness import MODEL, seeds
+from sdfeel.algorithm.rates import rates
+from sdfeel.simulation.engines.engine import Work
+from sdfeel.simulation.problem import Problem
+
+__all__ = ["PlainUpdates", "one_thread"]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Operations of torch on one core, so that no sum depends on how many there are."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class PlainUpdates:
+    """A module that visits one client after the other."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._model = copy.deepcopy(problem.model).to(problem.device)
+        own = dict(self._model.named_parameters())
+        self._trained = [own[name] for name in problem.layout.names[: problem.layout.trainable]]
+        # Whether the model draws random numbers, once that is seen; a GPU's are not looked at.
+        self._draws: bool | None = None if problem.device.type == "cpu" else True
+
+    def carry_out(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
+        """All of `work`; the rows of `models` and `kept` are changed in place."""
+        losses = work.no_losses()
+        size = self.problem.layout.parameters
+        self._model.train()
+        with torch.random.fork_rng(devices=[]):
+            for positions in alike(self.problem, work):
+                ks = np.arange(work.first[positions[0]], work.last[positions[0]] + 1)
+                etas = rates(self.problem.rate, int(ks[0]), int(ks[-1]))
+                ids = self.problem.client_ids[work.clients[positions]]
+                numbers = seeds(self.problem.seed, ids, ks, MODEL)
+                batches = torch.from_numpy(self.problem.batches(work.clients[positions], ks))
+                for order, row in enumerate(positions):
+                    self._bind(models[row])
+                    memory = self._memory(kept, row, models)
+                    anchor = None if work.anchor is None else work.anchor[row, :size]
+                    shift = None if work.shift is None else work.shift[row]
+                    for column in range(len(ks)):
+                        self._seed(int(numbers[order, column]))
+                        loss, gradient = self._gradient(batches[order, column])
+                        self._look_whether_it_draws(int(numbers[order, column]))
+                        losses[row, column] = loss
+                        w = models[row, :size]
+                        eta = float(etas[column])
+                        self.problem.local.update(w, gradient, memory, eta, anchor, shift)
+        return losses
+
+    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+        """Outputs in evaluation mode."""
+        self._bind(model.clone())
+        self._model.eval()
+        with torch.no_grad():
+            return torch.cat([self._model(part) for part in torch.split(inputs, 500)])
+
+    def _gradient(self, rows: Tensor) -> tuple[float, Tensor]:
+        """The mean loss of a batch and its gradient as a vector, at the bound model."""
+        data = self.problem.data
+        chosen = rows.to(self.problem.device)
+        loss = self.problem.loss(self._model(data.inputs[chosen]), data.targets[chosen])
+        found = torch.autograd.grad(loss, self._trained, allow_unused=True)
+        parts = [
+            torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1)
+            for g, p in zip(found, self._trained, strict=True)
+        ]
+        return float(loss.detach()), torch.cat(parts)
+
+    def _bind(self, row: Tensor) -> None:
+        """Make the module's parameters and buffers views of a row."""
+        for name, view in self.problem.layout.split(row).items():
+            holder, _, leaf = name.rpartition(".")
+            module = self._model.get_submodule(holder)
+            if leaf in module._parameters:
+                parameter = module._parameters[leaf]
+                assert isinstance(parameter, nn.Parameter)  # noqa: S101 - the layout names it
+                parameter.data = view
+            else:
+                module._buffers[leaf] = view
+
+    def _memory(self, kept: Rows | None, row: int, like: Tensor) -> Rows:
+        if kept is not None:
+            return {name: rows[row] for name, rows in kept.items()}
+        size = self.problem.layout.parameters
+        return {name: like.new_zeros(size) for name in self.problem.local.keeps}
+
+    def _seed(self, number: int) -> None:
+        """What is random inside the model is a function of (seed, client, k) as well."""
+        if self._draws is None or (self._draws and self.problem.device.type == "cpu"):
+            torch.default_generator.manual_seed(number)
+        elif self._draws:
+            torch.manual_seed(number)
+
+    def _look_whether_it_draws(self, number: int) -> None:
+        if self._draws is None:
+            after = torch.get_rng_state()
+            self._seed(number)
+            self._draws = not torch.equal(after, torch.get_rng_state())
+
+
+def alike(problem: Problem, work: Work, most: int | None = None) -> Iterator[NDArray[np.int64]]:
+    """Positions in `work` that go together: the same iterations and length of a batch.
+
+    most  how many at a time, at most
+    """
+    lengths = np.minimum(problem.data.samples[work.clients], problem.batch_size)
+    keys = np.stack([work.first, work.last, lengths], axis=1)
+    for key in np.unique(keys, axis=0):
+        found = np.flatnonzero((keys == key).all(axis=1))
+        size = len(found) if most is None else most
+        for start in range(0, len(found), size):
+            yield found[start : start + size]

@@ -1,0 +1,261 @@
+"""What can be set of a run: declared once, for Python, TOML, `--set`, records and documentation.
+
+A field's name is that of the argument of `sdfeel.train`; its key that of a TOML file and of
+`--set`, where it is another. Its description is its documentation.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+
+from sdfeel.algorithm.averaging import RULES, Rule
+from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
+from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
+from sdfeel.algorithm.pace import PACES, Pace, pace_of
+from sdfeel.algorithm.rates import Constant, Rate, rate_of
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
+from sdfeel.clock import LatencyProfile, load_profile
+from sdfeel.errors import InputError, closest
+from sdfeel.network import AVERAGERS, Averager, Builder, Network
+from sdfeel.simulation.named import from_table, name_of, to_table
+from sdfeel.validation import validated
+
+__all__ = ["Settings", "reference"]
+
+TRAIN_SAMPLES = 5000
+
+
+def _whole(least: int, most: float = math.inf, said: str = "") -> BeforeValidator:
+    def check(value: Any) -> int:
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not whole or not least <= value <= most:
+            raise InputError("", value, said or f"a whole number, at least {least}")
+        return int(value)
+
+    return BeforeValidator(check)
+
+
+def _real(above: float, most: float = math.inf, said: str = "") -> BeforeValidator:
+    def check(value: Any) -> float:
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not real or not above < value <= most:
+            raise InputError("", value, said or f"a number above {above:g}")
+        return float(value)
+
+    return BeforeValidator(check)
+
+
+Count = Annotated[int, _whole(1)]
+
+
+def _key(default: Any, description: str, key: str | None = None, **more: Any) -> Any:
+    return Field(default, description=description, json_schema_extra={"key": key}, **more)
+
+
+def _row(field: str, known: Mapping[str, Any], *kinds: type) -> PlainValidator:
+    """A name of a table, or an object that could be a row of it."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str):
+            if value not in known:
+                raise InputError(field, value, closest(value, known))
+        elif not isinstance(value, kinds) and not callable(value):
+            raise InputError(field, value, f"a name, or an object; {closest('', known)}")
+        return value
+
+    return PlainValidator(check)
+
+
+def _schedule(value: Any) -> Schedule:
+    if isinstance(value, Schedule):
+        return value
+    if value is None:
+        return Schedule()
+    if not isinstance(value, Mapping):
+        raise InputError("schedule", value, "such as Schedule(tau1=2, tau2=1, alpha=5)")
+    schedule: Schedule = from_table("schedule", value, {"schedule": Schedule})
+    return schedule
+
+
+def _table_or(make: Callable[[Any], Any], where: str, known: Mapping[str, type]) -> PlainValidator:
+    def check(value: Any) -> Any:
+        return from_table(where, value, known) if isinstance(value, Mapping) else make(value)
+
+    return PlainValidator(check)
+
+
+def _averaging_rule(value: Any) -> AveragingRule | None:
+    """None for the mean: it is built in."""
+    if isinstance(value, Mapping):
+        name = value.get("name", "mean")
+        value = from_table("averaging_rule", {"name": name, **value}, dict.fromkeys(RULES, Rule))
+    if value is not None and not callable(value):
+        raise InputError("averaging_rule", value, closest(str(value), RULES))
+    return None if isinstance(value, Rule) and value.name == "mean" else value
+
+
+class Settings(BaseModel):
+    """All that can be set of a run but its model, data and network."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    steps: Count = _key(1000, "iterations K")
+    until: Annotated[float, _real(0, said="simulated seconds, above 0")] = _key(
+        math.inf, "simulated seconds after which to stop before K"
+    )
+    scheme: Annotated[str | Scheme, _row("scheme", SCHEMES, Scheme)] = _key(
+        "sd-feel", "a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your own"
+    )
+    schedule: Annotated[Schedule, PlainValidator(_schedule)] = _key(
+        Schedule(), "`Schedule(tau1, tau2, alpha)`"
+    )
+    participation: Annotated[float, _real(0, 1, "a probability in (0, 1]")] = _key(
+        1.0, "beta: probability that a client takes part in a period", "schedule.participation"
+    )
+    averager: Annotated[str | Averager | Builder, _row("averager", AVERAGERS, Averager)] = _key(
+        "paper", "how servers agree: a name of `sdfeel.AVERAGERS`, or one of your own"
+    )
+    averaging_rule: Annotated[AveragingRule | None, PlainValidator(_averaging_rule)] = _key(
+        None, "what a server does instead of the weighted mean of its clients"
+    )
+    local: Annotated[LocalRule, _table_or(local_rule, "local", LOCAL_RULES)] = _key(
+        local_rule("sgd"), "what a client does with a gradient: `sdfeel.Momentum(0.9)`"
+    )
+    lr: Annotated[Rate, PlainValidator(rate_of)] = _key(
+        Constant(), "the rate eta, or a function of the iteration k"
+    )
+    codecs: Annotated[Mapping[str, Codec], PlainValidator(codecs_of)] = _key(
+        codecs_of(None), "what travels, by way: `{'up': 'float16'}`"
+    )
+    pace: Annotated[Pace, _table_or(pace_of, "pace", PACES)] = _key(
+        pace_of("synchronous"), "who waits for whom: `sdfeel.Deadline(seconds=1.0)`"
+    )
+    batch_size: Count = _key(10, "at or above a client's data it means the client's full gradient")
+    seed: Annotated[int, _whole(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")] = _key(
+        0, "of all that is random"
+    )
+    profile: str | Path | LatencyProfile = _key(
+        "paper",
+        "latency profile: a name, the path of a TOML file or a `LatencyProfile`",
+        "clock.profile",
+    )
+    engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
+    device: str = _key("cpu", "where models are trained, as torch names it")
+    evaluate_every: Count | None = _key(
+        None, "iterations between two evaluations; a twentieth of the run", "evaluation.every"
+    )
+    train_samples: Annotated[int, _whole(1, said="at least 1, or None for all")] | None = _key(
+        TRAIN_SAMPLES, "on which the training loss is taken", "evaluation.train_samples"
+    )
+    evaluate_servers: bool = _key(
+        True, "min, mean and max over the servers' own models", "evaluation.servers"
+    )
+    checkpoint_seconds: Annotated[float, _real(-1e-300, said="seconds, not below 0")] = _key(
+        60.0, "real seconds between two checkpoints"
+    )
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """From arguments of `sdfeel.train`."""
+        return validated(cls, given)
+
+    @classmethod
+    def keys(cls) -> dict[str, str]:
+        """Field -> its dotted key in TOML."""
+        found = {}
+        for name, field in cls.model_fields.items():
+            extra = field.json_schema_extra
+            key = extra.get("key") if isinstance(extra, dict) else None
+            found[name] = str(key) if key else name
+        return found
+
+    @classmethod
+    def take_from(cls, table: dict[str, Any]) -> dict[str, Any]:
+        """The arguments that a TOML table sets; they are taken out of it."""
+        found: dict[str, Any] = {}
+        for name, key in sorted(cls.keys().items(), key=lambda pair: -pair[1].count(".")):
+            section, _, leaf = key.rpartition(".")
+            place = table.get(section) if section else table
+            if isinstance(place, dict) and leaf in place:
+                found[name] = place.pop(leaf)
+        return found
+
+    def table(self) -> dict[str, Any]:
+        """The settings as TOML and records have them."""
+        found: dict[str, Any] = {}
+        for name, key in self.keys().items():
+            section, _, leaf = key.rpartition(".")
+            place = found.setdefault(section, {}) if section else found
+            value = _plain(name, getattr(self, name))
+            if isinstance(value, dict) and isinstance(place.get(leaf), dict):
+                place[leaf] |= value
+            else:
+                place[leaf] = value
+        return found
+
+    @property
+    def latency(self) -> LatencyProfile:
+        """The latency profile; FLOPs that it wants counted are not yet."""
+        given = self.profile
+        return given if isinstance(given, LatencyProfile) else load_profile(str(given))
+
+    def algorithm(self, network: Network, profile: LatencyProfile, parameters: int) -> Algorithm:
+        """What these settings mean on a network, for models of so many numbers."""
+        return Algorithm.of(
+            self.scheme,
+            network,
+            self.schedule,
+            profile=profile,
+            parameters=parameters,
+            averager=self.averager,
+            participation=self.participation,
+            averaging_rule=self.averaging_rule,
+            local=self.local,
+            lr=self.lr,
+            codecs=self.codecs,
+            pace=self.pace,
+            seed=self.seed,
+        )
+
+
+def _plain(name: str, value: Any) -> Any:
+    """As JSON and TOML can have it."""
+    tables: dict[str, Mapping[str, type]] = {"local": LOCAL_RULES, "pace": PACES}
+    if name in tables:
+        return to_table(value, tables[name])
+    if name == "codecs":
+        return {way: to_table(codec, CODECS)["name"] for way, codec in value.items()}
+    if name == "averaging_rule":
+        value = Rule() if value is None else value
+        return dict(vars(value)) if isinstance(value, Rule) else {"name": name_of(value)}
+    if isinstance(value, Constant):
+        value = value.eta
+    elif isinstance(value, Schedule):
+        value = dict(vars(value))
+    elif isinstance(value, Scheme | Averager | LatencyProfile):
+        value = value.name
+    elif value == math.inf:
+        value = None
+    known = isinstance(value, int | float | str | bool | dict | None)
+    return value if known else name_of(value)
+
+
+def reference() -> list[dict[str, str]]:
+    """A row for every setting: its key, its argument, its default and what it is."""
+    defaults = Settings()
+    return [
+        {
+            "key": key,
+            "argument": name,
+            "default": str(_plain(name, getattr(defaults, name))),
+            "about": str(Settings.model_fields[name].description),
+        }
+        for name, key in Settings.keys().items()
+    ]

@@ -1,0 +1,225 @@
+"""A simulation: network, algorithm, clock, data, model and seed, checked and put together once.
+
+`sdfeel.train`, the planner, the reproduction and the benchmark all build this one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.clock import LatencyProfile
+from sdfeel.data import ClientSource
+from sdfeel.errors import InputError
+from sdfeel.models import count_flops
+from sdfeel.network import Network
+from sdfeel.records.checkpoints import Checkpoint, Row
+from sdfeel.simulation.engines.choose import Choice, build_engine
+from sdfeel.simulation.engines.engine import Engine
+from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy
+from sdfeel.simulation.fingerprint import data_digests, fingerprint
+from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
+from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.simulation.problem import Loss, Problem, check_device, make_problem
+from sdfeel.simulation.ranks import Placement, Ranks, join, place
+from sdfeel.simulation.samples import test_samples, train_samples
+from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.state import State
+
+__all__ = ["NegativeMixingWarning", "RoundingWarning", "Simulation"]
+
+# Amplification of rounding above which float32 exchanges between real servers lose their meaning.
+MAX_AMPLIFICATION = 1e4
+
+
+class NegativeMixingWarning(UserWarning):
+    """An exchange gives some model a negative weight: it converges, but is no convex average."""
+
+
+class RoundingWarning(UserWarning):
+    """The averager is exact on paper, but not in the arithmetic of real servers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What a run consists of.
+
+    settings   as the user has them
+    network    the user's, with what each client holds
+    algorithm  what is done, on the scheme's own servers
+    problem    model, loss and data: of the clients that this process holds
+    profile    what computing and sending cost
+    start      w_0 as a vector
+    """
+
+    settings: Settings
+    network: Network
+    algorithm: Algorithm
+    problem: Problem
+    profile: LatencyProfile
+    start: Tensor
+    evaluation: Evaluation
+    ranks: Ranks
+    placement: Placement
+
+    @classmethod
+    def assemble(
+        cls,
+        model: nn.Module,
+        data: Any,
+        settings: Settings,
+        *,
+        network: Network,
+        loss: Loss | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        test: Any = None,
+        partition: str | Sequence[Any] | None = None,
+    ) -> Simulation:
+        """Every mistake that a user can make is named here, before any training."""
+        device = check_device(settings.device)
+        source = ClientSource.of(data, partition, network.clients, settings.seed)
+        network = network.with_samples(_checked(source.samples, network.clients))
+        latency = _counted(settings.latency, model, source, settings.batch_size)
+        parameters = ParameterLayout.of(model).parameters
+        algorithm = settings.algorithm(network, latency, parameters)
+        ranks = join()
+        placement = place(algorithm.network.clusters, ranks.size)
+        held = placement.clients[ranks.rank] if ranks.size > 1 else None
+        problem = make_problem(
+            model,
+            source.take(held),
+            loss=loss or F.cross_entropy,
+            batch_size=settings.batch_size,
+            seed=settings.seed,
+            local=algorithm.local,
+            rate=algorithm.rate,
+            device=device,
+            held=None if held is None else np.array(held),
+        )
+        if held is not None:
+            source.forget()
+        if metrics is None:
+            metrics = {"accuracy": accuracy} if problem.loss is F.cross_entropy else {}
+        evaluation = Evaluation(
+            every=settings.evaluate_every or max(1, settings.steps // 20),
+            train=train_samples(problem, source.samples, settings.train_samples),
+            test=test_samples(test, problem),
+            metrics=metrics,
+            servers=settings.evaluate_servers,
+        )
+        start = problem.layout.vector(problem.model).clone()
+        return cls(
+            settings, network, algorithm, problem, latency, start, evaluation, ranks, placement
+        )
+
+    def changed(self, **settings: Any) -> Simulation:
+        """The same model and data under other settings of the algorithm."""
+        other = self.settings.model_copy(update=settings)
+        parameters = self.problem.layout.parameters
+        algorithm = other.algorithm(self.network, self.profile, parameters)
+        placement = place(algorithm.network.clusters, self.ranks.size)
+        problem = replace(self.problem, local=algorithm.local, rate=algorithm.rate)
+        return replace(
+            self, settings=other, algorithm=algorithm, placement=placement, problem=problem
+        )
+
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what this computes; of all ranks together."""
+        digests = self.ranks.in_client_order(data_digests(self.problem), self.placement)
+        return fingerprint(self.algorithm, self.problem, self.profile, self.start, digests)
+
+    def engine(self, name: str | None = None) -> Choice:
+        """What carries it out: as set, or by another name."""
+        alone = self.ranks.size == 1
+        found = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
+        if alone:
+            return found
+        return Choice(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
+
+    def run(
+        self,
+        engine: Engine,
+        *,
+        steps: int | None = None,
+        evaluation: Evaluation | None = None,
+        keeper: Keeper | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        on_row: Callable[[list[Row]], None] = lambda _: None,
+        start: Checkpoint | None = None,
+    ) -> Outcome:
+        """Algorithm 1 from the start, or from a checkpoint."""
+        state = State(self.problem, self.algorithm, self.start, self.ranks, self.placement)
+        return run_loop(
+            state,
+            engine,
+            evaluation or self.evaluation,
+            steps=steps or self.settings.steps,
+            until=self.settings.until,
+            keeper=keeper,
+            on_progress=on_progress,
+            on_row=on_row,
+            start=start,
+        )
+
+    def warn(self) -> None:
+        """Say what is no mistake, but may surprise."""
+        averager = self.algorithm.averager
+        if averager.has_negative_weights and not averager.overshoots:
+            warnings.warn(
+                "clusters of unequal size give the paper's mixing matrix negative entries; "
+                "averager='metropolis' has none (and mixes more slowly)",
+                NegativeMixingWarning,
+                stacklevel=4,
+            )
+        if averager.amplification > MAX_AMPLIFICATION:
+            warnings.warn(
+                f"averager {averager.name!r} enlarges rounding errors "
+                f"{averager.amplification:.0e}-fold on this network: this simulation applies its "
+                "exact result, real servers would not reach it; 'all-reduce' gives the same mean",
+                RoundingWarning,
+                stacklevel=4,
+            )
+
+    def about(self) -> dict[str, Any]:
+        """What a run that no config describes was started with."""
+        network = self.algorithm.network
+        return {
+            **self.settings.table(),
+            "clusters": network.clusters.members,
+            "links": sorted(sorted(link) for link in network.graph.edges()),
+            "samples": network.shares.samples,
+            "model": str(self.problem.model),
+            "loss": getattr(self.problem.loss, "__qualname__", str(self.problem.loss)),
+        }
+
+
+def _checked(samples: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
+    if len(samples) != clients:
+        raise InputError("client_datasets", len(samples), f"the network has {clients} clients")
+    return samples
+
+
+def _counted(
+    profile: LatencyProfile, model: nn.Module, source: ClientSource, batch_size: int
+) -> LatencyProfile:
+    """The profile, its FLOPs counted if it asks for that."""
+    if profile.flops_per_step is not None:
+        return profile
+    inputs = source.take([0]).inputs
+    dtype = ParameterLayout.of(model).dtype if inputs.is_floating_point() else inputs.dtype
+    shape = tuple(inputs.shape[1:])
+    try:
+        return profile.with_flops(count_flops(model, shape, batch_size, dtype))
+    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise InputError(
+            "model", type(model).__name__, f"does not take inputs of shape {shape}: {reason}"
+        ) from None

@@ -1,0 +1,291 @@
+"""The state of a run: named rows of servers and clients, and what aggregations do to them.
+
+After a broadcast every client holds its server's model, so nothing of a client is kept but what its
+rule and codec remember. Clients go through a period in blocks; a block's models exist only while
+the engine works on them, and are added to their servers' sums in client order. Only in the middle
+of a period, where a run is evaluated or saved, are the models of all present clients there.
+
+On several ranks each holds whole clusters. All rows are in the order of servers, and of clients
+server by server, so that the number of ranks shows in no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.pace import Event
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.network import Averager
+from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
+from sdfeel.simulation.exchange import Exchanges, Routes
+from sdfeel.simulation.problem import Problem
+from sdfeel.simulation.ranks import Placement, Ranks
+
+__all__ = ["State"]
+
+# A block of clients holds about so many numbers in its models, and at least so many clients.
+BLOCK = 4 * 2**20
+FEWEST = 16
+
+
+@dataclass
+class _Visit:
+    """The middle of a period: models, and what rules remember, of the clients that are present."""
+
+    models: Tensor
+    kept: Rows
+
+
+@dataclass
+class _Leg:
+    """Part of a period: iterations first to last of the clients that are present here."""
+
+    event: Event
+    first: int
+    last: int
+    here: NDArray[np.int64]  # which of the clients held here
+    weights: NDArray[np.float64]
+    sums: Tensor | None = None
+    losses: list[NDArray[np.float64]] = field(default_factory=list)
+
+    @property
+    def ends(self) -> bool:
+        return self.last == self.event.last
+
+
+class State:
+    """Models and memories of the servers and clients that this process holds."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        start: Tensor,
+        ranks: Ranks,
+        placement: Placement,
+    ) -> None:
+        self.problem, self.algorithm = problem, algorithm
+        self.ranks, self._placement = ranks, placement
+        self._servers = placement.servers[ranks.rank]
+        self.clients = np.array(placement.clients[ranks.rank])  # their numbers, server by server
+        place = {int(client): at for at, client in enumerate(problem.client_ids)}
+        self._places = np.array([place[int(client)] for client in self.clients])
+        server_of = algorithm.network.clusters.server_of[self.clients]
+        self._server_of = server_of - self._servers[0]
+        self._routes = Routes.find(algorithm.network, placement, ranks.rank)
+        self.models = start.to(problem.device).repeat(len(self._servers), 1)
+        self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
+        self._visit: _Visit | None = None
+
+    def _remembered(self) -> tuple[str, ...]:
+        local = self.algorithm.local
+        return (*(local.keeps if local.remembers else ()), *self.algorithm.codecs["up"].keeps)
+
+    def _zeros(self, rows: int) -> Tensor:
+        width = self.problem.layout.parameters
+        return torch.zeros(rows, width, dtype=self.models.dtype, device=self.models.device)
+
+    # Local updates
+
+    def local_updates(
+        self,
+        engine: Engine,
+        event: Event,
+        first: int,
+        last: int,
+        pause: Callable[[], bool] = lambda: False,
+    ) -> NDArray[np.float64] | None:
+        """Lines 3 to 8 of Algorithm 1 for iterations first to last: eq. (2) and, where the period
+        ends with them, eq. (3). Returns the losses, (present clients held here x iterations).
+
+        `pause` is asked between two blocks of clients, where nothing is lost by going back to the
+        beginning of the period; if it says so, all is as it was there and None is returned.
+        """
+        here = np.flatnonzero(event.clients[self.clients])
+        weights = self.algorithm.network.shares.within_present(event.clients)[self.clients[here]]
+        leg = _Leg(event, first, last, here, weights)
+        fresh = self._visit is None
+        visit = self._visit
+        if leg.ends:
+            leg.sums = self.models.clone()
+            leg.sums[np.unique(self._server_of[here])] = 0
+        elif visit is None:
+            kept = self._new_rows(len(here))
+            visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
+        for block in self._blocks(here):
+            if leg.losses and fresh and not self._kept and pause():
+                return None
+            leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
+        self._visit = None if leg.ends else visit
+        if leg.sums is not None:
+            self.models = leg.sums
+        if not leg.losses:
+            return np.zeros((0, last - first + 1))
+        return np.concatenate(leg.losses)
+
+    @property
+    def block(self) -> int:
+        """How many clients an engine is handed at a time, at most."""
+        fewest = max(FEWEST, 2 * torch.get_num_threads())
+        return min(max(BLOCK // self.models.shape[1], fewest), len(self.clients))
+
+    def _new_rows(self, rows: int) -> Rows:
+        """What a rule with new memories in every period remembers."""
+        local = self.algorithm.local
+        names = () if local.remembers else local.keeps
+        return {name: self._zeros(rows) for name in names}
+
+    def _blocks(self, here: NDArray[np.int64]) -> Iterator[slice]:
+        """Cuts through the clients that do not depend on the time or the machine.
+
+        A rule other than the mean needs all models of a cluster at once.
+        """
+        size = self.block
+        servers = self._server_of[here]
+        start = 0
+        while start < len(here):
+            end = min(start + size, len(here))
+            if self.algorithm.rule is not None:
+                end = int(np.searchsorted(servers, servers[end - 1], side="right"))
+            yield slice(start, end)
+            start = end
+
+    def _carry_out(
+        self, engine: Engine, leg: _Leg, block: slice, visit: _Visit | None, fresh: bool
+    ) -> NDArray[np.float64]:
+        held = leg.here[block]
+        servers = self._server_of[held]
+        ones = np.ones(len(held), dtype=np.int64)
+        anchor = self.models[servers] if self.algorithm.local.prox else None
+        work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor)
+        kept = self._kept_of(held, block, visit)
+        sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
+        plain = self.algorithm.rule is None and self.algorithm.codecs["up"].exact
+        if sums is not None and plain and isinstance(engine, SummingEngine):
+            rows = self.models if fresh or visit is None else visit.models[block]
+            begin = servers if fresh else np.arange(len(held))
+            losses = engine.add_up(rows, begin, kept, work, sums)
+        else:
+            models = self.models[servers] if fresh or visit is None else visit.models[block]
+            losses = engine.local_updates(models, kept, work)
+            if sums is not None:
+                self._aggregate(self._sent(models, held, leg.last), sums)
+            elif visit is not None:
+                visit.models[block] = models
+        self._keep(kept, held)
+        return losses
+
+    def _kept_of(self, held: NDArray[np.int64], block: slice, visit: _Visit | None) -> Rows | None:
+        """The rows of the local rule: from the run, from the period, or new and not kept."""
+        local = self.algorithm.local
+        if not local.keeps:
+            return {}
+        if local.remembers:
+            return {name: self._kept[name][held] for name in local.keeps}
+        return None if visit is None else {name: rows[block] for name, rows in visit.kept.items()}
+
+    def _keep(self, kept: Rows | None, held: NDArray[np.int64]) -> None:
+        if self.algorithm.local.remembers and kept:
+            for name, rows in kept.items():
+                self._kept[name][held] = rows
+
+    # Aggregation
+
+    def _sent(self, models: Tensor, held: NDArray[np.int64], k: int) -> Tensor:
+        """What the servers make of what their clients send: the change since the broadcast."""
+        codec = self.algorithm.codecs["up"]
+        if codec.exact:
+            return models
+        before = self.models[self._server_of[held]]
+        kept = {name: self._kept[name][held] for name in codec.keeps}
+        message = codec.encode(
+            models - before, kept, Draw(self.problem.seed, self.clients[held], k)
+        )
+        for name, rows in kept.items():
+            self._kept[name][held] = rows
+        return before + codec.decode(message, like=models)
+
+    def _aggregate(self, models: Tensor, sums: Sums) -> None:
+        """Eq. (3), or what the rule makes of a whole cluster."""
+        rule = self.algorithm.rule
+        if rule is None:
+            sums.add(models)
+            return
+        for server in np.unique(sums.to):
+            own = np.flatnonzero(sums.to == server)
+            weights = torch.from_numpy(sums.weights[own]).to(models)
+            sums.rows[int(server)] = rule(models[own], weights, self.models[int(server)])
+
+    def exchange(self, averager: Averager) -> None:
+        """Eq. (5): all exchanges of the averager, each with the models of the one before.
+
+        Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
+        """
+        if averager.contraction == 0.0:
+            shares = torch.from_numpy(averager.shares[list(self._servers)])
+            mean = self.ranks.chain(shares[:, None].to(self.models.device) * self.models.double())
+            self.models = mean.to(self.models.dtype).repeat(len(self.models), 1)
+            return
+        exchanges = Exchanges(self._routes, self.ranks, self.models)
+        for number in range(averager.exchanges):
+            exchanges.step(averager.exchange(number))
+        self.models = exchanges.models.to(self.models.dtype)
+
+    # Reading
+
+    def mean(self, event: Event) -> Tensor:
+        """u_k = sum of m-tilde_d x the model of cluster d; in a period its clients' mean."""
+        models = self.models
+        if self._visit is not None:
+            here = np.flatnonzero(event.clients[self.clients])
+            shares = self.algorithm.network.shares.within_present(event.clients)
+            models = models.clone()
+            models[np.unique(self._server_of[here])] = 0
+            Sums(models, self._server_of[here], shares[self.clients[here]]).add(self._visit.models)
+        own = torch.from_numpy(self.algorithm.network.shares.cluster[list(self._servers)])
+        total = self.ranks.chain(own[:, None].to(models.device) * models.double())
+        return total.to(models.dtype)
+
+    def servers(self) -> Tensor:
+        """D x M: at the leading process the models of all servers."""
+        rows = [len(servers) for servers in self._placement.servers]
+        return self.ranks.gather(self.models, rows)
+
+    # Saving
+
+    def save(self, event: Event) -> Rows:
+        """All that training needs to go on; at the leading process that of all ranks."""
+        everyone = [len(clients) for clients in self._placement.clients]
+        there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
+        saved = {"servers.model": self.servers()}
+        for name, rows in self._kept.items():
+            saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
+        if self._visit is not None:
+            saved["period.model"] = self.ranks.gather(self._visit.models, there)
+            for name, rows in self._visit.kept.items():
+                saved[f"period.{name}"] = self.ranks.gather(rows, there)
+        return saved
+
+    def restore(self, saved: Rows, event: Event) -> None:
+        """Each rank takes its part of what was saved; `event` is the period it was saved in."""
+        rank, like = self.ranks.rank, self.models
+        order = [list(clients) for clients in self._placement.clients]
+        before = sum(len(clients) for clients in order[:rank])
+        mine = slice(before, before + len(order[rank]))
+        there = [int(event.clients[clients].sum()) for clients in order]
+        present = slice(sum(there[:rank]), sum(there[: rank + 1]))
+        self.models = saved["servers.model"].to(like)[list(self._servers)]
+        self._kept = {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in self._kept}
+        self._visit = None
+        if "period.model" in saved:
+            names = self._new_rows(0)
+            kept = {name: saved[f"period.{name}"].to(like)[present].clone() for name in names}
+            self._visit = _Visit(saved["period.model"].to(like)[present].clone(), kept)

@@ -1,0 +1,3 @@
+from run_folders import curve, write_run
+
+__all__ = ["curve", "write_run"]
