@@ -33,7 +33,8 @@ lint: setup ## ruff, mypy over src, import-linter
 	$(BIN)/lint-imports
 
 docs: setup ## Build the documentation into site/, warnings as errors
-	$(BIN)/mkdocs build --strict --quiet
+	rm -rf site
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs site
 
 format: setup ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .
