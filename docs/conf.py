@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent / "extensions"))
+here = Path(__file__).parent
+sys.path[:0] = [str(here / "extensions"), str(here.parent / "src")]
 
 project = "sdfeel"
 html_title = "sdfeel"
-extensions = ["myst_parser", "equations", "contents"]
+extensions = ["myst_parser", "contents", "equations", "reference"]
 exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # results.md holds them all
 
 # What stands in the side bar, in this order: caption -> title -> page.
@@ -25,8 +26,15 @@ contents = {
     },
     "Plan": {"Theory": "theory", "Planner": "planner"},
     "Deploy": {"Deploying": "deployment"},
-    "Measure": {"Performance": "performance"},
+    "Look up": {"Performance": "performance", "Reference": "reference", "The house": "house"},
 }
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
 
 myst_heading_anchors = 3  # links to headings work as on GitHub
 myst_fence_as_directive = ["math"]
