@@ -33,6 +33,7 @@ lint: setup ## ruff, mypy over src, import-linter
 	$(BIN)/lint-imports
 
 docs: setup ## Build the documentation into site/, warnings as errors
+	$(BIN)/python docs/house.py --check
 	rm -rf site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs site
 
