@@ -44,6 +44,7 @@ highlight_language = "text"  # a block without a language is a command
 html_theme = "furo"
 html_math_renderer = "mathml"
 html_copy_source = False
+html_show_copyright = False
 html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
