@@ -35,7 +35,7 @@ lint: setup ## ruff, mypy over src, import-linter
 docs: setup ## Build the documentation into site/, warnings as errors
 	$(BIN)/python docs/house.py --check
 	rm -rf site
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d build/doctrees docs site
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
 
 format: setup ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .
