@@ -64,8 +64,7 @@ def svg(rooms: Mapping[str, Room], ways: Mapping[str, list[str]], package: str) 
         left = (width - span) // 2
         tallest = max(34 + LINE * len(lines[place]) for place in floor if isinstance(place, str))
         for place in floor:
-            height = 34 + LINE * len(lines[place]) if isinstance(place, str) else tallest
-            boxes[place] = Box(left, top, _width(place), height)
+            boxes[place] = Box(left, top, _width(place), tallest)
             left += _width(place) + GAP
         top += tallest + STOREY
     parts = [_door([boxes[place] for place in path]) for path in paths.values()]
