@@ -14,6 +14,7 @@ __all__ = ["to_rst"]
 CODE = re.compile(r"(`[^`]+`)")
 ROW = re.compile(r"(?P<name>\S+(?: \S+)*)(?P<gap> {2,})(?P<text>\S.*)")
 SPECIAL = re.compile(r"([\\*|_])")
+LETTERED = re.compile(r"\(?([A-Za-z]|[ivxlcdm]+|[IVXLCDM]+)[.)](?=\s|$)")  # the item of a list
 
 
 def to_rst(lines: list[str]) -> list[str]:
@@ -29,7 +30,8 @@ def _block(block: list[str]) -> list[str]:
         return block
     if block[0].startswith(" "):
         return ["::", "", *block]
-    return _table(block) or [_text(line) for line in block]
+    text = [_text(line) for line in block]
+    return _table(block) or [f"\\{line}" if LETTERED.match(line) else line for line in text]
 
 
 def _table(block: list[str]) -> list[str]:
