@@ -33,7 +33,9 @@ lint: setup ## ruff, mypy over src, import-linter
 	$(BIN)/lint-imports
 
 docs: setup ## Build the documentation into site/, warnings as errors
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/house.py --check
+	rm -rf site
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
 
 format: setup ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .

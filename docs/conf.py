@@ -1,0 +1,50 @@
+"""How the documentation is built: Sphinx reads the Markdown of this folder (`make docs`).
+
+The pages are written as GitHub shows them; what Sphinx needs beyond that is added here.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+here = Path(__file__).parent
+sys.path[:0] = [str(here / "extensions"), str(here.parent / "src")]
+
+project = "sdfeel"
+html_title = "sdfeel"
+extensions = ["myst_parser", "contents", "equations", "reference"]
+exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # results.md holds them all
+
+# What stands in the side bar, in this order: caption -> title -> page.
+contents = {
+    "Simulate": {
+        "Runs and comparisons": "simulate",
+        "The paper, and where we differ": "paper",
+        "The paper reproduced": "reproduction/index",
+        "All figures and verdicts": "reproduction/results",
+    },
+    "Plan": {"Theory": "theory", "Planner": "planner"},
+    "Deploy": {"Deploying": "deployment"},
+    "Look up": {"Performance": "performance", "Reference": "reference", "The house": "house"},
+}
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80
+toc_object_entries_show_parents = "hide"
+
+myst_heading_anchors = 3  # links to headings work as on GitHub
+myst_fence_as_directive = ["math"]
+
+highlight_language = "text"  # a block without a language is a command
+
+html_theme = "furo"
+html_math_renderer = "mathml"
+html_copy_source = False
+html_show_copyright = False
+html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
