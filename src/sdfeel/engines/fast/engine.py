@@ -29,7 +29,13 @@ class FastEngine(MatrixEngine):
         if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
             raise Unsupported("the model has buffers or frozen parameters")
         sample = tuple(problem.data.inputs.shape[1:])
-        self._compiled = compile_model(problem.model, problem.loss, sample, problem.layout.dtype)
+        self._compiled = compile_model(
+            problem.model,
+            problem.loss,
+            sample,
+            problem.layout.dtype,
+            batch_size=problem.batch_size,
+        )
         super().__init__(problem, start)
 
     def local_updates(self, first: int, last: int, present: Mask) -> NDArray[np.float64]:

@@ -17,8 +17,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 #define VECTOR_BYTES 64
+#elif defined(__x86_64__) && !defined(__AVX__)
+#define VECTOR_BYTES 16
 #else
 #define VECTOR_BYTES 32
 #endif
@@ -61,8 +63,10 @@ INLINE int least(int a, int b) { return a < b ? a : b; }
         13 ^ d, 14 ^ d, 15 ^ d
 #elif LANES == 8
 #define NUMBERS(d) 0 ^ d, 1 ^ d, 2 ^ d, 3 ^ d, 4 ^ d, 5 ^ d, 6 ^ d, 7 ^ d
-#else
+#elif LANES == 4
 #define NUMBERS(d) 0 ^ d, 1 ^ d, 2 ^ d, 3 ^ d
+#else
+#define NUMBERS(d) 0 ^ d, 1 ^ d
 #endif
 
 /* Lane i is lane i ^ d of v. */
@@ -79,7 +83,9 @@ INLINE real lanes_sum(V v) {
 #if LANES >= 8
     v += SWAPPED(v, 4);
 #endif
+#if LANES >= 4
     v += SWAPPED(v, 2);
+#endif
     v += SWAPPED(v, 1);
     return v[0];
 }
