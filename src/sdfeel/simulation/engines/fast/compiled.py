@@ -17,9 +17,11 @@ from torch.nn import functional
 
 from sdfeel.errors import InputError
 
-from .compiler import build
+from . import cache
+from .compiler import compile_text, find_toolchain
 from .errors import Unsupported
 from .plan import Plan, make_plan
+from .proof import Proof
 from .source import generate
 
 __all__ = ["CompiledModel", "compile_model", "loss_name"]
@@ -61,7 +63,17 @@ def _pointer(array: NDArray[Any] | None) -> ctypes.c_void_p:
 class CompiledModel:
     """One network, one loss, one precision. Calls may come from several threads at once."""
 
-    def __init__(self, plan: Plan, loss: str, dtype: torch.dtype, optimise: str = "-O3") -> None:
+    proof: dict[str, Any]  # compiler, version, target, optimise, verdict, checks (batch sizes)
+    from_cache: bool
+
+    def __init__(
+        self,
+        plan: Plan,
+        loss: str,
+        dtype: torch.dtype,
+        sample_shape: tuple[int, ...],
+        library: ctypes.CDLL,
+    ) -> None:
         self.parameters = plan.parameters
         self.outputs = plan.shapes[-1].elements
         self.dtype = dtype
@@ -69,12 +81,13 @@ class CompiledModel:
         self._real = _TYPES[dtype]
         self._target: type[np.generic] = np.int64 if loss == "cross-entropy" else self._real
         self._sample = plan.sample
-        source = generate(plan, loss, "float64" if dtype == torch.float64 else "float32")
-        self._library, self.from_cache = build(source, optimise)
-        for name in ("work_bytes", "block_size", "draw_batch"):
+        self.sample_shape = sample_shape
+        self._library = library
+        for name in ("work_bytes", "block_size", "vector_length", "draw_batch"):
             getattr(self._library, name).restype = ctypes.c_int64
         self._work_bytes = int(self._library.work_bytes())
         self.block = int(self._library.block_size())
+        self.lanes = int(self._library.vector_length())
         self._idle: list[NDArray[np.uint8]] = []
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -268,12 +281,34 @@ def compile_model(
     sample_shape: tuple[int, ...],
     dtype: torch.dtype = torch.float32,
     optimise: str = "-O3",
+    target: str = "native",
+    batch_size: int | None = None,
 ) -> CompiledModel:
     """Compile `module` for inputs of `sample_shape`, or say by `Unsupported` why it cannot be.
 
     Only the structure of the module counts: its weights come with every call, as the concatenation
-    of `module.parameters()` flattened in order.
+    of `module.parameters()` flattened in order. What comes back agrees with autograd on this
+    machine, for batches of `batch_size` among others; once found out, that is known for good.
     """
     if dtype not in _TYPES:
         raise Unsupported(f"{dtype}: only float32 and float64 are supported")
-    return CompiledModel(make_plan(module, tuple(sample_shape)), loss_name(loss), dtype, optimise)
+    shape, name = tuple(sample_shape), loss_name(loss)
+    plan = make_plan(module, shape)
+    text = generate(plan, name, "float64" if dtype == torch.float64 else "float32")
+    toolchain = find_toolchain(optimise, target)
+    key = toolchain.key(text)
+    kept = cache.read(key)
+    proof = Proof.from_notes(kept.notes) if kept else None
+    if kept is None or proof is None:
+        kept, proof = None, Proof.of(toolchain)
+    library = kept.library if kept else compile_text(text, toolchain)
+    if library is None:
+        raise Unsupported(proof.refusal)
+    model = CompiledModel(plan, name, dtype, shape, cache.load(library))
+    extended = proof.extended(model, module, batch_size)
+    if extended != proof:
+        cache.keep(key, library if extended.agrees else None, extended.notes)
+    if not extended.agrees:
+        raise Unsupported(extended.refusal)
+    model.proof, model.from_cache = extended.notes, kept is not None
+    return model

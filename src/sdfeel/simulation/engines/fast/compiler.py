@@ -1,14 +1,11 @@
-"""From C text to a loaded library: finding a compiler, and a cache so that it is asked once.
+"""From C text to the bytes of a library: finding a compiler and telling it for what to build.
 
 The compiler is the one in `SDFEEL_CC`, else `cc`, `gcc` or `clang`, else the `ziglang` wheel, which
-`pip` installs like any other package. The cache lies in `SDFEEL_CACHE`, else in the user's cache
-folder; its key covers the text, the flags, the compiler and the processor, so that a folder shared
-between machines is harmless.
+`pip` installs like any other package.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import importlib.util
@@ -19,23 +16,49 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import Unsupported
 
-__all__ = ["build", "cache_folder", "find_compiler"]
+__all__ = ["Toolchain", "compile_text", "find_compiler", "find_toolchain"]
 
-_FLAGS = ("-march=native", "-std=gnu11", "-shared", "-fPIC", "-w")
+_FLAGS = ("-std=gnu11", "-shared", "-fPIC", "-w")
 # Sums may be taken in another order and fused; NaN and infinity stay what they are.
 _ARITHMETIC = ("-fno-math-errno", "-ffp-contract=fast")
 
 
-def cache_folder() -> Path:
-    """Where compiled networks are kept."""
-    chosen = os.environ.get("SDFEEL_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdfeel"
+@dataclass(frozen=True)
+class Toolchain:
+    """A compiler, how hard it is to try, and the processor it is to build for."""
+
+    compiler: tuple[str, ...]
+    banner: str  # all that the compiler says of itself
+    optimise: str
+    target: str  # what `-march` is to say: "native", "x86-64-v3", ...
+
+    @property
+    def name(self) -> str:
+        """The command without the folder of its program."""
+        return " ".join((Path(self.compiler[0]).name, *self.compiler[1:]))
+
+    @property
+    def version(self) -> str:
+        return (self.banner.strip().splitlines() or ["unknown"])[0]
+
+    @property
+    def command(self) -> list[str]:
+        zig = "ziglang" in self.compiler or Path(self.compiler[0]).name == "zig"
+        target = self.target.replace("-", "_") if zig else self.target
+        return [*self.compiler, self.optimise, f"-march={target}", *_FLAGS, *_ARITHMETIC]
+
+    def key(self, source: str) -> str:
+        """Covers all that the library depends on: a folder shared by machines is harmless."""
+        parts = [source, *self.command, self.banner, _processor()]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+
+    def __str__(self) -> str:
+        return f"{self.version}, {self.optimise} -march={self.target}"
 
 
 def find_compiler() -> tuple[str, ...]:
@@ -57,8 +80,16 @@ def find_compiler() -> tuple[str, ...]:
     )
 
 
+def find_toolchain(optimise: str = "-O3", target: str = "native") -> Toolchain:
+    """The compiler of this machine, asked who it is."""
+    if sys.platform == "win32":
+        raise Unsupported("the fast engine is not built on Windows")
+    compiler = find_compiler()
+    return Toolchain(compiler, _banner(compiler), optimise, target)
+
+
 @functools.lru_cache(maxsize=8)
-def _version(compiler: tuple[str, ...]) -> str:
+def _banner(compiler: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(  # noqa: S603
             [*compiler, "--version"], capture_output=True, text=True, timeout=60, check=True
@@ -81,13 +112,19 @@ def _processor() -> str:
     return "\n".join([platform.machine(), *sorted(lines)])
 
 
-def _compile(source: str, command: list[str], target: Path) -> None:
-    """Write `target` at once or not at all: several processes may want it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".build-") as folder:
-        text, library = Path(folder, "network.c"), Path(folder, "network.so")
-        text.write_text(source)
-        try:
+def _complaint(said: str) -> str:
+    """The line that says what is wrong, not the one that says where."""
+    lines = said.strip().splitlines() or ["no message"]
+    return next((line for line in lines if "error:" in line), lines[0])
+
+
+def compile_text(source: str, toolchain: Toolchain) -> bytes:
+    """The shared library of `source`, made in a folder that only this user can enter."""
+    command = toolchain.command
+    try:
+        with tempfile.TemporaryDirectory(prefix="sdfeel-") as folder:
+            text, library = Path(folder, "network.c"), Path(folder, "network.so")
+            text.write_text(source)
             done = subprocess.run(  # noqa: S603
                 [*command, "-o", str(library), str(text), "-lm"],
                 capture_output=True,
@@ -95,40 +132,8 @@ def _compile(source: str, command: list[str], target: Path) -> None:
                 timeout=600,
                 check=False,
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise Unsupported(f"the C compiler failed: {error}") from None
-        if done.returncode or not library.exists():
-            first = (done.stderr.strip().splitlines() or ["no message"])[0]
-            raise Unsupported(f"the C compiler {command[0]} failed: {first}")
-        digest = hashlib.sha256(library.read_bytes()).hexdigest()
-        Path(folder, "digest").write_text(digest)
-        # The library before its digest: a library without one is not trusted and built again.
-        library.replace(target)
-        Path(folder, "digest").replace(target.with_suffix(".sha256"))
-
-
-def _intact(target: Path) -> bool:
-    try:
-        wanted = target.with_suffix(".sha256").read_text().strip()
-        return hashlib.sha256(target.read_bytes()).hexdigest() == wanted
-    except OSError:
-        return False
-
-
-def build(source: str, optimise: str = "-O3") -> tuple[ctypes.CDLL, bool]:
-    """The library of `source`, and whether it came from the cache."""
-    if sys.platform == "win32":
-        raise Unsupported("the fast engine is not built on Windows")
-    compiler = find_compiler()
-    command = [*compiler, optimise, *_FLAGS, *_ARITHMETIC]
-    key = hashlib.sha256(
-        "\0".join([source, *command, _version(compiler), _processor()]).encode()
-    ).hexdigest()
-    target = cache_folder() / "fast" / f"{key[:40]}.so"
-    cached = _intact(target)
-    try:
-        if not cached:
-            _compile(source, command, target)
-        return ctypes.CDLL(str(target)), cached
-    except OSError as error:
-        raise Unsupported(f"the compiled network cannot be kept or loaded: {error}") from None
+            if done.returncode or not library.exists():
+                raise Unsupported(f"the C compiler {command[0]} failed: {_complaint(done.stderr)}")
+            return library.read_bytes()
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unsupported(f"the C compiler failed: {error}") from None

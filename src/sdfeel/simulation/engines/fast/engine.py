@@ -33,7 +33,13 @@ class FastEngine(Engine):
             raise Unsupported(f"the local rule {problem.local} is not affine in the gradient")
         self.problem = problem
         sample = tuple(problem.data.inputs.shape[1:])
-        self._compiled = compile_model(problem.model, problem.loss, sample, problem.layout.dtype)
+        self._compiled = compile_model(
+            problem.model,
+            problem.loss,
+            sample,
+            problem.layout.dtype,
+            batch_size=problem.batch_size,
+        )
 
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
         data = self.problem.data

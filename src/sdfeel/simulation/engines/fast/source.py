@@ -39,6 +39,7 @@ def generate(plan: Plan, loss: str, dtype: str) -> str:
     head = [
         f"typedef {'double' if double else 'float'} real;",
         f"typedef {'long long' if double else 'int'} inum;",
+        f"#define REAL_BYTES {8 if double else 4}",
         *(
             f"#define {name} {function}{suffix}"
             for name, function in (

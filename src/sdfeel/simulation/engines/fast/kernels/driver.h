@@ -38,6 +38,8 @@ EXPORT int64_t draw_batch(uint64_t seed, int64_t client, int64_t k, int64_t samp
 }
 
 EXPORT int64_t work_bytes(void) { return (int64_t)sizeof(Work); }
+EXPORT int64_t block_size(void) { return BLOCK; }
+EXPORT int64_t vector_length(void) { return VL; }
 EXPORT void start(Work *work) { start_work(work); }
 
 /* One block forward: `chosen` numbers the samples, or they follow one another from `first`. */
@@ -129,4 +131,3 @@ EXPORT int evaluate(Work *work, real *model, const real *inputs, const target *t
     }
 }
 
-EXPORT int64_t block_size(void) { return BLOCK; }

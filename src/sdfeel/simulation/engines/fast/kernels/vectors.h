@@ -2,7 +2,11 @@
 
    Every function is forced inline and is called with literal shapes by the generated file, so the
    compiler sees constants: the loops over accumulators unroll and the accumulators stay in
-   registers. `real` and `inum` (an integer of the same size) are defined by the generated file. */
+   registers. `real` and `inum` (an integer of the same size) and REAL_BYTES are defined by the
+   generated file.
+
+   No lane of a vector is read or written by itself, but for the first one of a finished sum: gcc 12
+   turns scalars that come out of a vector back into vectors, and with AVX-512 did so wrongly. */
 
 #ifndef __clang__
 /* GCC would keep inputs of neighbouring pixels in the registers that the sums need: 1.5x slower. */
@@ -13,12 +17,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 #define VECTOR_BYTES 64
+#elif defined(__x86_64__) && !defined(__AVX__)
+#define VECTOR_BYTES 16
 #else
 #define VECTOR_BYTES 32
 #endif
-#define VL ((int)(VECTOR_BYTES / sizeof(real)))
+#define LANES (VECTOR_BYTES / REAL_BYTES)
+#define VL ((int)LANES)
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -49,12 +56,38 @@ INLINE I ichoose(I mask, I a, I b) { return (a & mask) | (b & ~mask); }
 INLINE int vectors(int elements) { return (elements + VL - 1) / VL; }
 INLINE int least(int a, int b) { return a < b ? a : b; }
 
+/* The numbers of all lanes, each with the bits of `d` flipped. */
+#if LANES == 16
+#define NUMBERS(d)                                                                                 \
+    0 ^ d, 1 ^ d, 2 ^ d, 3 ^ d, 4 ^ d, 5 ^ d, 6 ^ d, 7 ^ d, 8 ^ d, 9 ^ d, 10 ^ d, 11 ^ d, 12 ^ d, \
+        13 ^ d, 14 ^ d, 15 ^ d
+#elif LANES == 8
+#define NUMBERS(d) 0 ^ d, 1 ^ d, 2 ^ d, 3 ^ d, 4 ^ d, 5 ^ d, 6 ^ d, 7 ^ d
+#elif LANES == 4
+#define NUMBERS(d) 0 ^ d, 1 ^ d, 2 ^ d, 3 ^ d
+#else
+#define NUMBERS(d) 0 ^ d, 1 ^ d
+#endif
+
+/* Lane i is lane i ^ d of v. */
+#ifdef __clang__
+#define SWAPPED(v, d) __builtin_shufflevector(v, v, NUMBERS(d))
+#else
+#define SWAPPED(v, d) __builtin_shuffle(v, (I){NUMBERS(d)})
+#endif
+
 INLINE real lanes_sum(V v) {
-    real sum[VECTOR_BYTES / sizeof(real)];
-    UNROLL for (int i = 0; i < VL; i++) sum[i] = v[i];
-    UNROLL for (int half = VL / 2; half; half /= 2)
-        UNROLL for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    return sum[0];
+#if LANES == 16
+    v += SWAPPED(v, 8);
+#endif
+#if LANES >= 8
+    v += SWAPPED(v, 4);
+#endif
+#if LANES >= 4
+    v += SWAPPED(v, 2);
+#endif
+    v += SWAPPED(v, 1);
+    return v[0];
 }
 
 /* The first `lanes` elements only: what follows in memory belongs to somebody else. */
@@ -65,9 +98,7 @@ INLINE void save_lanes(real *p, V v, const int lanes) {
 
 INLINE V keep_lanes(V v, const int lanes) {
     if (lanes == VL) return v;
-    I mask = {0};
-    UNROLL for (int i = 0; i < VL; i++) mask[i] = i < lanes ? -1 : 0;
-    return (V)((I)v & mask);
+    return (V)((I)v & ((I){NUMBERS(0)} < isplat(lanes)));
 }
 
 INLINE real sum_of(const real *values, int count) {

@@ -1,0 +1,209 @@
+"""A compiled network proves itself against autograd before it is used.
+
+A compiler may be wrong for one processor and right for another (gcc 12 was, with AVX-512), so the
+tests of this project say nothing about a machine that they never saw. When a network is compiled
+there for the first time, its gradients and three consecutive updates, eq. (2), are compared with
+autograd's in float64, for batches below, at and above every length that the kernels tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from .compiled import CompiledModel
+    from .compiler import Toolchain
+
+__all__ = ["LOSSES", "Proof"]
+
+AGREES = "agrees with autograd"
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross-entropy": functional.cross_entropy,
+    "mse": functional.mse_loss,
+}
+STEPS = 3
+STRIDE = 0.05  # what the first update moves the weight that it moves most
+# Largest error, as a part of the largest value of the same parameter; in float32 what an update
+# moves is small beside what it moves, and only its leading digits are left.
+TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
+# In float32 a pre-activation may come to lie on the other side of ReLU's kink, or another pixel win
+# a max-pool, by rounding alone. Batches repeat a few different inputs, which makes that rare, and a
+# batch that disagrees is drawn again: a wrong kernel is wrong for every draw.
+INPUTS = 4
+DRAWS = {torch.float32: 4, torch.float64: 1}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was found out about a compiled network on this machine; kept beside it."""
+
+    compiler: str
+    version: str
+    target: str
+    optimise: str
+    verdict: str  # AGREES, or what is wrong
+    checks: tuple[int, ...]  # the batch sizes that were compared
+
+    @classmethod
+    def of(cls, toolchain: Toolchain) -> Proof:
+        """Nothing is known yet."""
+        named = toolchain.name, toolchain.version, toolchain.target, toolchain.optimise
+        return cls(*named, AGREES, ())
+
+    @classmethod
+    def from_notes(cls, notes: Mapping[str, Any]) -> Proof | None:
+        """What `notes` said, or None if another version wrote them."""
+        try:
+            fields = {name: notes[name] for name in cls.__dataclass_fields__}
+            return cls(**{**fields, "checks": tuple(fields["checks"])})
+        except (KeyError, TypeError):
+            return None
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        return {**asdict(self), "checks": list(self.checks)}
+
+    @property
+    def agrees(self) -> bool:
+        return self.verdict == AGREES
+
+    @property
+    def refusal(self) -> str:
+        """One line that names the compiler and the target."""
+        return (
+            f"{self.compiler} ({self.version}) compiles this network wrongly for {self.target} "
+            f"at {self.optimise}: {self.verdict}"
+        )
+
+    def extended(self, model: CompiledModel, module: nn.Module, batch_size: int | None) -> Proof:
+        """With the batches that are lacking for a run of `batch_size`."""
+        wanted = batches_to_check(model.block, model.lanes, batch_size)
+        missing = [batch for batch in wanted if batch not in self.checks]
+        fault = find_fault(model, module, missing)
+        checks = tuple(sorted({*self.checks, *missing}))
+        return replace(self, verdict=fault or self.verdict, checks=checks)
+
+
+def batches_to_check(block: int, lanes: int, own: int | None) -> list[int]:
+    """Below, at and above the vector's length, two vectors and a block; and the run's own."""
+    sizes = {1, *(size + d for size in (lanes, 2 * lanes, block) for d in (-1, 0, 1))}
+    if own is not None:
+        # Whole blocks and what is left over: a second block is worked on as the hundredth is.
+        sizes.add(own if own <= 2 * block else 2 * block + own % block)
+    return sorted(sizes)
+
+
+@dataclass(frozen=True)
+class _Case:
+    weights: NDArray[Any]
+    inputs: Tensor
+    targets: Tensor
+
+
+def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Case:
+    """Weights of every parameter's own scale, inputs with ties as pictures have them."""
+    generator = torch.Generator().manual_seed(1000 * seed + batch)
+
+    def uniform(*shape: int) -> Tensor:
+        return 2 * torch.rand(*shape, generator=generator, dtype=model.dtype) - 1
+
+    weights = [
+        uniform(p.numel()) * (1.5 * (p.shape[0] / p.numel()) ** 0.5 if p.dim() > 1 else 0.3)
+        for p in module.parameters()
+    ]
+    inputs = uniform(INPUTS, *model.sample_shape) * 1.7
+    inputs = torch.where(uniform(*inputs.shape) < -0.4, torch.zeros_like(inputs), inputs)
+    which = torch.randint(INPUTS, (batch,), generator=generator)
+    if model.loss == "cross-entropy":
+        targets = torch.randint(model.outputs, (batch,), generator=generator)
+    else:
+        targets = uniform(batch, model.outputs)
+    return _Case(torch.cat(weights).numpy(), inputs[which].contiguous(), targets)
+
+
+class _Autograd:
+    """The network in float64, as torch computes it, with weights given as one vector."""
+
+    def __init__(self, module: nn.Module, loss: str) -> None:
+        self._module, self._loss = module, LOSSES[loss]
+        self._shapes = {name: p.shape for name, p in module.named_parameters()}
+        self.sizes = [shape.numel() for shape in self._shapes.values()]
+
+    def gradient(self, weights: NDArray[Any], case: _Case) -> NDArray[np.float64]:
+        parts = torch.split(torch.from_numpy(weights.astype(np.float64)), self.sizes)
+        named = {
+            name: part.reshape(shape).requires_grad_()
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
+        targets = case.targets if case.targets.dtype == torch.int64 else case.targets.double()
+        value = self._loss(functional_call(self._module, named, case.inputs.double()), targets)
+        gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
+        flat = [
+            torch.zeros(size, dtype=torch.float64) if g is None else g.reshape(-1)
+            for g, size in zip(gradients, self.sizes, strict=True)
+        ]
+        return torch.cat(flat).numpy()
+
+
+def _error(own: NDArray[Any], wanted: NDArray[np.float64], sizes: Sequence[int]) -> float:
+    """The largest error of any parameter, as a part of its largest value; NaN stays NaN."""
+    starts = np.cumsum([0, *sizes])[:-1]
+    errors = np.maximum.reduceat(np.abs(own - wanted), starts)
+    scales = np.maximum.reduceat(np.abs(wanted), starts)
+    return float(np.max(errors / np.maximum(scales, 1e-2 * scales.max() + 1e-300)))
+
+
+def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator[tuple[str, float]]:
+    """What is compared, and by how much it is off."""
+    batch = len(case.inputs)
+    wanted = reference.gradient(case.weights, case)
+    _, own = model.gradient(case.weights, case.inputs, case.targets)
+    yield "the gradient", _error(own, wanted, reference.sizes)
+    rate = STRIDE / max(float(np.abs(wanted).max()), 1e-6)
+    rows, after = case.weights[None].copy(), case.weights.astype(np.float64)
+    model.local_updates(
+        rows, np.zeros(1, np.int64), np.zeros(1, np.int64), case.inputs, case.targets,
+        np.array([0, batch]),
+        seed=0, first=1, last=STEPS, batch_size=batch, lr=rate, threads=1,
+    )  # fmt: skip
+    for step in range(STEPS):
+        after = after - rate * (wanted if step == 0 else reference.gradient(after, case))
+    yield (
+        f"{STEPS} updates",
+        _error(rows[0] - case.weights.astype(np.float64), after - case.weights, reference.sizes),
+    )
+
+
+def _fault(model: CompiledModel, module: nn.Module, reference: _Autograd, batch: int) -> str | None:
+    said = None
+    for seed in range(DRAWS[model.dtype]):
+        case = _draw(model, module, batch, seed)
+        for what, error in _errors(model, reference, case):
+            if not error <= TOLERANCE[model.dtype]:  # NaN is wrong too
+                said = f"{what} of a batch of {batch} in {model.dtype} is off by {error:.1g}"
+                break
+        else:
+            return None
+    return said
+
+
+def find_fault(model: CompiledModel, module: nn.Module, batches: Iterable[int]) -> str | None:
+    """What the compiled network gets wrong, or None if it agrees with autograd on `module`."""
+    reference = _Autograd(module, model.loss)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # batches this small: more threads would wait for one another
+    try:
+        faults = (_fault(model, module, reference, batch) for batch in batches)
+        return next((fault for fault in faults if fault), None)
+    finally:
+        torch.set_num_threads(threads)
