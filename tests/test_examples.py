@@ -40,6 +40,16 @@ def test_own_scheme(run) -> None:
     assert worst["isolated"] < min(worst["sd-feel"], worst["edge-all-reduce"])
 
 
+def test_own_rule(run) -> None:
+    """At most 40 lines, and the same numbers in every engine."""
+    assert len((EXAMPLES / "own_rule.py").read_text().splitlines()) <= 40
+    lines = run("own_rule.py").splitlines()
+    losses = [line.split()[-1] for line in lines]
+    assert len(set(losses[:4])) == 1
+    assert len(set(losses[4:])) == 1
+    assert float(losses[4]) < 0.8 * float(losses[0])
+
+
 def test_own_model(run, tmp_path: Path) -> None:
     lines = run("own_model.py", str(tmp_path)).splitlines()
     rows = [line.split() for line in lines[1:] if line.strip() and line.split()[0].isdigit()]

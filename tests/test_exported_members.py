@@ -33,6 +33,7 @@ PUBLIC = [
     "Scheme",
     "SdfeelError",
     "Synchronous",
+    "Trainer",
     "load_profile",
     "train",
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sdfeel.algorithm.pace import Deadline, Synchronous
     from sdfeel.algorithm.schedule import Schedule
     from sdfeel.algorithm.schemes import SCHEMES, Scheme
+    from sdfeel.algorithm.trainer import Trainer
     from sdfeel.api import Result, train
     from sdfeel.clock import LatencyProfile, load_profile
     from sdfeel.data import ClientData
@@ -47,6 +48,7 @@ __all__ = [
     "Scheme",
     "SdfeelError",
     "Synchronous",
+    "Trainer",
     "load_profile",
     "train",
 ]
@@ -76,6 +78,7 @@ _HOMES = {
     "Scheme": "sdfeel.algorithm.schemes",
     "SdfeelError": "sdfeel.errors",
     "Synchronous": "sdfeel.algorithm.pace",
+    "Trainer": "sdfeel.algorithm.trainer",
     "load_profile": "sdfeel.clock",
     "train": "sdfeel.api",
 }

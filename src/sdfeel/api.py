@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from sdfeel.algorithm.trainer import Trainer
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.records.folder import RunFolder
@@ -35,6 +36,7 @@ def train(
     metrics: Mapping[str, Metric] | None = None,
     test: Any = None,
     partition: str | Sequence[Any] | None = None,
+    trainers: Sequence[Trainer] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
@@ -53,6 +55,8 @@ def train(
     metrics          name -> metric(outputs, targets); accuracy by default with cross-entropy
     test             a dataset or (inputs, targets) that no client holds
     partition        of one dataset for all: a name of `sdfeel.data.PARTITIONS`, or row numbers
+    trainers         an object for each client that does its local updates: a `Trainer`, as in a
+                     deployment; then `local` and `lr` are its own business
     out, resume      folder that keeps the run; go on from its checkpoint. Then Ctrl-C and SIGTERM
                      end the run after the current step with a checkpoint
     config           what the folder is to say of the run, in place of its settings
@@ -78,6 +82,7 @@ def train(
         out=out,
         resume=resume,
         config=config,
+        trainers=trainers,
         on_start=on_start,
         on_progress=on_progress,
     )
@@ -89,6 +94,7 @@ def carry_out(
     out: str | Path | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
+    trainers: Sequence[Trainer] | None = None,
     on_start: Callable[[str, str], None] = lambda *_: None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Result:
@@ -105,7 +111,7 @@ def carry_out(
         if found is not None:
             kept, wrote = found
             name = wrote if name == "auto" else name
-    choice = simulation.engine(name)
+    choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
     if leads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -65,8 +66,14 @@ def test_clock_counts_flops_for_the_profile_that_asks_for_it(sdfeel):
     assert 0 < counted["compute"] < paper["compute"]
 
 
-def test_run_prints_one_object_at_the_end(sdfeel):
-    status, out, _ = sdfeel("run", "mnist-5k", *TINY, "--set", "steps=4", "--json")
+def test_run_prints_one_object_at_the_end_and_draws_what_came_out(sdfeel, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):  # a second run does not touch the first
+        status, out, _ = sdfeel("run", "mnist-5k", *TINY, "--set", "steps=4", "--json")
+        figure = Path(json.loads(out)["figure"])
+        assert figure == Path("runs") / f"mnist-5k-{number}" / "curves.png"
+        assert figure.stat().st_size > 1000
+        assert (figure.parent / "metrics.csv").exists()
     found = json.loads(out)
     assert status == 0
     wanted = {"scheme", "iterations", "seconds", "loss", "accuracy", "client_steps_per_second"}

@@ -100,7 +100,7 @@ class Deadline(Pace):
 
     def check(self, algorithm: Algorithm) -> None:
         needed = self._needed(algorithm)
-        if needed.min() > self.seconds:
+        if needed.min() > self._limit:
             raise InputError(
                 "pace.seconds",
                 self.seconds,
@@ -108,7 +108,7 @@ class Deadline(Pace):
                 f"the fastest client and {needed.max():.4g} s at the slowest",
             )
         members = algorithm.network.clusters.members
-        empty = [d for d, own in enumerate(members) if needed[list(own)].min() > self.seconds]
+        empty = [d for d, own in enumerate(members) if needed[list(own)].min() > self._limit]
         if empty:
             warnings.warn(
                 f"no client of server {empty[0]} is done within {self.seconds:g} s: the data of "
@@ -119,13 +119,18 @@ class Deadline(Pace):
 
     def next(self, k: int, algorithm: Algorithm) -> Event:
         asked = Synchronous().next(k, algorithm)
-        done = asked.clients & (self._needed(algorithm) <= self.seconds)
+        done = asked.clients & (self._needed(algorithm) <= self._limit)
         return Event(done, asked.first, asked.last, asked.mixing)
 
     def end(self, event: Event, clock: EventClock) -> None:
         clock.close_upload(self.seconds)
         if event.mixing is not None:
             clock.exchange(event.mixing)
+
+    @property
+    def _limit(self) -> float:
+        """Who needs just as long is in time, whatever the last digits of a sum say."""
+        return self.seconds * (1 + 1e-9)
 
     def _needed(self, algorithm: Algorithm) -> NDArray[np.float64]:
         """Seconds that each client takes for an upload period, were all there."""

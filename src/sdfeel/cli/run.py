@@ -36,7 +36,11 @@ def run(
     config: ConfigArgument = "mnist-5k",
     settings: SetOption = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder that keeps the run: metrics, checkpoint, models.")
+        Path | None,
+        typer.Option(
+            help="Folder that keeps the run: figure, metrics, checkpoint, models. By default a "
+            "new one in ./runs."
+        ),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from --out's checkpoint.")
@@ -58,10 +62,14 @@ def run(
     from sdfeel.experiments.config import read_table, run_config, with_settings
     from sdfeel.experiments.run import run as run_once
 
-    if ranks != 1 and not started_here():
-        raise typer.Exit(start_ranks(ranks, sys.argv[1:]))
     if resume and out is None:
         raise InputError("--resume", True, "needs --out, the folder of the run to go on with")
+    chosen = sys.argv[1:]
+    if out is None and not started_here():
+        out = _new_folder(Path(config).stem)
+        chosen = [*chosen, "--out", str(out)]
+    if ranks != 1 and not started_here():
+        raise typer.Exit(start_ranks(ranks, chosen))
     table = read_table(config)
     table.pop("variant", None)
     settled = run_config(with_settings(table, settings or []), config)
@@ -79,7 +87,8 @@ def run(
             on_progress=lambda progress: show(result_name, progress),
         )
     if result.leads:
-        _print(result, as_json, profile)
+        figure = _draw(result)
+        _print(result, as_json, profile, figure)
     if result.interrupted:
         number = result.signal or signal.SIGINT
         raise Stopped(_again(config, settings or [], out), result.folder, number, result.leads)
@@ -92,8 +101,25 @@ def _again(config: str, settings: list[str], out: Path | None) -> str:
     return shlex.join([*words, "--out", str(out), "--resume"])
 
 
-def _print(result: Result, as_json: bool, profile: bool) -> None:
-    summary = result.summary()
+def _new_folder(name: str) -> Path:
+    """The first of runs/NAME-1, runs/NAME-2, ... that is not there yet."""
+    number = 1
+    while (folder := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return folder
+
+
+def _draw(result: Result) -> Path | None:
+    """The curves beside the numbers, for who looks rather than reads."""
+    if result.folder is None:
+        return None
+    figure = result.folder / "curves.png"
+    result.plot(figure)
+    return figure
+
+
+def _print(result: Result, as_json: bool, profile: bool, figure: Path | None) -> None:
+    summary = {**result.summary(), "figure": None if figure is None else str(figure)}
     if profile:
         summary["phases"] = dict(result.phases)
     if as_json:

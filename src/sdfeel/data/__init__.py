@@ -1,12 +1,12 @@
 """The data room: sources with checksums, data sets as tensors, partitions over clients."""
 
 from sdfeel.data.catalogue import DATASETS
+from sdfeel.data.client_source import ClientSource
 from sdfeel.data.clients import ClientData
 from sdfeel.data.datasets import Dataset, load, train_labels
 from sdfeel.data.fetch import Fetched, fetch
 from sdfeel.data.files import cache_folder
 from sdfeel.data.partitions import PARTITIONS, partition
-from sdfeel.data.source import ClientSource
 
 __all__ = [
     "DATASETS",

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
 from sdfeel.errors import InputError
@@ -24,6 +25,7 @@ from sdfeel.network import Network
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.engines.choose import Choice, build_engine
 from sdfeel.simulation.engines.engine import Engine
+from sdfeel.simulation.engines.trainers import TrainerEngine
 from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
@@ -143,6 +145,20 @@ class Simulation:
         if alone:
             return found
         return Choice(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
+
+    def engine_of(self, trainers: Sequence[Trainer]) -> Choice:
+        """Trainers of the user's in place of an engine."""
+        tau1 = self.algorithm.schedule.tau1
+        if self.ranks.size > 1:
+            raise InputError("trainers", len(trainers), "on one process only")
+        if self.evaluation.every % tau1 or self.settings.steps % tau1:
+            raise InputError(
+                "evaluate_every",
+                self.evaluation.every,
+                f"with trainers it and steps must be multiples of tau1 = {tau1}: a trainer is "
+                "asked for whole upload periods",
+            )
+        return Choice(TrainerEngine(self.problem, trainers), "trainers of the user's")
 
     def run(
         self,

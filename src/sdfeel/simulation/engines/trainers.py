@@ -1,0 +1,64 @@
+"""Local updates by trainers of the user's own, one for each client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.trainer import Trainer
+from sdfeel.errors import InputError, RunError
+from sdfeel.simulation.engines.engine import Engine, Work
+from sdfeel.simulation.engines.plain import PlainUpdates
+from sdfeel.simulation.problem import Problem
+
+__all__ = ["TrainerEngine"]
+
+
+class TrainerEngine(Engine):
+    """Asks client i's trainer; what it does inside is its own business.
+
+    A period must come in one piece: evaluate and end where periods end.
+    """
+
+    name = "trainers"
+
+    def __init__(self, problem: Problem, trainers: Sequence[Trainer]) -> None:
+        self.problem = problem
+        self._trainers = trainers
+        self._evaluation = PlainUpdates(problem)
+        if len(trainers) != problem.data.clients:
+            remedy = f"one for each of the {problem.data.clients} clients"
+            raise InputError("trainers", len(trainers), remedy)
+        for client, trainer in enumerate(trainers):
+            if trainer.size != problem.layout.size:
+                remedy = f"its model must have {problem.layout.size} values, as `model` has"
+                raise InputError(f"trainers[{client}].size", trainer.size, remedy)
+            if trainer.samples != problem.data.samples[client]:
+                remedy = f"client {client} holds {problem.data.samples[client]} samples"
+                raise InputError(f"trainers[{client}].samples", trainer.samples, remedy)
+
+    def local_updates(
+        self,
+        models: Tensor,
+        kept: Rows | None,  # noqa: ARG002 - trainers remember what they remember themselves
+        work: Work,
+    ) -> NDArray[np.float64]:
+        for row, client in enumerate(work.clients):
+            first, steps = int(work.first[row]), int(work.last[row] - work.first[row]) + 1
+            sent = models[row].numpy().copy()
+            back = np.asarray(self._trainers[client].train(sent, first, steps))
+            if back.shape != sent.shape or not np.isfinite(back).all():
+                raise RunError(
+                    f"the trainer of client {client} gave back {back.dtype}{list(back.shape)} at "
+                    f"iteration {first}: {len(sent)} finite values are needed"
+                )
+            models[row] = torch.from_numpy(back).to(models.dtype)
+        return np.zeros((len(work.clients), work.iterations))
+
+    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+        return self._evaluation.predict(model, inputs)

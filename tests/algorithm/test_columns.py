@@ -1,0 +1,244 @@
+"""The columns of an algorithm: rules, rates, codecs, paces and averagers, by name and one's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import Problem, classification, vector
+
+import sdfeel
+from sdfeel import InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.codecs import CODECS, Draw
+from sdfeel.algorithm.local import LOCAL_RULES
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.network import Averager, build_averager
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+PAPER = load_profile("paper")
+
+
+def train(problem: Problem, **options: object) -> sdfeel.Result:
+    own = {"network": problem.network, "schedule": Schedule(3, 2, 2), "steps": 24, "lr": 0.1}
+    own |= {"batch_size": 4, "engine": "reference", "evaluate_every": 6}
+    return sdfeel.train(problem.model, problem.datasets, **{**own, **options})
+
+
+def algorithm(network: Network | None = None, profile=PAPER, **options: object) -> Algorithm:
+    network = network or Network.ring(10, 5)
+    return Algorithm.of("sd-feel", network, profile=profile, parameters=21840, **options)
+
+
+# Rules
+
+
+@pytest.mark.parametrize("rule", LOCAL_RULES)
+def test_with_every_extra_at_0_a_rule_is_plain_sgd_bit_for_bit(small: Problem, rule: str) -> None:
+    plain = train(small)
+    zero = LOCAL_RULES[rule](**({"momentum": 0.0} if rule == "momentum" else {}))
+    np.testing.assert_array_equal(vector(train(small, local=zero).model), vector(plain.model))
+
+
+def test_a_rule_of_ones_own_that_is_not_affine_falls_back_and_says_why(small: Problem) -> None:
+    @dataclass(frozen=True)
+    class Signs(sdfeel.LocalRule):
+        def step(self, w, g, kept, eta):
+            w.sub_(torch.sign(g), alpha=eta)
+
+    result = train(small, local=Signs(), engine="fast")
+    assert result.engine == "vectorised"
+    assert "not affine" in result.engine_reason
+    truth = train(small, local=Signs())
+    np.testing.assert_allclose(vector(result.model), vector(truth.model), atol=1e-5)
+
+
+def test_what_a_rule_keeps_is_found_by_its_name(small: Problem) -> None:
+    @dataclass(frozen=True)
+    class Counting(sdfeel.LocalRule):
+        keeps: ClassVar[tuple[str, ...]] = ("first", "count")
+
+        def step(self, w, g, kept, eta):
+            kept["first"].add_((kept["count"] == 0) * g)
+            kept["count"].add_(1)
+            w.sub_(kept["first"], alpha=eta)
+
+    for engine in ("loop", "vectorised"):
+        mine = train(small, local=Counting(), engine=engine)
+        truth = train(small, local=Counting())
+        np.testing.assert_allclose(vector(mine.model), vector(truth.model), atol=1e-5)
+
+
+def test_a_rate_that_falls_is_seen_by_a_resumed_run(small: Problem, tmp_path) -> None:
+    def rate(k: int) -> float:
+        return 0.2 / (1 + k / 5)
+
+    whole = train(small, lr=rate)
+    train(small, lr=rate, steps=10, out=tmp_path)
+    again = train(small, lr=rate, out=tmp_path, resume=True)
+    np.testing.assert_array_equal(vector(whole.model), vector(again.model))
+    assert not np.array_equal(vector(whole.model), vector(train(small, lr=0.2).model))
+
+
+# Codecs
+
+
+@given(values=st.lists(st.floats(-6e4, 6e4, width=32), min_size=1, max_size=40))
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_arrives_is_near_what_was_sent_and_as_long_as_it_says(codec: str, values) -> None:
+    sent = torch.tensor([values, values], dtype=torch.float32)
+    own = CODECS[codec]()
+    message = own.encode(sent, {}, Draw(0, np.array([0, 1]), 1))
+    back = own.decode(message, like=sent)
+    assert back.dtype == sent.dtype
+    assert back.shape == sent.shape
+    assert ((back - sent).abs() <= sent.abs() / 1024 + 6.2e-5).all()
+    assert own.exact == torch.equal(back, sent) or not own.exact
+    bits = 8 * sum(part[0].numel() * part.element_size() for part in message.values())
+    assert own.bits(len(values)) == bits
+
+
+def test_the_clock_charges_what_the_codec_says() -> None:
+    """Half the bits up, half the seconds; exchanges between servers stay what they were."""
+    plain, half = algorithm(), algorithm(codecs={"up": "float16"})
+    assert half.round_cost().upload == pytest.approx(plain.round_cost().upload / 2)
+    assert half.round_cost().exchange == pytest.approx(plain.round_cost().exchange)
+    assert half.round_cost().compute == plain.round_cost().compute
+
+
+# Paces
+
+
+def slow_one(network: Network) -> Algorithm:
+    """Client 2 computes ten times as slowly as the others."""
+    cpu = tuple(1e9 if client == 2 else 10e9 for client in range(network.clients))
+    profile = sdfeel.LatencyProfile("slow", 138.4e6, cpu, 5e6, 50e6, 5e6, 2.5e6)
+    return algorithm(network, profile, schedule=Schedule(2, 1, 1), pace=sdfeel.Deadline(0.2))
+
+
+def test_a_deadline_leaves_out_who_is_not_done() -> None:
+    own = slow_one(Network.ring(3, 2))
+    event = own.pace.next(1, own)
+    assert event.clients.tolist() == [True, True, False, True, True, True]
+    cost = own.round_cost()
+    assert cost.compute + cost.upload == pytest.approx(0.2)  # periods of one length
+    assert cost.total == pytest.approx(0.2 + 0.0139776)
+
+
+def test_a_run_with_a_deadline_is_that_of_those_who_are_in_time(small: Problem) -> None:
+    """The slow client counts as absent: as if its cluster did not have it."""
+    cpu = tuple(1e7 if client == 3 else 10e9 for client in range(6))
+    profile = sdfeel.LatencyProfile("slow", 138.4e6, cpu, 5e6, 50e6, 5e6, 2.5e6)
+    late = train(small, profile=profile, pace=sdfeel.Deadline(seconds=0.2))
+    assert late.client_steps == 5 * 24
+    assert late.seconds == pytest.approx(8 * 0.2 + 4 * 2 * 32 * 15 / 50e6)
+    everyone = train(small, profile=profile, pace="synchronous")
+    assert everyone.client_steps == 6 * 24
+    assert everyone.seconds > 24 * 13.84
+
+
+@pytest.mark.parametrize("seconds", [0.167456 - 1e-6, 0.167456, 0.167456 + 1e-6])
+def test_at_the_deadline_is_in_time(seconds: float) -> None:
+    """Two steps and an upload of the paper's profile take .167456 s."""
+    if seconds < 0.167456:
+        with pytest.raises(InputError, match=r"nobody is done.*0\.1675 s at the fastest"):
+            algorithm(schedule=Schedule(2, 1, 1), pace=sdfeel.Deadline(seconds))
+    else:
+        own = algorithm(schedule=Schedule(2, 1, 1), pace=sdfeel.Deadline(seconds))
+        assert own.pace.next(1, own).clients.all()
+
+
+def test_a_cluster_that_is_never_in_time_is_told() -> None:
+    cpu = tuple(1e9 if client < 2 else 10e9 for client in range(6))
+    profile = sdfeel.LatencyProfile("slow", 138.4e6, cpu, 5e6, 50e6, 5e6, 2.5e6)
+    with pytest.warns(UserWarning, match="server 0"):
+        algorithm(Network.ring(3, 2), profile, pace=sdfeel.Deadline(0.2))
+
+
+# Averagers
+
+
+def halfway(graph, shares, alpha) -> Averager:
+    """A lazy mixing: half of the paper's step."""
+    paper = build_averager("paper", graph, shares, alpha)
+    steps = tuple(step / 2 for step in paper.steps)
+    return Averager("halfway", "neighbours", shares, paper.generator, steps, 0.9, alpha)
+
+
+def test_an_averager_may_be_a_function_or_an_object(small: Problem) -> None:
+    network = small.network.with_samples(small.samples)
+    by_function = train(small, averager=halfway)
+    built = halfway(network.graph, network.shares.cluster, 2)
+    by_object = train(small, averager=built)
+    np.testing.assert_array_equal(vector(by_function.model), vector(by_object.model))
+    assert not np.array_equal(vector(by_function.model), vector(train(small).model))
+
+
+def test_an_averager_for_other_clusters_or_that_moves_the_mean_is_refused(small: Problem) -> None:
+    with pytest.raises(InputError, match="another size"):
+        train(small, averager=small.network.averager("chebyshev", 2))
+
+    def drifting(graph, shares, alpha):
+        A = np.eye(len(shares)) - 0.5
+        return Averager("drifting", "neighbours", shares, A, (1.0,), 0.5, 1.0)
+
+    with pytest.raises(InputError, match="moves the weighted mean"):
+        train(small, averager=drifting)
+    with pytest.raises(InputError, match="averager = 3"):
+        train(small, averager=3)
+    with pytest.raises(InputError, match="averager"):
+        train(small, averager=lambda *_: "paper")
+
+
+# Trainers
+
+
+class Walker:
+    """Adds 1 to every value at each step: nothing that torch would know."""
+
+    def __init__(self, samples: int, size: int) -> None:
+        self.samples, self.size = samples, size
+        self.asked: list[tuple[int, int]] = []
+
+    def train(self, model, first, steps):
+        self.asked.append((first, steps))
+        return model + np.float32(steps)
+
+
+def test_trainers_of_ones_own_take_the_place_of_an_engine(small: Problem) -> None:
+    size = vector(small.model).size
+    trainers = [Walker(samples, size) for samples in small.samples]
+    result = train(small, trainers=trainers, averager="exact")
+    np.testing.assert_allclose(vector(result.model), vector(small.model) + 24, rtol=1e-5)
+    assert trainers[0].asked == [(1 + 3 * n, 3) for n in range(8)]
+
+
+def test_a_trainer_that_does_not_fit_is_named(small: Problem) -> None:
+    size = vector(small.model).size
+    good = [Walker(samples, size) for samples in small.samples]
+    with pytest.raises(InputError, match="trainers = 5"):
+        train(small, trainers=good[:5])
+    with pytest.raises(InputError, match=r"trainers\[5\].size"):
+        train(small, trainers=[*good[:5], Walker(7, 3)])
+    with pytest.raises(InputError, match=r"trainers\[5\].samples"):
+        train(small, trainers=[*good[:5], Walker(8, size)])
+    with pytest.raises(InputError, match="multiples of tau1"):
+        train(small, trainers=good, evaluate_every=4)
+    good[2].train = lambda model, first, steps: model[:3]
+    with pytest.raises(sdfeel.RunError, match="client 2"):
+        train(small, trainers=good)
+
+
+def test_by_its_class_a_small_problem_is_the_same_everywhere() -> None:
+    """The deployment's trainer is one of these, and draws the same batches."""
+    from sdfeel.deploy.torch_local import TorchTrainer
+
+    world = classification((12, 5, 9), [[0, 1], [2]], "path")
+    trainers = [TorchTrainer(world.model, world.datasets[i], i, 0, 0.1, 4) for i in range(3)]
+    mine, truth = train(world, trainers=trainers), train(world)
+    np.testing.assert_array_equal(vector(mine.model), vector(truth.model))

@@ -1,0 +1,94 @@
+"""What can be set is declared once: Python, TOML, `--set` and records agree on it."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import sdfeel
+from sdfeel import InputError, Schedule
+from sdfeel.algorithm.averaging import Rule
+from sdfeel.experiments.config import run_config, with_settings
+from sdfeel.simulation.settings import Settings, reference
+
+
+def test_python_and_toml_have_the_same_defaults() -> None:
+    assert run_config({}).settings == Settings()
+    assert Settings().schedule == Schedule() == Schedule(2, 1, 5)
+
+
+def test_every_setting_is_an_argument_of_train_and_in_its_documentation() -> None:
+    parameters = inspect.signature(sdfeel.train).parameters
+    for name in Settings.model_fields:
+        assert name in parameters
+        assert f"\n    {name:<16}" in str(sdfeel.train.__doc__)
+
+
+def test_every_setting_can_be_set_by_its_key_and_is_in_the_record() -> None:
+    table = run_config({}).table()
+    for row in reference():
+        assert row["about"]
+        here = table
+        for part in row["key"].split("."):
+            assert part in here, row["key"]
+            here = here[part]
+
+
+def test_a_record_read_back_is_the_same_run() -> None:
+    table = {
+        "local": {"name": "momentum", "momentum": 0.5, "memory": "keep"},
+        "averaging_rule": {"name": "trimmed", "trim": 0.1},
+        "pace": {"name": "deadline", "seconds": 2.0},
+        "codecs": {"up": "float16"},
+        "schedule": {"tau1": 3, "participation": 0.5},
+        "evaluation": {"every": 7, "test_samples": 5},
+    }
+    config = run_config(table)
+    settings = config.settings
+    assert settings.local == sdfeel.Momentum(0.5, memory="keep")
+    assert settings.averaging_rule == Rule("trimmed", trim=0.1)
+    assert settings.pace == sdfeel.Deadline(2.0)
+    assert settings.schedule == Schedule(3, 1, 5)
+    assert (settings.participation, settings.evaluate_every) == (0.5, 7)
+    kept = config.table()
+    kept.pop("until")  # None stands for no end, which TOML has no word for
+    again = run_config(kept)
+    assert again.table() == config.table()
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "remedy"),
+    [
+        (["local.name=momentun"], "local.name", "did you mean 'momentum'"),
+        (["local.name=momentum", "local.momentum=1.5"], "local.momentum", "below 1"),
+        (["local.name=momentum", "local.momentum=lots"], "local.momentum", "a number"),
+        (["local.name=sgd", "local.momentum=0.5"], "local.momentum", "sgd has no such setting"),
+        (["local.weight_decay=-1"], "local.weight_decay", "not below 0"),
+        (["local.memory=forget", "local.name=momentum"], "local.memory", "known: keep, reset"),
+        (["codecs.up=float17"], "codecs.up", "did you mean 'float16'"),
+        (["codecs.down=float16"], "codecs", "known: up"),
+        (["pace.name=deadlin"], "pace.name", "did you mean 'deadline'"),
+        (["pace.name=deadline"], "pace.seconds", "deadline needs it"),
+        (["pace.name=deadline", "pace.seconds=0"], "pace.seconds", "above 0"),
+        (["averaging_rule.name=medain"], "averaging_rule.name", "did you mean 'median'"),
+        (["evaluation.evry=3"], "evaluation.evry", "unknown key"),
+        (["clock.profil=paper"], "clock.profil", "did you mean 'profile'"),
+        (["evaluation.every=0"], "evaluation.every", "at least 1"),
+        (["steps=1.5"], "steps", "whole number"),
+        (["seed=-1"], "seed", "2**64"),
+        (["data.nam=x"], "data.nam", "did you mean 'name'"),
+    ],
+)
+def test_a_mistake_is_named_by_its_key(settings: list[str], field: str, remedy: str) -> None:
+    with pytest.raises(InputError) as error:
+        run_config(with_settings({}, settings), "my.toml")
+    assert error.value.field == f"my.toml: {field}"
+    assert remedy in error.value.remedy
+
+
+def test_an_unknown_argument_is_named(small) -> None:
+    with pytest.raises(InputError, match="did you mean 'batch_size'"):
+        sdfeel.train(small.model, small.datasets, network=small.network, steps=1, batchsize=3)
+    with pytest.raises(InputError, match="steps"):
+        sdfeel.train(small.model, small.datasets, network=small.network)
