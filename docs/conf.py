@@ -26,11 +26,17 @@ contents = {
     },
     "Plan": {"Theory": "theory", "Planner": "planner"},
     "Deploy": {"Deploying": "deployment"},
-    "Look up": {"Performance": "performance", "Reference": "reference", "The house": "house"},
+    "Look up": {
+        "Settings": "settings",
+        "Reference": "reference",
+        "Performance": "performance",
+        "The house": "house",
+    },
 }
 
 autodoc_member_order = "bysource"
-autodoc_preserve_defaults = True
+# What is set has its defaults at one place: those of `train` are not in its source.
+autodoc_preserve_defaults = False
 autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80

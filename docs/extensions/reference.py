@@ -27,6 +27,19 @@ def add_names(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += "\n".join(["", f"## {kind}", "", "```{eval-rst}", *lines, "```", ""])
 
 
+def add_settings(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Append the settings to their page."""
+    if page != "settings":
+        return
+    from sdfeel.simulation.settings import reference
+
+    source[0] += "\n| key | argument | default | |\n| --- | --- | --- | --- |\n"
+    for row in reference():
+        default = row["default"].replace("|", "\\|")
+        cells = (f"`{row['key']}`", f"`{row['argument']}`", f"`{default}`", row["about"])
+        source[0] += f"| {' | '.join(cells)} |\n"
+
+
 def _entry(name: str, value: object) -> tuple[str, list[str]]:
     """Of which kind a name is, and the directives that document it."""
     if inspect.isclass(value) and issubclass(value, Exception):
@@ -72,6 +85,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
     app.connect("source-read", add_names)
+    app.connect("source-read", add_settings)
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", read_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

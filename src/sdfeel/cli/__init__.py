@@ -1,4 +1,4 @@
-"""The command line: thin. It parses, calls and prints; users' mistakes end with status 2."""
+"""The command line, thin: it parses, calls and prints; users' mistakes end with status 2."""
 
 from __future__ import annotations
 

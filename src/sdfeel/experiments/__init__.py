@@ -1,1 +1,1 @@
-"""The experiments room: runs and comparisons described by TOML files."""
+"""The experiments room: runs, comparisons and the reproduction, described by TOML files."""

@@ -20,6 +20,7 @@ import sdfeel
 from sdfeel import Network, Schedule
 from sdfeel.algorithm.rates import Constant, Given
 from sdfeel.data import ClientData
+from sdfeel.simulation.engines import plain
 from sdfeel.simulation.engines.choose import ENGINES, Unsupported
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.problem import Problem, make_problem
@@ -410,3 +411,17 @@ def test_the_problems_own_model_is_never_touched(name: str) -> None:
     engine.close()
     for key, value in problem.model.state_dict().items():
         assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("long", [42, 43, 44])
+def test_a_rule_on_pieces_is_the_rule_on_the_whole(monkeypatch, rule: str, long: int) -> None:
+    """A long gradient is not put together; 43 parameters are below, at and above what is long."""
+    problem = make(rule=rule)
+    whole, _, memory = trained("reference", problem, EVERYONE, [(1, 4)])
+    assert problem.layout.parameters == 43
+    monkeypatch.setattr(plain, "LONG", long)
+    pieces, _, own = trained("reference", problem, EVERYONE, [(1, 4)])
+    assert torch.equal(whole, pieces)
+    for row, values in memory.items():
+        assert torch.equal(own[row], values)

@@ -14,7 +14,7 @@ from torch import Tensor
 from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["Engine", "SummingEngine", "Sums", "Work"]
+__all__ = ["Engine", "Indices", "SummingEngine", "Sums", "Work"]
 
 Indices = NDArray[np.int64]
 

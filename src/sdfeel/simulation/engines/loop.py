@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.errors import RunError
-from sdfeel.simulation.engines.engine import Engine, Work
+from sdfeel.simulation.engines.engine import Indices, SummingEngine, Sums, Work
 from sdfeel.simulation.engines.plain import PlainUpdates, one_thread
 from sdfeel.simulation.problem import Problem
 
@@ -32,7 +32,7 @@ PARTS = 4
 DONE, FAILED = b"d", b"f"
 
 
-class LoopEngine(Engine):
+class LoopEngine(SummingEngine):
     """It uses as many processes as torch is set to use threads."""
 
     name = "loop"
@@ -43,14 +43,27 @@ class LoopEngine(Engine):
         self._crew: _Crew | None = None
 
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
-        hands = min(torch.get_num_threads(), len(work.clients))
-        if hands <= 1 or self.problem.device.type != "cpu":
+        crew = self._ready(len(models))
+        if crew is None:
             with one_thread():
                 return self._updates.carry_out(models, kept, work)
-        if self._crew is None or not self._crew.suffices(hands, len(models)):
-            self.close()
-            self._crew = _Crew(self.problem, self._updates, torch.get_num_threads(), len(models))
-        return self._crew.carry_out(models, kept, work)
+        crew.models[: len(models)] = models
+        losses = crew.carry_out(kept, work)
+        models.copy_(crew.models[: len(models)])
+        return losses
+
+    def add_up(
+        self, start: Tensor, begin: Indices, kept: Rows | None, work: Work, sums: Sums
+    ) -> NDArray[np.float64]:
+        crew = self._ready(len(begin))
+        if crew is None:
+            models = start[begin]
+            losses = self.local_updates(models, kept, work)
+            sums.add(models)
+            return losses
+        rows, place = np.unique(begin, return_inverse=True)
+        crew.start[: len(rows)] = start[rows]
+        return crew.carry_out(kept, work, place, sums)
 
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
         return self._updates.predict(model, inputs)
@@ -60,18 +73,29 @@ class LoopEngine(Engine):
             self._crew.close()
             self._crew = None
 
+    def _ready(self, clients: int) -> _Crew | None:
+        """The processes, if more than one has something to do."""
+        hands = torch.get_num_threads()
+        if min(hands, clients) <= 1 or self.problem.device.type != "cpu":
+            return None
+        if self._crew is None or not self._crew.suffices(hands, clients):
+            self.close()
+            self._crew = _Crew(self.problem, self._updates, hands, clients)
+        return self._crew
+
 
 class _Crew:
-    """Processes, and the memory that they share with this one."""
+    """Processes, and the memory that they share with this one.
+
+    start   models of servers to begin from; models: those of clients, a row each
+    """
 
     def __init__(self, problem: Problem, updates: PlainUpdates, hands: int, rows: int) -> None:
-        self._rows = rows
-        self._local = problem.local
+        self._rows, self._updates = rows, updates
         width, trained = problem.layout.size, problem.layout.parameters
         dtype = problem.layout.dtype
-        self._models, self._anchor = _shared(rows, width, dtype), None
-        if problem.local.prox:
-            self._anchor = _shared(rows, width, dtype)
+        self.start, self.models = _shared(rows, width, dtype), _shared(rows, width, dtype)
+        self._anchor = _shared(rows, width, dtype)
         self._shift = _shared(rows, trained, dtype)
         self._kept = {name: _shared(rows, trained, dtype) for name in problem.local.keeps}
         fork = multiprocessing.get_context("fork")
@@ -80,57 +104,70 @@ class _Crew:
         for _ in range(hands):
             ours, theirs = fork.Pipe()
             others = [*self._pipes, ours]
-            process = fork.Process(target=self._serve, args=(theirs, others, updates), daemon=True)
+            process = fork.Process(target=self._serve, args=(theirs, others), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
 
     def suffices(self, hands: int, rows: int) -> bool:
-        return rows <= self._rows and hands <= len(self._pipes)
+        return rows <= self._rows and hands == len(self._pipes)
 
-    def carry_out(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
-        count = len(models)
-        self._models[:count] = models
+    def carry_out(
+        self, kept: Rows | None, work: Work, place: Indices | None = None, sums: Sums | None = None
+    ) -> NDArray[np.float64]:
+        """Train `models`, or models that begin as rows `place` of `start` and are added up."""
+        count = len(work.clients)
         for name, rows in self._kept.items():
-            rows[:count] = 0 if kept is None else kept[name]
-        if work.anchor is not None and self._anchor is not None:
+            if kept is not None:
+                rows[:count] = kept[name]
+        if work.anchor is not None:
             self._anchor[:count] = work.anchor
         if work.shift is not None:
             self._shift[:count] = work.shift
+        flags = (work.anchor is not None, work.shift is not None, kept is None)
+        asked = [work.clients, work.first, work.last]
+        asked.append(np.full(count, -1) if place is None else place)
+        asked += [np.full(count, flag, dtype=np.int64) for flag in flags]
         losses = work.no_losses()
         cuts = np.array_split(np.arange(count), min(count, PARTS * len(self._pipes)))
-        self._share_out([cut for cut in cuts if len(cut)], work, losses)
-        models.copy_(self._models[:count])
+        for part in self._in_order(cuts, np.stack(asked), losses):
+            if sums is not None:
+                own = Sums(sums.rows, sums.to[part], sums.weights[part])
+                own.add(self.models[int(part[0]) : int(part[-1]) + 1])
         for name, rows in self._kept.items():
             if kept is not None:
                 kept[name].copy_(rows[:count])
         return losses
 
-    def _share_out(
-        self, parts: Sequence[NDArray[np.int64]], work: Work, losses: NDArray[np.float64]
-    ) -> None:
-        """Who is done gets the next part."""
-        left, busy = list(parts), {}
+    def _in_order(
+        self, parts: Sequence[Indices], asked: Indices, losses: NDArray[np.float64]
+    ) -> Iterator[Indices]:
+        """Who is done gets the next part; parts come out in their order, while others train."""
+        left, busy, done = list(range(len(parts))), {}, set()
         for pipe in self._pipes[: len(left)]:
-            busy[pipe] = self._ask(pipe, left.pop(0), work)
+            busy[pipe] = self._ask(pipe, left.pop(0), parts, asked)
+        following = 0
         while busy:
             for ready in wait(list(busy)):
                 assert isinstance(ready, Connection)  # noqa: S101 - nothing else was waited for
-                part = busy.pop(ready)
-                told = self._answer(ready, len(part))
-                losses[part, : told.shape[1]] = told
+                number = busy.pop(ready)
+                told = self._answer(ready, len(parts[number]))
+                losses[parts[number], : told.shape[1]] = told
+                done.add(number)
                 if left:
-                    busy[ready] = self._ask(ready, left.pop(0), work)
+                    busy[ready] = self._ask(ready, left.pop(0), parts, asked)
+            while following in done:
+                yield parts[following]
+                following += 1
 
-    def _ask(self, pipe: Connection, part: NDArray[np.int64], work: Work) -> NDArray[np.int64]:
-        numbers = [part, work.clients[part], work.first[part], work.last[part]]
-        shifted = np.full(len(part), work.shift is not None, dtype=np.int64)
+    def _ask(self, pipe: Connection, number: int, parts: Sequence[Indices], asked: Indices) -> int:
+        part = parts[number]
         try:
-            pipe.send_bytes(np.stack([*numbers, shifted]).tobytes())
+            pipe.send_bytes(np.concatenate([part[None], asked[:, part]]).tobytes())
         except OSError:
             raise RunError("a process that trains clients was lost") from None
-        return part
+        return number
 
     def _answer(self, pipe: Connection, count: int) -> NDArray[np.float64]:
         try:
@@ -141,7 +178,7 @@ class _Crew:
             raise RuntimeError(said[1:].decode())
         return np.frombuffer(said[1:]).reshape(count, -1)
 
-    def _serve(self, pipe: Connection, others: list[Connection], updates: PlainUpdates) -> None:
+    def _serve(self, pipe: Connection, others: list[Connection]) -> None:
         """The other process: it ends when this one is gone; Ctrl-C is this one's to answer."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -150,20 +187,22 @@ class _Crew:
         torch.set_num_threads(1)
         while True:
             try:
-                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64).reshape(5, -1)
+                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64).reshape(8, -1)
             except (EOFError, OSError):
                 return
-            pipe.send_bytes(self._train(asked, updates))
+            pipe.send_bytes(self._train(asked))
 
-    def _train(self, asked: NDArray[np.int64], updates: PlainUpdates) -> bytes:
-        part, clients, first, last, shifted = asked
+    def _train(self, asked: Indices) -> bytes:
+        part, clients, first, last, place, anchored, shifted, fresh = asked
         rows = slice(int(part[0]), int(part[-1]) + 1)
-        anchor = None if self._anchor is None else self._anchor[rows]
+        if place[0] >= 0:
+            self.models[rows] = self.start[place]
+        kept = None if fresh[0] else {name: own[rows] for name, own in self._kept.items()}
+        anchor = self._anchor[rows] if anchored[0] else None
         shift = self._shift[rows] if shifted[0] else None
-        kept = {name: own[rows] for name, own in self._kept.items()}
         work = Work(clients, first, last, anchor, shift)
         try:
-            losses = updates.carry_out(self._models[rows], kept, work)
+            losses = self._updates.carry_out(self.models[rows], kept, work)
         except Exception as problem:
             return FAILED + f"{type(problem).__name__}: {problem}".encode()
         return DONE + losses.tobytes()

@@ -21,7 +21,10 @@ from sdfeel.algorithm.rates import rates
 from sdfeel.simulation.engines.engine import Work
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["PlainUpdates", "one_thread"]
+__all__ = ["PlainUpdates", "alike", "one_thread"]
+
+# Numbers in a gradient that is put together before the local rule sees it.
+LONG = 2**18
 
 
 @contextmanager
@@ -65,12 +68,10 @@ class PlainUpdates:
                     shift = None if work.shift is None else work.shift[row]
                     for column in range(len(ks)):
                         self._seed(int(numbers[order, column]))
-                        loss, gradient = self._gradient(batches[order, column])
+                        losses[row, column], gradients = self._gradients(batches[order, column])
                         self._look_whether_it_draws(int(numbers[order, column]))
-                        losses[row, column] = loss
-                        w = models[row, :size]
                         eta = float(etas[column])
-                        self.problem.local.update(w, gradient, memory, eta, anchor, shift)
+                        self._update(models[row, :size], gradients, memory, eta, anchor, shift)
         return losses
 
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
@@ -80,17 +81,41 @@ class PlainUpdates:
         with torch.no_grad():
             return torch.cat([self._model(part) for part in torch.split(inputs, 500)])
 
-    def _gradient(self, rows: Tensor) -> tuple[float, Tensor]:
-        """The mean loss of a batch and its gradient as a vector, at the bound model."""
+    def _gradients(self, rows: Tensor) -> tuple[float, list[Tensor]]:
+        """The mean loss of a batch and its gradient, a vector for each parameter."""
         data = self.problem.data
         chosen = rows.to(self.problem.device)
         loss = self.problem.loss(self._model(data.inputs[chosen]), data.targets[chosen])
         found = torch.autograd.grad(loss, self._trained, allow_unused=True)
-        parts = [
+        return float(loss.detach()), [
             torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1)
             for g, p in zip(found, self._trained, strict=True)
         ]
-        return float(loss.detach()), torch.cat(parts)
+
+    def _update(
+        self,
+        w: Tensor,
+        gradients: list[Tensor],
+        memory: Rows,
+        eta: float,
+        anchor: Tensor | None,
+        shift: Tensor | None,
+    ) -> None:
+        """The local rule: on the whole vector or, where that is long, piece by piece.
+
+        To put a long gradient together would cost a walk through memory.
+        """
+        local = self.problem.local
+        if len(w) <= LONG:
+            local.update(w, torch.cat(gradients), memory, eta, anchor, shift)
+            return
+        start = 0
+        for g in gradients:
+            part = slice(start, start + len(g))
+            own = {name: rows[part] for name, rows in memory.items()}
+            near, moved = (None if v is None else v[part] for v in (anchor, shift))
+            local.update(w[part], g, own, eta, near, moved)
+            start = part.stop
 
     def _bind(self, row: Tensor) -> None:
         """Make the module's parameters and buffers views of a row."""
