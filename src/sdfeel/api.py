@@ -138,14 +138,17 @@ def _document() -> None:
     """The settings as arguments of `train`, with their defaults and what they are."""
     described, options = [], []
     for name, field in Settings.model_fields.items():
-        described.append(f"    {name:<16} {field.description}")
+        described.append(f"    {name:<19} {field.description}")
         default = inspect.Parameter.empty if name == "steps" else field.default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        options.append(inspect.Parameter(name, kind, default=default, annotation=field.annotation))
+        options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
     ending = "Started by `torchrun`, the same call spreads the clusters over its ranks."
     train.__doc__ = "\n".join([str(train.__doc__).rstrip(), "", *described, "", f"    {ending}\n"])
     signature = inspect.signature(train)
-    given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    given = [
+        p.replace(annotation=p.empty)
+        for p in signature.parameters.values()
+        if p.kind is not p.VAR_KEYWORD
+    ]
     train.__signature__ = signature.replace(parameters=[*given, *options])  # type: ignore[attr-defined]
 
 

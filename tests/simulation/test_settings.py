@@ -22,7 +22,7 @@ def test_every_setting_is_an_argument_of_train_and_in_its_documentation() -> Non
     parameters = inspect.signature(sdfeel.train).parameters
     for name in Settings.model_fields:
         assert name in parameters
-        assert f"\n    {name:<16}" in str(sdfeel.train.__doc__)
+        assert f"\n    {name:<19}" in str(sdfeel.train.__doc__)
 
 
 def test_every_setting_can_be_set_by_its_key_and_is_in_the_record() -> None:
