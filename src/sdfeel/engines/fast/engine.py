@@ -40,19 +40,23 @@ class FastEngine(MatrixEngine):
 
     def local_updates(self, first: int, last: int, present: Mask) -> NDArray[np.float64]:
         clients = np.flatnonzero(present)
+        if not len(clients):
+            return np.empty((0, last - first + 1))
         data = self.problem.data
         return self._compiled.local_updates(
-            self.W,
             clients,
             self.problem.client_ids[clients],
             data.inputs,
             data.targets,
             data.offsets,
             seed=self.problem.seed,
-            first=first,
-            last=last,
             batch_size=self.problem.batch_size,
-            lr=self.problem.lr,
+            first=np.full(len(clients), first),
+            last=np.full(len(clients), last),
+            rates=np.full(last - first + 1, self.problem.lr),
+            first_rate=first,
+            start=(self.W, clients),
+            out=(self.W, clients),
             threads=torch.get_num_threads(),
         )
 
