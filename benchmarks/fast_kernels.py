@@ -1,29 +1,35 @@
 """Measures the fast engine's kernels against a plain PyTorch loop.
 
 Interleaved repetitions, medians and the spread between the quartiles. The loop and the first column
-are one thread and processor time, which a busy machine disturbs little; the second column is all
-cores by the clock on the wall, against the loop by that clock. Then what the first and the second
-start cost with each compiler at hand. `--numba` adds the second convolution as loops for numba.
+are one thread and processor time, which a busy machine disturbs little; the next are all cores by
+the clock on the wall, against the loop by that clock: upload periods from the servers' models to
+sums, and from a row of each client's own. Then what rules cost beside plain SGD, and what the first
+and the second start cost with each compiler at hand. `--numba` adds the second convolution as loops
+for numba.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from sdfeel.simulation.engines.fast import CompiledModel, compile_model
+from sdfeel.simulation.engines.fast import AffineRule, CompiledModel, compile_model
 
-CLIENTS, SAMPLES, BATCH, STEPS, LOOP_STEPS = 50, 100, 10, 5, 40
+CLIENTS, SERVERS, SAMPLES, BATCH, STEPS, LOOP_STEPS = 50, 10, 100, 10, 5, 40
+Floats = NDArray[np.float64]
 
 
 def cnn(channels: int, a: int, b: int, flat: int, hidden: int) -> nn.Sequential:
@@ -59,19 +65,36 @@ def loop_steps(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Callable[
     return steps
 
 
-def updates(compiled: CompiledModel, module: nn.Module, x: torch.Tensor, y: torch.Tensor,
-            threads: int) -> Callable[[], None]:  # fmt: skip
-    vector = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-    models = vector.repeat(CLIENTS, 1).contiguous()
-    every, offsets = np.arange(CLIENTS), np.arange(CLIENTS + 1) * SAMPLES
+class Period:
+    """An upload period of all clients: from rows of their own, or from their servers' to sums."""
 
-    def run() -> None:
-        compiled.local_updates(
-            models, every, every, x, y, offsets,
-            seed=1, first=1, last=STEPS, batch_size=BATCH, lr=0.01, threads=threads,
+    def __init__(
+        self, compiled: CompiledModel, module: nn.Module, x: torch.Tensor, y: torch.Tensor
+    ):
+        vector = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+        self.compiled, self.x, self.y = compiled, x, y
+        self.clients = vector.repeat(CLIENTS, 1).contiguous()
+        self.servers = vector.repeat(SERVERS, 1).contiguous()
+        self.sums = torch.zeros_like(self.servers)
+        self.every, self.offsets = np.arange(CLIENTS), np.arange(CLIENTS + 1) * SAMPLES
+        self.server = self.every * SERVERS // CLIENTS
+        self.shares = np.full(CLIENTS, SERVERS / CLIENTS)
+
+    def run(self, threads: int, by_servers: bool, **more: Any) -> None:
+        if by_servers:
+            self.sums.zero_()
+            more |= {
+                "start": (self.servers, self.server),
+                "sums": (self.sums, self.server, self.shares),
+            }
+        else:
+            more |= {"start": (self.clients, self.every), "out": (self.clients, self.every)}
+        self.compiled.local_updates(
+            self.every, self.every, self.x, self.y, self.offsets,
+            seed=1, batch_size=BATCH, first=np.ones(CLIENTS, np.int64),
+            last=np.full(CLIENTS, STEPS), rates=np.full(STEPS, 0.01), first_rate=1,
+            threads=threads, **more,
         )  # fmt: skip
-
-    return run
 
 
 def timed(
@@ -82,36 +105,78 @@ def timed(
     return (clock() - start) / steps * 1e6
 
 
-def compare(repetitions: int, cores: int) -> None:
-    torch.set_num_threads(1)
-    print(f"microseconds a step, {CLIENTS} clients, batch {BATCH}, {STEPS} steps a call")
-    for name, (module, shape) in NETWORKS.items():
-        torch.manual_seed(0)
-        x = torch.randn(CLIENTS * SAMPLES, *shape)
-        y = torch.randint(0, 10, (len(x),))
-        compiled = compile_model(module, "cross-entropy", shape)
-        loop = loop_steps(module, x, y)
-        one, all_ = (updates(compiled, module, x, y, threads) for threads in (1, cores))
-        for warm in (loop, one, all_):
-            warm()
-        rows = []
-        for _ in range(repetitions):
-            rows.append(
-                (
-                    timed(loop, LOOP_STEPS, time.thread_time),
-                    timed(one, CLIENTS * STEPS, time.thread_time),
-                    timed(loop, LOOP_STEPS),
-                    timed(all_, CLIENTS * STEPS),
-                )
-            )
-        table = np.array(rows)
-        low, middle, high = np.quantile(table, [0.25, 0.5, 0.75], axis=0)
-        ratios = np.median(table[:, ::2] / table[:, 1::2], axis=0)
-        print(
-            f"{name:>15}: loop {middle[0]:.0f} [{low[0]:.0f}, {high[0]:.0f}]"
-            f"   fast, 1 thread {middle[1]:.0f} [{low[1]:.0f}, {high[1]:.0f}] = {ratios[0]:.1f}x"
-            f"   {cores} threads {middle[3]:.0f} [{low[3]:.0f}, {high[3]:.0f}] = {ratios[1]:.1f}x"
+def interleaved(
+    calls: dict[str, tuple[Callable[[], None], int, Callable[[], float]]], repetitions: int
+) -> dict[str, Floats]:
+    """Microseconds a step of each, in turn, after a warm-up."""
+    for call, _, _ in calls.values():
+        call()
+    rows = [[timed(*call) for call in calls.values()] for _ in range(repetitions)]
+    return dict(zip(calls, np.array(rows).T, strict=True))
+
+
+def shown(times: Floats) -> str:
+    low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
+    return f"{middle:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def problem(name: str) -> tuple[nn.Module, tuple[int, ...], torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    module, shape = NETWORKS[name]
+    x = torch.randn(CLIENTS * SAMPLES, *shape)
+    return module, shape, x, torch.randint(0, 10, (len(x),))
+
+
+def compare(repetitions: int, cores: int, target: str) -> None:
+    print(f"microseconds a step, {CLIENTS} clients, batch {BATCH}, {STEPS} steps a call, {target}")
+    for name in NETWORKS:
+        module, shape, x, y = problem(name)
+        period = Period(compile_model(module, "cross-entropy", shape, target=target), module, x, y)
+        loop, steps = loop_steps(module, x, y), CLIENTS * STEPS
+        times = interleaved(
+            {
+                "loop": (loop, LOOP_STEPS, time.thread_time),
+                "one": (lambda: period.run(1, True), steps, time.thread_time),  # noqa: B023
+                "loop, wall": (loop, LOOP_STEPS, time.perf_counter),
+                "all": (lambda: period.run(cores, True), steps, time.perf_counter),  # noqa: B023
+                "rows": (lambda: period.run(cores, False), steps, time.perf_counter),  # noqa: B023
+            },
+            repetitions,
         )
+        one = np.median(times["loop"] / times["one"])
+        all_, rows = (np.median(times["loop, wall"] / times[key]) for key in ("all", "rows"))
+        print(
+            f"{name:>15}: loop {shown(times['loop'])}   1 thread {shown(times['one'])} = {one:.1f}x"
+            f"   {cores} threads {shown(times['all'])} = {all_:.1f}x"
+            f"   from rows of their own {shown(times['rows'])} = {rows:.1f}x"
+        )
+
+
+RULES = {
+    "decay": AffineRule(weight_decay=1e-4),
+    "prox": AffineRule(prox=0.1),
+    "shift": AffineRule(shifted=True),
+    "momentum": AffineRule(momentum=0.9),
+    "nesterov + decay": AffineRule(momentum=0.9, nesterov=True, weight_decay=1e-4),
+    "all": AffineRule(1e-4, 0.1, 0.9, nesterov=True, shifted=True),
+}
+
+
+def rules(repetitions: int, target: str) -> None:
+    print("speed of rules beside plain SGD, one thread, median of interleaved ratios")
+    for name in NETWORKS:
+        module, shape, x, y = problem(name)
+        calls = {}
+        for rule_name, rule in {"sgd": AffineRule(), **RULES}.items():
+            compiled = compile_model(module, "cross-entropy", shape, target=target, rule=rule)
+            period = Period(compiled, module, x, y)
+            shift = torch.zeros_like(period.clients)
+            more = {"shift": (shift, period.every)} if rule.shifted else {}
+            run = functools.partial(period.run, 1, True, **more)
+            calls[rule_name] = (run, CLIENTS * STEPS, time.thread_time)
+        times = interleaved(calls, repetitions)
+        ratios = (f"{key} {np.median(times['sgd'] / times[key]):.3f}" for key in RULES)
+        print(f"{name:>15}: {'   '.join(ratios)}")
 
 
 def starts() -> None:
@@ -160,9 +225,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--target", default="native", help="what -march says, as x86-64-v3")
     parser.add_argument("--numba", action="store_true")
     chosen = parser.parse_args()
-    compare(chosen.repetitions, chosen.cores)
+    torch.set_num_threads(1)
+    compare(chosen.repetitions, chosen.cores, chosen.target)
+    rules(chosen.repetitions, chosen.target)
     starts()
     if chosen.numba:
         numba_convolution()

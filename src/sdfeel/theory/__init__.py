@@ -1,4 +1,4 @@
-"""The theory room: Theorem 1, its constants measured, drift, and problems small enough for exact answers."""
+"""The theory room: Theorem 1, its constants, drift, and small problems with exact answers."""
 
 from sdfeel.theory.bound import Constants, Lemma2, Theorem1, lemma2, theorem1
 from sdfeel.theory.on_network import NetworkBound, bound_on

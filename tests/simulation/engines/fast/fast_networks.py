@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.simulation.engines.fast import compile_model
+from sdfeel.simulation.engines.fast import AffineRule, compile_model
 
 LOSSES = {"cross-entropy": functional.cross_entropy, "mse": functional.mse_loss}
 
@@ -145,9 +145,23 @@ def plain_loop(
     first: int,
     last: int,
     batch_size: int,
-    lr: float,
+    rates: NDArray[np.float64],
+    first_rate: int,
+    rule: AffineRule | None = None,
+    anchor: NDArray[Any] | None = None,
+    shift: NDArray[Any] | None = None,
 ) -> list[float]:
-    """Local updates as a reader of the paper would write them; trains `module`."""
+    """Local updates as a reader of the paper would write them with torch.optim; trains `module`."""
+    rule = rule or AffineRule()
+    start = torch.from_numpy(vector(module) if anchor is None else anchor)
+    parameters = list(module.parameters())
+    optimiser = torch.optim.SGD(
+        parameters,
+        lr=0.0,
+        momentum=rule.momentum,
+        nesterov=rule.nesterov,
+        weight_decay=rule.weight_decay,
+    )
     losses = []
     for k in range(first, last + 1):
         x, y = inputs, targets
@@ -156,10 +170,17 @@ def plain_loop(
             chosen = draw_batches(seed, np.array([client]), sizes, np.array([k]), batch_size)
             index = torch.from_numpy(chosen[0, 0])
             x, y = inputs[index], targets[index]
+        optimiser.zero_grad()
         value = LOSSES[loss](module(x), y)
-        gradients = torch.autograd.grad(value, list(module.parameters()))
-        with torch.no_grad():
-            for p, g in zip(module.parameters(), gradients, strict=True):
-                p.sub_(lr * g)
+        value.backward()
+        extra = rule.prox * (torch.from_numpy(vector(module)) - start)
+        if shift is not None:
+            extra = extra + torch.from_numpy(shift)
+        for p, part in zip(
+            parameters, torch.split(extra, [p.numel() for p in parameters]), strict=True
+        ):
+            p.grad = part.reshape(p.shape) + (0 if p.grad is None else p.grad)
+        optimiser.param_groups[0]["lr"] = float(rates[k - first_rate])
+        optimiser.step()
         losses.append(float(value.detach()))
     return losses

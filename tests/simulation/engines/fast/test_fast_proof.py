@@ -11,24 +11,28 @@ import torch
 from fast_networks import paper_cnn
 from torch import nn
 
-from sdfeel.simulation.engines.fast import Unsupported, compile_model, compiled
+from sdfeel.simulation.engines.fast import AffineRule, Unsupported, compile_model, compiled
 from sdfeel.simulation.engines.fast.proof import batches_to_check
 
 NETWORK = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5))
 SHAPE = (1, 8, 8)
 
 # Each as a compiler could get it wrong: a lane lost, a sum that is wrong only for long lists, a
-# batch that is wrong only behind a block, an update that a step forgets.
+# batch that is wrong only behind a block, an update that a step forgets, a term of the rule.
 MISTAKES = {
     "a lane": ("v += SWAPPED(v, 1);", ";"),
     "long lists": ("return lanes_sum(a + b) + rest;", "return lanes_sum(a) + rest;"),
-    "a second block": ("apply_gradient(work, model, (real)-rate);", ";"),
-    "not a number": ("pack_gradient(work, out);", "pack_gradient(work, out); out[1] = NAN;"),
-    "the next step": (
-        "if (bad) return 1;\n            refresh",
-        "if (bad) return 1;\n if (0) refresh",
+    "a second block": ("apply_gradient(STATE, whole(work), work->gradient, step);", ";"),
+    "not a number": (
+        "pack(work->gradient, out",
+        "work->gradient[0] = NAN; pack(work->gradient, out",
     ),
+    "the next step": ("refresh(work);\n    return total", "return total"),
+    "nesterov": ("s.lag * load(p.v + i)", "0 * load(p.v + i)"),
+    "a rule's last half": ("s.lead * load(p.v + i)", "0 * load(p.v + i)"),
+    "shift": ("unpack(shift, work->pull, WEIGH, -1);", ";"),
 }
+EVERYTHING = AffineRule(0.1, 0.1, 0.9, nesterov=True, shifted=True)
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def test_a_wrong_kernel_is_refused_by_name(
     mistaken(monkeypatch, mistake)
     said = r".* compiles this network wrongly for native at -O1: .* of a batch of \d+ .* is off by"
     with pytest.raises(Unsupported, match=said) as caught:
-        compile_model(NETWORK, "cross-entropy", SHAPE, dtype, "-O1")
+        compile_model(NETWORK, "cross-entropy", SHAPE, dtype, "-O1", rule=EVERYTHING)
     assert "\n" not in caught.value.reason
     assert not list(cache.glob("*.so"))  # what is wrong is not kept
     (verdict,) = cache.glob("*.json")
@@ -65,7 +69,7 @@ def test_a_wrong_kernel_is_refused_by_name(
     # It stays refused, and the compiler is not asked again.
     monkeypatch.setattr(compiled, "compile_text", None)
     with pytest.raises(Unsupported, match=said):
-        compile_model(NETWORK, "cross-entropy", SHAPE, dtype, "-O1")
+        compile_model(NETWORK, "cross-entropy", SHAPE, dtype, "-O1", rule=EVERYTHING)
 
 
 def test_the_proof_is_kept_and_grows(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,5 +19,6 @@ from __future__ import annotations
 
 from .compiled import CompiledModel, compile_model, loss_name
 from .errors import Unsupported
+from .rule import AffineRule
 
-__all__ = ["CompiledModel", "Unsupported", "compile_model", "loss_name"]
+__all__ = ["AffineRule", "CompiledModel", "Unsupported", "compile_model", "loss_name"]

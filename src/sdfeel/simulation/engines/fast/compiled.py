@@ -22,11 +22,11 @@ from .compiler import compile_text, find_toolchain
 from .errors import Unsupported
 from .plan import Plan, make_plan
 from .proof import Proof
+from .rule import AffineRule
 from .source import generate
+from .task import Array, Call, Rows, Sums, as_array, pointer
 
 __all__ = ["CompiledModel", "compile_model", "loss_name"]
-
-Array = NDArray[Any] | torch.Tensor
 
 _TYPES: dict[torch.dtype, type[np.floating[Any]]] = {
     torch.float32: np.float32,
@@ -56,12 +56,8 @@ def loss_name(loss: object) -> str:
     raise Unsupported(f"loss {getattr(loss, '__name__', loss)!r} is not supported")
 
 
-def _pointer(array: NDArray[Any] | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if array is None else array.ctypes.data)
-
-
 class CompiledModel:
-    """One network, one loss, one precision. Calls may come from several threads at once."""
+    """A network, a loss, a precision, terms of a rule. Calls may come from several threads."""
 
     proof: dict[str, Any]  # compiler, version, target, optimise, verdict, checks (batch sizes)
     from_cache: bool
@@ -72,12 +68,14 @@ class CompiledModel:
         loss: str,
         dtype: torch.dtype,
         sample_shape: tuple[int, ...],
+        rule: AffineRule,
         library: ctypes.CDLL,
     ) -> None:
         self.parameters = plan.parameters
         self.outputs = plan.shapes[-1].elements
         self.dtype = dtype
         self.loss = loss
+        self.rule = rule
         self._real = _TYPES[dtype]
         self._target: type[np.generic] = np.int64 if loss == "cross-entropy" else self._real
         self._sample = plan.sample
@@ -101,9 +99,9 @@ class CompiledModel:
         if room is None:
             room = np.zeros(self._work_bytes + 64, dtype=np.uint8)
             room = room[-room.ctypes.data % 64 :]
-            self._library.start(_pointer(room))
+            self._library.start(pointer(room))
         try:
-            yield _pointer(room)
+            yield pointer(room)
         finally:
             with self._lock:
                 self._idle.append(room)
@@ -121,22 +119,10 @@ class CompiledModel:
         for future in [pool.submit(task) for _ in range(threads)]:
             future.result()
 
-    def _array(
-        self, name: str, value: Array, kind: type[np.generic], length: int | None = None
-    ) -> NDArray[Any]:
-        """`value` as a contiguous array of `kind`, never a copy: it may be written to."""
-        array = value.detach().numpy() if isinstance(value, torch.Tensor) else value
-        if array.dtype != kind or not array.flags.c_contiguous:
-            remedy = f"must be a contiguous array of {np.dtype(kind).name}"
-            raise InputError(name, f"{array.dtype}{list(array.shape)}", remedy)
-        if length is not None and array.size != length:
-            raise InputError(name, list(array.shape), f"must hold {length} elements")
-        return array
-
     def _data(self, inputs: Array, targets: Array) -> tuple[NDArray[Any], NDArray[Any], int]:
-        x = self._array("inputs", inputs, self._real, len(inputs) * self._sample)
+        x = as_array("inputs", inputs, self._real, len(inputs) * self._sample)
         size = 1 if self.loss == "cross-entropy" else self.outputs
-        return x, self._array("targets", targets, self._target, len(inputs) * size), len(inputs)
+        return x, as_array("targets", targets, self._target, len(inputs) * size), len(inputs)
 
     def _refuse(self, status: int) -> None:
         if status:
@@ -144,7 +130,6 @@ class CompiledModel:
 
     def local_updates(
         self,
-        models: Array,
         clients: NDArray[np.int64],
         client_ids: NDArray[np.int64],
         inputs: Array,
@@ -152,81 +137,77 @@ class CompiledModel:
         offsets: NDArray[np.int64],
         *,
         seed: int,
-        first: int,
-        last: int,
         batch_size: int,
-        lr: float,
-        threads: int,
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+        rates: NDArray[np.float64],
+        first_rate: int,
+        start: Rows,
+        out: Rows | None = None,
+        sums: Sums | None = None,
+        rule: AffineRule | None = None,
+        anchor: Rows | None = None,
+        shift: Rows | None = None,
+        velocity: Rows | None = None,
+        threads: int = 1,
     ) -> NDArray[np.float64]:
-        """Iterations first to last of the local updates, eq. (2), of the rows `clients`.
+        """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
 
-        Rows of `models` are updated in place. Client i's samples are offsets[i] to offsets[i + 1];
-        its batches are those of (seed, client_ids, k). Returns the mean mini-batch loss before each
-        update, of shape (len(clients), last - first + 1).
+        Client c's samples are offsets[c] to offsets[c + 1]; its batches are those of
+        (seed, client_ids, k); iteration k has the rate rates[k - first_rate]. Matrices of models
+        come with a row for each client:
+
+        - `start`: the model it begins from, of which it takes a copy; clients may share it;
+        - `out`: where its model is left, a row of its own; it may be its row of `start`;
+        - `sums`: its model times its weight is added there, in the order of `clients` for every
+          row whatever the number of threads, eq. (3); the caller sets them to zero;
+        - `anchor` (else its row of `start`), `shift` and `velocity` as `AffineRule` has them;
+          without `velocity` it begins at zero and is forgotten.
+
+        Returns the mean mini-batch loss before each update, of shape (clients, most iterations),
+        NaN beyond a client's own.
         """
-        rows = self._array("models", models, self._real)
-        if rows.ndim != 2 or rows.shape[1] != self.parameters:
-            raise InputError("models", list(rows.shape), f"must be (clients, {self.parameters})")
-        x, y, samples = self._data(inputs, targets)
-        clients = np.ascontiguousarray(clients, dtype=np.int64)
-        ids = np.ascontiguousarray(client_ids, dtype=np.int64)
-        bounds = np.ascontiguousarray(offsets, dtype=np.int64)
-        if len(ids) != len(clients):
-            raise InputError("client_ids", len(ids), f"must be {len(clients)}, one for each client")
-        if len(bounds) != len(rows) + 1 or bounds[0] < 0 or bounds[-1] > samples:
-            raise InputError("offsets", len(bounds), "must bound the samples of every row")
-        if len(clients) and (clients.min() < 0 or clients.max() >= len(rows)):
-            raise InputError("clients", clients.max(), f"must be rows of {len(rows)} models")
-        sizes = np.diff(bounds)
-        if (sizes < 0).any() or (sizes[clients] < 1).any():
-            raise InputError("offsets", int(sizes.min()), "every client must hold a sample")
-        if batch_size < 1 or last < first:
-            raise InputError("batch_size", batch_size, "must be 1 or more, for first <= last")
-        losses = np.full((len(clients), last - first + 1), np.nan)
-        counter = np.zeros(1, dtype=np.int64)
-        longest = int(min(batch_size, sizes.max(initial=1)))
+        rule = rule or self.rule
+        if not self.rule.terms.covers(rule.terms):
+            raise InputError("rule", rule, f"must have no terms beyond those of {self.rule}")
+        for name, rows, wanted in (
+            ("shift", shift, rule.shifted),
+            ("velocity", velocity, rule.momentum > 0),
+        ):
+            if rows is not None and not wanted:
+                raise InputError(name, "given", f"is no part of {rule}")
+        call = Call(self._real, self.parameters)
+        call.data(*self._data(inputs, targets), offsets, clients, client_ids, batch_size, seed)
+        call.iterations(first, last, rates, first_rate)
+        call.rows(start=start, out=out, anchor=anchor, shift=shift, velocity=velocity)
+        threads = max(1, min(threads, len(clients)))
+        call.sum_up(sums, threads)
+        call.by(rule)
 
         def task() -> None:
-            chosen = np.empty(longest, dtype=np.int64)
+            chosen = np.empty(call.longest, dtype=np.int64)
             with self._work() as work:
-                status = self._library.local_updates(
-                    work,
-                    _pointer(rows),
-                    _pointer(clients),
-                    _pointer(ids),
-                    ctypes.c_int64(len(clients)),
-                    _pointer(counter),
-                    _pointer(x),
-                    _pointer(y),
-                    _pointer(bounds),
-                    ctypes.c_uint64(seed),
-                    ctypes.c_int64(first),
-                    ctypes.c_int64(last),
-                    ctypes.c_int64(batch_size),
-                    ctypes.c_double(lr),
-                    _pointer(chosen),
-                    _pointer(losses),
-                )
-            self._refuse(status)
+                shared = ctypes.byref(call.task)
+                self._refuse(self._library.local_updates(work, shared, pointer(chosen)))
 
-        self._spread(min(threads, len(clients)), task)
-        return losses
+        self._spread(threads, task)
+        return call.held["losses"]
 
     def gradient(self, model: Array, inputs: Array, targets: Array) -> tuple[float, NDArray[Any]]:
         """The mean loss over all samples and its gradient, in the order of the parameters."""
-        vector = self._array("model", model, self._real, self.parameters)
+        vector = as_array("model", model, self._real, self.parameters)
         x, y, samples = self._data(inputs, targets)
         out = np.empty(self.parameters, dtype=self._real)
         mean = ctypes.c_double()
         with self._work() as work:
             status = self._library.gradient(
                 work,
-                _pointer(vector),
-                _pointer(x),
-                _pointer(y),
+                pointer(vector),
+                pointer(x),
+                pointer(y),
                 ctypes.c_int64(samples),
                 ctypes.byref(mean),
-                _pointer(out),
+                pointer(out),
             )
         self._refuse(status)
         return mean.value, out
@@ -248,9 +229,9 @@ class CompiledModel:
     def _evaluate(
         self, model: Array, inputs: Array, targets: Array | None, threads: int
     ) -> tuple[float, NDArray[Any]]:
-        vector = self._array("model", model, self._real, self.parameters)
+        vector = as_array("model", model, self._real, self.parameters)
         samples = len(inputs)
-        x = self._array("inputs", inputs, self._real, samples * self._sample)
+        x = as_array("inputs", inputs, self._real, samples * self._sample)
         y = None if targets is None else self._data(inputs, targets)[1]
         blocks = -(-samples // self.block)
         losses = np.zeros(blocks)
@@ -261,13 +242,13 @@ class CompiledModel:
             with self._work() as work:
                 status = self._library.evaluate(
                     work,
-                    _pointer(vector),
-                    _pointer(x),
-                    _pointer(y),
+                    pointer(vector),
+                    pointer(x),
+                    pointer(y),
                     ctypes.c_int64(samples),
-                    _pointer(counter),
-                    _pointer(losses),
-                    _pointer(outputs),
+                    pointer(counter),
+                    pointer(losses),
+                    pointer(outputs),
                 )
             self._refuse(status)
 
@@ -283,18 +264,21 @@ def compile_model(
     optimise: str = "-O3",
     target: str = "native",
     batch_size: int | None = None,
+    rule: AffineRule | None = None,
 ) -> CompiledModel:
     """Compile `module` for inputs of `sample_shape`, or say by `Unsupported` why it cannot be.
 
     Only the structure of the module counts: its weights come with every call, as the concatenation
-    of `module.parameters()` flattened in order. What comes back agrees with autograd on this
-    machine, for batches of `batch_size` among others; once found out, that is known for good.
+    of `module.parameters()` flattened in order. It has the terms that `rule` has (plain SGD: none),
+    whatever numbers stand in them. What comes back agrees with autograd on this machine, for
+    batches of `batch_size` among others; once found out, that is known for good.
     """
     if dtype not in _TYPES:
         raise Unsupported(f"{dtype}: only float32 and float64 are supported")
     shape, name = tuple(sample_shape), loss_name(loss)
     plan = make_plan(module, shape)
-    text = generate(plan, name, "float64" if dtype == torch.float64 else "float32")
+    rule = rule or AffineRule()
+    text = generate(plan, name, "float64" if dtype == torch.float64 else "float32", rule.terms)
     toolchain = find_toolchain(optimise, target)
     key = toolchain.key(text)
     kept = cache.read(key)
@@ -304,7 +288,7 @@ def compile_model(
     library = kept.library if kept else compile_text(text, toolchain)
     if library is None:
         raise Unsupported(proof.refusal)
-    model = CompiledModel(plan, name, dtype, shape, cache.load(library))
+    model = CompiledModel(plan, name, dtype, shape, rule, cache.load(library))
     extended = proof.extended(model, module, batch_size)
     if extended != proof:
         cache.keep(key, library if extended.agrees else None, extended.notes)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
-from sdfeel.simulation.engines.engine import Engine, Work
-from sdfeel.simulation.engines.fast.compiled import compile_model
+from sdfeel.algorithm.rates import rates
+from sdfeel.simulation.engines.engine import Indices, SummingEngine, Sums, Work
+from sdfeel.simulation.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.simulation.engines.fast.errors import Unsupported
+from sdfeel.simulation.engines.fast.rule import AffineRule
 from sdfeel.simulation.problem import Problem
 
 __all__ = ["FastEngine"]
 
 
-class FastEngine(Engine):
+class FastEngine(SummingEngine):
     """All iterations until the next aggregation in one call, without Python in between.
 
     It uses as many threads as torch is set to use (`torch.set_num_threads`, OMP_NUM_THREADS).
@@ -29,41 +34,74 @@ class FastEngine(Engine):
             raise Unsupported(f"it runs on the processor, not on {problem.device}")
         if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
             raise Unsupported("the model has buffers or frozen parameters")
-        if problem.local.affine is None:
-            raise Unsupported(f"the local rule {problem.local} is not affine in the gradient")
         self.problem = problem
-        sample = tuple(problem.data.inputs.shape[1:])
-        self._compiled = compile_model(
-            problem.model,
-            problem.loss,
-            sample,
-            problem.layout.dtype,
-            batch_size=problem.batch_size,
-        )
+        self._compiled: dict[AffineRule, CompiledModel] = {}
+        self._plain = self._by(self._rule(shifted=False))
+
+    def about(self) -> Mapping[str, Any]:
+        return {"name": self.name, "proof": self._plain.proof}
 
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
-        data = self.problem.data
-        W = torch.empty(data.clients, models.shape[1], dtype=models.dtype)
-        W[work.clients] = models
-        losses = self._compiled.local_updates(
-            W,
+        own = np.arange(len(work.clients))
+        return self._call(work, kept, start=(models, own), out=(models, own))
+
+    def add_up(
+        self, start: Tensor, begin: Indices, kept: Rows | None, work: Work, sums: Sums
+    ) -> NDArray[np.float64]:
+        added = (sums.rows, sums.to, sums.weights)
+        return self._call(work, kept, start=(start.contiguous(), begin), sums=added)
+
+    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+        outputs = self._plain.forward(
+            model.contiguous(), inputs.contiguous(), torch.get_num_threads()
+        )
+        return torch.from_numpy(outputs)
+
+    def _rule(self, shifted: bool) -> AffineRule:
+        local, affine = self.problem.local, self.problem.local.affine
+        if affine is None:
+            raise Unsupported(f"the local rule {local} is not affine in the gradient")
+        nesterov = affine.nesterov and affine.momentum > 0
+        return AffineRule(local.weight_decay, local.prox, affine.momentum, nesterov, shifted)
+
+    def _by(self, rule: AffineRule) -> CompiledModel:
+        if rule not in self._compiled:
+            problem = self.problem
+            self._compiled[rule] = compile_model(
+                problem.model,
+                problem.loss,
+                tuple(problem.data.inputs.shape[1:]),
+                problem.layout.dtype,
+                batch_size=problem.batch_size,
+                rule=rule,
+            )
+        return self._compiled[rule]
+
+    def _call(self, work: Work, kept: Rows | None, **rows: Any) -> NDArray[np.float64]:
+        if len(work.clients) == 0:
+            return work.no_losses()
+        rule = self._rule(work.shift is not None)
+        own = np.arange(len(work.clients))
+        if rule.prox and work.anchor is not None:
+            rows["anchor"] = (work.anchor, own)
+        if work.shift is not None:
+            rows["shift"] = (work.shift, own)
+        if rule.momentum and kept is not None:
+            (velocity,) = kept.values()
+            rows["velocity"] = (velocity, own)
+        data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
+        return self._by(rule).local_updates(
             work.clients,
             self.problem.client_ids[work.clients],
             data.inputs,
             data.targets,
             data.offsets,
             seed=self.problem.seed,
-            first=int(work.first[0]),
-            last=int(work.last[0]),
             batch_size=self.problem.batch_size,
-            lr=self.problem.rate(1),
+            first=work.first,
+            last=work.last,
+            rates=rates(self.problem.rate, first, last),
+            first_rate=first,
             threads=torch.get_num_threads(),
+            **rows,
         )
-        models.copy_(W[work.clients])
-        return losses
-
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
-        outputs = self._compiled.forward(
-            model.contiguous(), inputs.contiguous(), torch.get_num_threads()
-        )
-        return torch.from_numpy(outputs)

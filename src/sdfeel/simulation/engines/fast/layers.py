@@ -47,9 +47,7 @@ class File:
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
     settle: list[str] = field(default_factory=list)
-    clear: list[str] = field(default_factory=list)
-    apply: list[str] = field(default_factory=list)
-    pack_gradient: list[str] = field(default_factory=list)
+    state: int = 0  # elements of a model in our own order
     one_list: int = 1
     many_lists: int = 1
     sample_lists: int = 16  # TILE_ROWS
@@ -60,19 +58,18 @@ class File:
     def buffer(self, kind: str, name: str, elements: int | str) -> None:
         self.fields.append(f"{kind} {name}[{elements}] __attribute__((aligned(64)));")
 
-    def parameter(self, offset: int, count: int) -> None:
-        """A parameter that is used where it lies in the model."""
-        self.apply.append(f"add_scaled({count}, work->gradient + {offset}, model + {offset}, s);")
+    def region(self, kind: str, elements: int, arguments: str, offset: int) -> int:
+        """Room for a parameter in our own order, and the ways there and back."""
+        at = self.state
+        self.state += rounded_up(elements)
+        flat, state = f"flat + {offset}", f"state + {at}"
+        self.unpack.append(f"unpack_{kind}({arguments}, {flat}, {state}, how, scale);")
+        self.pack.append(f"pack_{kind}({arguments}, {state}, {flat}, how, scale);")
+        return at
 
-    def own(self, name: str, elements: int, arguments: str, kind: str, offset: int) -> None:
-        """A weight kept in an order of our own while a client trains."""
-        self.buffer("real", name, elements)
-        self.buffer("real", f"d{name}", elements)
-        self.unpack.append(f"unpack_{kind}({arguments}, model + {offset}, work->{name});")
-        self.pack.append(f"pack_{kind}({arguments}, work->{name}, model + {offset});")
-        self.clear.append(f"memset(work->d{name}, 0, sizeof work->d{name});")
-        self.apply.append(f"add_scaled({elements}, work->d{name}, work->{name}, s);")
-        self.pack_gradient.append(f"pack_{kind}({arguments}, work->d{name}, out + {offset});")
+    def vector(self, elements: int, offset: int) -> int:
+        """Room for a parameter that keeps its order."""
+        return self.region("columns", elements, f"1, 1, {elements}", offset)
 
 
 def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
@@ -82,14 +79,15 @@ def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_d
     height, width = layer.inner
     patch = op.kernel[0] * rounded_up(op.kernel[1] * ins)
     arguments = f"{outs}, {ins}, {window}"
-    file.own(f"w{n}", outs * patch, arguments, "weights", layer.weight)
+    biased = int(layer.bias >= 0)
+    weight = file.region("weights", outs * patch, arguments, layer.weight)
+    bias = file.vector(outs, layer.bias) if biased else weight
     turned = (op.kernel[0] * op.kernel[1] * ins + 1) * rounded_up(outs)
     file.buffer("real", f"turned{n}", turned)
-    biased = int(layer.bias >= 0)
-    bias = f"model + {layer.bias}" if biased else "0"
-    file.refresh.append(f"turn_weights({arguments}, work->w{n}, {bias}, work->turned{n});")
-    if biased:
-        file.parameter(layer.bias, outs)
+    file.refresh.append(
+        f"turn_weights({arguments}, work->model + {weight}, "
+        f"{f'work->model + {bias}' if biased else '0'}, work->turned{n});"
+    )
     pixels, windows = height * width, after.height * after.width
     file.buffer("int32_t", f"place{n}", pixels)
     row = (before.width + 2 * before.pad[1]) * ins
@@ -105,70 +103,72 @@ def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_d
         file.bytes_per_sample += 4 * windows * rounded_up(outs)
     file.scratch = max(file.scratch, pixels * rounded_up(outs))
     file.one_list = max(file.one_list, windows)
+    x, y, dy = f"work->x{n}", f"work->x{n + 1}", f"work->d{n + 1}"
+    file.forward.append(
+        f"convolution_forward({shape_text(before)}, {window}, {height}, {width}, {_window(pool)}, "
+        f"{shape_text(after)}, {int(layer.relu)}, n, {x}, work->model + {weight}, "
+        f"work->turned{n}, work->scratch, {y}, {index});"
+    )
+    if layer.relu:
+        file.backward.append(f"mask_by_output(n * {size_text(after)}, {y}, {dy});")
     if wants_dx:
         file.many_lists = max(file.many_lists, pixels * outs * repeats)
         file.many_counts = max(file.many_counts, pixels)
-    relu = int(layer.relu)
-    file.forward.append(
-        f"convolution_forward({shape_text(before)}, {window}, {height}, {width}, {_window(pool)}, "
-        f"{shape_text(after)}, {relu}, n, work->x{n}, work->w{n}, work->turned{n}, work->scratch, "
-        f"work->x{n + 1}, {index});"
-    )
-    file.backward.append(
-        f"convolution_backward({shape_text(before)}, {window}, {height}, {width}, "
-        f"{int(bool(pool))}, {repeats}, {shape_text(after)}, {relu}, {biased}, "
-        f"{int(wants_dx)}, n, work->x{n}, {f'work->d{n}' if wants_dx else '0'}, "
-        f"work->x{n + 1}, work->d{n + 1}, {index}, "
-        f"work->place{n}, work->w{n}, own ? work->dw{n} : work->w{n}, "
-        f"{f'to + {layer.bias}' if biased else '0'}, s, lists);"
-    )
+        file.backward.append(
+            f"convolution_inputs({shape_text(before)}, {window}, {height}, {width}, "
+            f"{int(bool(pool))}, {repeats}, {shape_text(after)}, n, work->d{n}, {dy}, {index}, "
+            f"work->place{n}, work->model + {weight}, lists);"
+        )
+    place = f"{file.state - weight}, shifted(whole(work), {weight}), s);"
+    file.backward += [
+        f"if (!own) before_gradient({place}",
+        f"convolution_weights({shape_text(before)}, {window}, {int(bool(pool))}, "
+        f"{shape_text(after)}, {biased}, n, {x}, {dy}, {index}, work->place{n}, to + {weight}, "
+        f"to + {bias}, s.scale, lists);",
+        f"if (!own) after_gradient({place}",
+    ]
 
 
 def _linear(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
     ins, outs = before.elements, after.elements
-    moved = layer.pixels > 1 and layer.channels > 1
-    in_place = ins % WIDEST == 0 and not moved
     biased, relu = int(layer.bias >= 0), int(layer.relu)
-    if in_place:
-        file.parameter(layer.weight, ins * outs)
-        weight, target = f"model + {layer.weight}", f"to + {layer.weight}"
-    else:
-        arguments = f"{outs}, {layer.pixels}, {layer.channels}"
-        file.own(f"w{n}", outs * rounded_up(ins), arguments, "columns", layer.weight)
-        weight, target = f"work->w{n}", f"(own ? work->dw{n} : work->w{n})"
-    bias = f"model + {layer.bias}" if biased else "0"
-    bias_target = f"to + {layer.bias}" if biased else "0"
-    if biased:
-        file.parameter(layer.bias, outs)
+    arguments = f"{outs}, {layer.pixels}, {layer.channels}"
+    weight = file.region("columns", outs * rounded_up(ins), arguments, layer.weight)
+    bias = file.vector(outs, layer.bias) if biased else weight
     sizes = f"{size_text(before)}, {size_text(after)}"
     first = n == 0
     x, debt = (f"work->x{n}", "((Debt){0})") if not first else ("current(work)", "work->debt")
 
-    def walk(forward: int, source: str, to: str, to_bias: str, debt: str) -> str:
+    def walk(how: str, forward: int, to: str, debt: str) -> str:
         return (
-            f"linear_walk({ins}, {outs}, {biased}, {relu}, {sizes}, {forward}, BLOCK, n, "
-            f"{source}, {to}, {to_bias}, work->x{n + 1}, {debt}, lists);"
+            f"linear_walk({how}, {ins}, {outs}, {biased}, {relu}, {sizes}, {forward}, BLOCK, n, "
+            f"{x}, shifted({to}, {weight}), shifted({to}, {bias}), work->x{n + 1}, {debt}, lists);"
         )
 
-    file.forward.append(walk(1, x, weight, bias, debt))
+    file.forward.append(walk("BY_RULE", 1, "whole(work)", debt))
     if first:
         file.forward.append("work->debt.n = 0;")
-        file.settle.append(f"const int n = 0; {walk(0, x, weight, bias, debt)} work->debt.n = 0;")
+        paid = walk("BY_RULE", 0, "whole(work)", debt)
+        file.settle.append(f"const int n = 0; {paid} work->debt.n = 0;")
+    dy = f"work->d{n + 1}"
     if relu:
-        file.backward.append(
-            f"mask_by_output(n * {size_text(after)}, work->x{n + 1}, work->d{n + 1});"
-        )
+        file.backward.append(f"mask_by_output(n * {size_text(after)}, work->x{n + 1}, {dy});")
     if wants_dx:
         file.sample_lists = max(file.sample_lists, outs)
         file.backward.append(
-            f"linear_inputs({ins}, {outs}, {sizes}, n, work->d{n + 1}, {weight}, work->d{n}, "
+            f"linear_inputs({ins}, {outs}, {sizes}, n, {dy}, work->model + {weight}, work->d{n}, "
             "lists);"
         )
-    owed = f"(Debt){{n, {x}, work->d{n + 1}, s}}"
-    update = walk(0, x, target, bias_target, owed)
-    if first:
-        update = f"if (later) {{ work->debt = {owed}; work->flip ^= 1; }} else {update}"
-    file.backward.append(update)
+    owed = f"(Debt){{n, {x}, {dy}, s}}"
+    later = f"if (later) {{ work->debt = {owed}; work->flip ^= 1; }} else " if first else ""
+    file.backward += [
+        "#if RULED",
+        f"{later}if (!own) {walk('BY_RULE', 0, 'whole(work)', owed)}",
+        f"else {walk('ADD_ONLY', 0, '((Place){to, 0, 0})', owed)}",
+        "#else",
+        f"{later}{walk('ADD_ONLY', 0, '((Place){to, 0, 0})', owed)}",
+        "#endif",
+    ]
 
 
 def _other(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
@@ -196,7 +196,19 @@ def _other(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_
         file.backward.append(back)
 
 
+def _unused(plan: Plan) -> list[tuple[int, int]]:
+    """Where parameters lie that no layer uses, and how many: a rule may move them too."""
+    known = sorted((at, count) for layer in plan.layers for at, count in layer.parameters)
+    gaps, end = [], 0
+    for at, count in [*known, (plan.parameters, 0)]:
+        if at > end:
+            gaps.append((end, at - end))
+        end = at + count
+    return gaps
+
+
 def write_layers(file: File, plan: Plan) -> None:
+    """Everything about every layer of `plan`."""
     weighted = False
     calls: list[list[str]] = []
     for n, layer in enumerate(plan.layers):
@@ -206,3 +218,7 @@ def write_layers(file: File, plan: Plan) -> None:
         weighted = weighted or layer.weight >= 0
         calls.append(file.backward)
     file.backward = [line for lines in reversed(calls) for line in lines]
+    for offset, count in _unused(plan):
+        at = file.vector(count, offset)
+        place = f"{rounded_up(count)}, shifted(whole(work), {at}), s);"
+        file.backward += [f"if (!own) before_gradient({place}", f"if (!own) after_gradient({place}"]

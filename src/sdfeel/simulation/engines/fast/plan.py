@@ -50,6 +50,15 @@ class Layer:
     pixels: int = 1  # a linear layer's input was an image of so many pixels ...
     channels: int = 0  # ... and channels
 
+    @property
+    def parameters(self) -> list[tuple[int, int]]:
+        """Where each lies in the vector, and how many elements it has."""
+        if not isinstance(self.op, ops.Conv | ops.Linear):
+            return []
+        module = self.op.module
+        found = [(self.weight, module.weight.numel())]
+        return found if module.bias is None else [*found, (self.bias, module.bias.numel())]
+
 
 @dataclass(frozen=True)
 class Plan:

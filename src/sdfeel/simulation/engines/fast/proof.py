@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from .rule import AffineRule
+
 if TYPE_CHECKING:
     from .compiled import CompiledModel
     from .compiler import Toolchain
@@ -108,6 +110,8 @@ class _Case:
     weights: NDArray[Any]
     inputs: Tensor
     targets: Tensor
+    rule: AffineRule
+    shift: NDArray[Any]
 
 
 def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Case:
@@ -128,7 +132,16 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
         targets = torch.randint(model.outputs, (batch,), generator=generator)
     else:
         targets = uniform(batch, model.outputs)
-    return _Case(torch.cat(weights).numpy(), inputs[which].contiguous(), targets)
+    terms = model.rule.terms
+    rule = AffineRule(
+        weight_decay=0.3 if terms.decay else 0.0,
+        prox=0.2 if terms.decay and terms.pull else 0.0,
+        momentum=0.9 if terms.momentum else 0.0,
+        nesterov=terms.momentum and batch % 2 == 0,
+        shifted=terms.pull,
+    )
+    shift = 0.1 * uniform(model.parameters).numpy()
+    return _Case(torch.cat(weights).numpy(), inputs[which].contiguous(), targets, rule, shift)
 
 
 class _Autograd:
@@ -170,18 +183,40 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
     _, own = model.gradient(case.weights, case.inputs, case.targets)
     yield "the gradient", _error(own, wanted, reference.sizes)
     rate = STRIDE / max(float(np.abs(wanted).max()), 1e-6)
-    rows, after = case.weights[None].copy(), case.weights.astype(np.float64)
+    moved = _moved(reference, case, wanted, rate)
+    rows, shift = case.weights[None].copy(), case.shift[None]
+    here, zero = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    rule = case.rule
     model.local_updates(
-        rows, np.zeros(1, np.int64), np.zeros(1, np.int64), case.inputs, case.targets,
-        np.array([0, batch]),
-        seed=0, first=1, last=STEPS, batch_size=batch, lr=rate, threads=1,
+        here, zero, case.inputs, case.targets, np.array([0, batch]),
+        seed=0, batch_size=batch, first=here + 1, last=here + STEPS,
+        rates=np.full(STEPS, rate), first_rate=1, start=(rows, here), out=(rows, here),
+        rule=rule, shift=(shift, here) if rule.shifted else None,
     )  # fmt: skip
-    for step in range(STEPS):
-        after = after - rate * (wanted if step == 0 else reference.gradient(after, case))
     yield (
         f"{STEPS} updates",
-        _error(rows[0] - case.weights.astype(np.float64), after - case.weights, reference.sizes),
+        _error(rows[0] - case.weights.astype(np.float64), moved, reference.sizes),
     )
+
+
+def _moved(
+    reference: _Autograd,
+    case: _Case,
+    gradient: NDArray[np.float64],
+    rate: float,
+) -> NDArray[np.float64]:
+    """What the updates move, by the rule as it stands in `AffineRule`."""
+    rule, anchor = case.rule, case.weights.astype(np.float64)
+    w, v = anchor, np.zeros_like(anchor)
+    for step in range(STEPS):
+        g = gradient if step == 0 else reference.gradient(w, case)
+        g = g + rule.weight_decay * w + rule.prox * (w - anchor)
+        if rule.shifted:
+            g = g + case.shift
+        v = rule.momentum * v + g
+        w = w - rate * (g + rule.momentum * v if rule.nesterov else v)
+    moved: NDArray[np.float64] = w - anchor
+    return moved
 
 
 def _fault(model: CompiledModel, module: nn.Module, reference: _Autograd, batch: int) -> str | None:

@@ -6,22 +6,24 @@ compiler then sees every extent as a constant.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.resources import files
 
 from .layers import WIDEST, File, rounded_up, shape_text, size_text, write_layers
 from .plan import Plan
+from .rule import Terms
 
 __all__ = ["generate"]
 
-_HEADERS = ("vectors.h", "layers.h", "convolution.h", "linear.h", "elementwise.h")
+_HEADERS = ("vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h")
 
 
-def _function(head: str, lines: list[str]) -> str:
-    body = "\n".join(f"    {line}" for line in lines)
-    return f"static void {head} {{\n    (void)work;\n{body}\n}}\n"
+def _function(head: str, lines: list[str], kind: str = "static") -> str:
+    body = "\n".join(line if line.startswith("#") else f"    {line}" for line in lines)
+    return f"{kind} void {head} {{\n{body}\n}}\n"
 
 
-def generate(plan: Plan, loss: str, dtype: str) -> str:
+def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
     """The whole C file as text."""
     file = File()
     write_layers(file, plan)
@@ -40,6 +42,7 @@ def generate(plan: Plan, loss: str, dtype: str) -> str:
         f"typedef {'double' if double else 'float'} real;",
         f"typedef {'long long' if double else 'int'} inum;",
         f"#define REAL_BYTES {8 if double else 4}",
+        *(f"#define {term.upper()} {int(there)}" for term, there in asdict(terms).items()),
         *(
             f"#define {name} {function}{suffix}"
             for name, function in (
@@ -69,6 +72,7 @@ def generate(plan: Plan, loss: str, dtype: str) -> str:
         "const Lists lists = {work->list_offset, work->list_value, work->many_offset, "
         "work->many_count, work->many_value, work->partial}; (void)lists;"
     )
+    mode = "const int how, real scale"
     many = f"{file.many_lists} + BLOCK * {file.sample_lists}"
     parts = [
         *head,
@@ -76,6 +80,7 @@ def generate(plan: Plan, loss: str, dtype: str) -> str:
         f"#define BLOCK {block}",
         f"#define SAMPLE {plan.sample}",
         f"#define PARAMETERS {plan.parameters}",
+        f"#define STATE {file.state}",
         f"#define OUTPUTS {outputs}",
         f"#define TARGET {1 if labels else outputs}",
         f"typedef {'int64_t' if labels else 'real'} target;",
@@ -86,41 +91,45 @@ def generate(plan: Plan, loss: str, dtype: str) -> str:
         "    real partial[TILE_ROWS * BLOCK * VL] __attribute__((aligned(64)));",
         f"    int32_t many_count[BLOCK + TILE_ROWS + {file.many_counts}];",
         f"    real list_value[BLOCK * {file.one_list}], many_value[{many}];",
-        f"    real gradient[{plan.parameters}] __attribute__((aligned(64)));",
+        "    real model[STATE] __attribute__((aligned(64)));",
+        "    real gradient[STATE] __attribute__((aligned(64)));",
+        "#if PULL",
+        "    real pull[STATE] __attribute__((aligned(64)));",
+        "#endif",
+        "#if MOMENTUM",
+        "    real velocity[STATE] __attribute__((aligned(64)));",
+        "#endif",
         f"    Debt debt; int flip; real slack[{WIDEST}];",
         "} Work;",
-        "INLINE void add_scaled(const int count, const real *d, real *w, real s) {",
-        "    for (int i = 0; i < count; i++) w[i] += s * d[i];",
+        "INLINE Place whole(Work *work) {",
+        "    Place p = {work->model, 0, 0};",
+        "#if PULL",
+        "    p.pull = work->pull;",
+        "#endif",
+        "#if MOMENTUM",
+        "    p.v = work->velocity;",
+        "#endif",
+        "    return p;",
         "}",
         f"INLINE real *current(Work *work) {{ return work->x0 + work->flip * BLOCK * "
         f"{size_text(plan.shapes[0])}; }}",
         _function("start_work(Work *work)", file.start),
-        _function(
-            "unpack(Work *work, const real *model)",
-            ["(void)model; work->debt.n = 0; work->flip = 0;", *file.unpack],
-        ),
-        _function("pack(Work *work, real *model)", ["(void)model;", *file.pack]),
-        _function("refresh(Work *work, const real *model)", ["(void)model;", *file.refresh]),
+        _function(f"unpack(const real *flat, real *state, {mode})", file.unpack, "INLINE"),
+        _function(f"pack(const real *state, real *flat, {mode})", file.pack, "INLINE"),
+        _function("refresh(Work *work)", file.refresh),
         _function("read_sample(Work *work, int b, const real *from)", [read]),
-        _function(
-            "forward(Work *work, real *model, int n)", ["(void)model;", lists, *file.forward]
-        ),
+        _function("forward(Work *work, int n)", [lists, *file.forward]),
         "static double loss(Work *work, int n, double whole, const target *const *wanted, int *bad)"
         f" {{\n    (void)bad;\n    return {scored};\n}}\n",
         _function(
-            "backward(Work *work, real *model, real *to, int own, int n, real s, int later)",
-            ["(void)model; (void)to; (void)own; (void)later;", lists, *file.backward],
+            "backward(Work *work, int own, int n, Step s, int later)",
+            [
+                "real *to = own ? work->gradient : MOMENTUM ? whole(work).v : work->model;",
+                lists,
+                *file.backward,
+            ],
         ),
-        _function("settle(Work *work, real *model)", ["(void)model;", lists, *file.settle]),
-        _function(
-            "clear_gradient(Work *work)",
-            ["memset(work->gradient, 0, sizeof work->gradient);", *file.clear],
-        ),
-        _function("apply_gradient(Work *work, real *model, real s)", ["(void)model;", *file.apply]),
-        _function(
-            "pack_gradient(Work *work, real *out)",
-            ["memcpy(out, work->gradient, sizeof work->gradient);", *file.pack_gradient],
-        ),
+        _function("settle(Work *work)", [lists, *file.settle]),
         f"static const real *output_of(const Work *work, int b) {{ return work->x{last} + b * "
         f"{size}; }}\n",
         kernels.joinpath("driver.h").read_text(),

@@ -6,27 +6,29 @@ INLINE int kernel_row(const int columns, const int channels) {
     return vectors(columns * channels) * VL;
 }
 
-INLINE void unpack_weights(const int outs, const int ins, const Window k, const real *flat,
-                           real *w) {
+INLINE void unpack_weights(const int outs, const int ins, const Window k, const real *flat, real *w,
+                           const int how, real scale) {
     const int row = kernel_row(k.columns, ins);
     for (int o = 0; o < outs; o++)
         for (int r = 0; r < k.rows; r++) {
             real *line = w + (o * k.rows + r) * row;
             for (int c = 0; c < k.columns; c++)
                 for (int i = 0; i < ins; i++)
-                    line[c * ins + i] = flat[((o * ins + i) * k.rows + r) * k.columns + c];
+                    put(1, flat + ((o * ins + i) * k.rows + r) * k.columns + c, line + c * ins + i,
+                        how, scale);
             for (int i = k.columns * ins; i < row; i++) line[i] = 0;
         }
 }
 
-INLINE void pack_weights(const int outs, const int ins, const Window k, const real *w, real *flat) {
+INLINE void pack_weights(const int outs, const int ins, const Window k, const real *w, real *flat,
+                         const int how, real scale) {
     const int row = kernel_row(k.columns, ins);
     for (int o = 0; o < outs; o++)
         for (int i = 0; i < ins; i++)
             for (int r = 0; r < k.rows; r++)
                 for (int c = 0; c < k.columns; c++)
-                    flat[((o * ins + i) * k.rows + r) * k.columns + c] =
-                        w[(o * k.rows + r) * row + c * ins + i];
+                    put(1, w + (o * k.rows + r) * row + c * ins + i,
+                        flat + ((o * ins + i) * k.rows + r) * k.columns + c, how, scale);
 }
 
 /* The forward copy, and the bias filled up likewise behind it. */
@@ -176,41 +178,46 @@ INLINE void convolution_forward(const Shape in, const Window k, const int height
     }
 }
 
-/* Adds scale * gradient to dw and db; fills dx where it is asked for. `place` tells where in an
-   input the patch of an output pixel begins. `repeats`: how many pools may share a pixel. */
-INLINE void convolution_backward(const Shape in, const Window k, const int height, const int width,
-                                 const int pooled, const int repeats, const Shape out,
-                                 const int relu, const int biased, const int wants_dx, int n,
-                                 const real *x, real *dx, const real *y, real *dy,
-                                 const inum *index, const int32_t *place, const real *w, real *dw,
-                                 real *db, real scale, Lists lists) {
+/* The gradient of the inputs. `place` tells where in an input the patch of an output pixel begins.
+   `repeats`: how many pools may share a pixel. */
+INLINE void convolution_inputs(const Shape in, const Window k, const int height, const int width,
+                               const int pooled, const int repeats, const Shape out, int n,
+                               real *dx, const real *dy, const inum *index, const int32_t *place,
+                               const real *w, Lists lists) {
     const int padded = vectors(out.channels) * VL, indices = out.height * out.width * padded;
     const int patch = k.columns * in.channels, row = kernel_row(k.columns, in.channels);
     const int room = out.channels * repeats;
-    if (relu) mask_by_output(n * out.size, y, dy);
-    if (wants_dx)
-        for (int b = 0; b < n; b++) {
-            memset(dx + b * in.size, 0, sizeof(real) * (unsigned)in.size);
-            memset(lists.many_count, 0, sizeof(int32_t) * (unsigned)(height * width));
-            for (int i = 0; i < out.height; i++)
-                for (int j = 0; j < out.width; j++) {
-                    const real *d =
-                        dy + b * out.size + origin_of(out) + i * row_of(out) + j * out.channels;
-                    const inum *where = index + b * indices + (i * out.width + j) * padded;
-                    for (int o = 0; o < out.channels; o++) {
-                        const int p = pooled ? (int)where[o] : i * out.width + j;
-                        const int at = p * room + lists.many_count[p];
-                        lists.many_offset[at] = o * k.rows * row;
-                        lists.many_value[at] = d[o];
-                        lists.many_count[p] += d[o] != 0;
-                    }
+    for (int b = 0; b < n; b++) {
+        memset(dx + b * in.size, 0, sizeof(real) * (unsigned)in.size);
+        memset(lists.many_count, 0, sizeof(int32_t) * (unsigned)(height * width));
+        for (int i = 0; i < out.height; i++)
+            for (int j = 0; j < out.width; j++) {
+                const real *d =
+                    dy + b * out.size + origin_of(out) + i * row_of(out) + j * out.channels;
+                const inum *where = index + b * indices + (i * out.width + j) * padded;
+                for (int o = 0; o < out.channels; o++) {
+                    const int p = pooled ? (int)where[o] : i * out.width + j;
+                    const int at = p * room + lists.many_count[p];
+                    lists.many_offset[at] = o * k.rows * row;
+                    lists.many_value[at] = d[o];
+                    lists.many_count[p] += d[o] != 0;
                 }
-            for (int p = 0; p < height * width; p++)
-                if (lists.many_count[p])
-                    combine(k.rows, patch, dx + b * in.size + place[p], row_of(in), w, row,
-                            lists.many_offset + p * room, lists.many_value + p * room,
-                            lists.many_count[p], 1, ADD);
-        }
+            }
+        for (int p = 0; p < height * width; p++)
+            if (lists.many_count[p])
+                combine(k.rows, patch, dx + b * in.size + place[p], row_of(in), w, row,
+                        lists.many_offset + p * room, lists.many_value + p * room,
+                        lists.many_count[p], 1, ADD);
+    }
+}
+
+/* Adds scale * gradient to dw and db. */
+INLINE void convolution_weights(const Shape in, const Window k, const int pooled, const Shape out,
+                                const int biased, int n, const real *x, const real *dy,
+                                const inum *index, const int32_t *place, real *dw, real *db,
+                                real scale, Lists lists) {
+    const int padded = vectors(out.channels) * VL, indices = out.height * out.width * padded;
+    const int patch = k.columns * in.channels, row = kernel_row(k.columns, in.channels);
     for (int o = 0; o < out.channels; o++) {
         int count = 0;
         for (int b = 0; b < n; b++)

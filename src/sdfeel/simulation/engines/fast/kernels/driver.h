@@ -1,9 +1,16 @@
 /* The loop over clients, iterations and blocks of a batch. The generated file has, before this one:
    Work, BLOCK, SAMPLE (elements of an input), TARGET (elements of a target), target (its type),
-   PARAMETERS, OUTPUTS, start_work, unpack, pack, refresh, read_sample, forward, loss, backward,
-   settle, clear_gradient, apply_gradient, pack_gradient, output_of. */
+   PARAMETERS, STATE (elements of a model in our own order), OUTPUTS, start_work, unpack, pack,
+   refresh, read_sample, forward, loss, backward, settle, output_of. */
+
+#include <sched.h>
 
 #define EXPORT __attribute__((visibility("default")))
+
+EXPORT int64_t work_bytes(void) { return (int64_t)sizeof(Work); }
+EXPORT int64_t block_size(void) { return BLOCK; }
+EXPORT int64_t vector_length(void) { return VL; }
+EXPORT void start(Work *work) { start_work(work); }
 
 /* Philox4x32-10: word t of (seed, client, k), the same numbers as the reference in numpy. */
 INLINE void philox(uint32_t block, uint32_t client, uint32_t k, uint64_t seed, uint32_t out[4]) {
@@ -37,13 +44,8 @@ EXPORT int64_t draw_batch(uint64_t seed, int64_t client, int64_t k, int64_t samp
     return batch_size;
 }
 
-EXPORT int64_t work_bytes(void) { return (int64_t)sizeof(Work); }
-EXPORT int64_t block_size(void) { return BLOCK; }
-EXPORT int64_t vector_length(void) { return VL; }
-EXPORT void start(Work *work) { start_work(work); }
-
 /* One block forward: `chosen` numbers the samples, or they follow one another from `first`. */
-static double block_forward(Work *work, real *model, const real *inputs, const target *targets,
+static double block_forward(Work *work, const real *inputs, const target *targets,
                             const int64_t *chosen, int64_t first, int n, double whole, int *bad) {
     const target *wanted[BLOCK];
     for (int b = 0; b < n; b++) {
@@ -51,83 +53,172 @@ static double block_forward(Work *work, real *model, const real *inputs, const t
         read_sample(work, b, inputs + sample * SAMPLE);
         wanted[b] = targets ? targets + sample * TARGET : 0;
     }
-    forward(work, model, n);
+    forward(work, n);
     return targets ? loss(work, n, whole, wanted, bad) : 0;
 }
 
-/* Takes clients off the counter `next` until none is left; each trains from first to last. */
-EXPORT int local_updates(Work *work, real *models, const int64_t *clients, const int64_t *ids,
-                         int64_t count, int64_t *next, const real *inputs, const target *targets,
-                         const int64_t *offsets, uint64_t seed, int64_t first, int64_t last,
-                         int64_t batch_size, double rate, int64_t *chosen, double *losses) {
-    int bad = 0;
-    for (;;) {
-        const int64_t c = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
-        if (c >= count) return 0;
-        real *model = models + clients[c] * (int64_t)PARAMETERS;
-        const int64_t begin = offsets[clients[c]], samples = offsets[clients[c] + 1] - begin;
-        unpack(work, model);
-        refresh(work, model);
-        for (int64_t k = first; k <= last; k++) {
-            const int64_t n = draw_batch(seed, ids[c], k, samples, batch_size, chosen);
-            double total = 0;
-            if (n <= BLOCK) {
-                total = block_forward(work, model, inputs, targets, chosen, begin, (int)n,
-                                      (double)n, &bad);
-                if (!bad) backward(work, model, model, 0, (int)n, (real)-rate, k < last);
-            } else {
-                settle(work, model);
-                clear_gradient(work);
-                for (int64_t done = 0; done < n && !bad; done += BLOCK) {
-                    const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
-                    total += block_forward(work, model, inputs, targets, chosen + done, begin, m,
-                                           (double)n, &bad);
-                    if (!bad) backward(work, model, work->gradient, 1, m, 1, 0);
-                }
-                apply_gradient(work, model, (real)-rate);
-            }
-            if (bad) return 1;
-            refresh(work, model);
-            losses[c * (last - first + 1) + (k - first)] = total / (double)n;
-        }
-        settle(work, model);
-        pack(work, model);
+/* Rows of a matrix of models, one for each client; no matrix: not asked for. */
+typedef struct {
+    real *rows;
+    const int64_t *row;
+} Rows;
+
+INLINE real *row_for(Rows rows, int64_t c) {
+    return rows.rows ? rows.rows + rows.row[c] * (int64_t)PARAMETERS : 0;
+}
+
+/* What all threads of a call share; the fields are all eight bytes, as the caller writes them. */
+typedef struct {
+    int64_t count, *next, *stop; /* clients; the next to be taken; whether a label was bad */
+    const int64_t *order, *client, *id, *first, *last;
+    const real *inputs;
+    const target *targets;
+    const int64_t *offset;
+    uint64_t seed;
+    int64_t batch_size;
+    const double *rates;
+    int64_t first_rate;
+    Rows start, out, anchor, shift, velocity, sums;
+    const double *weight;
+    const int64_t *turn; /* how many clients add to the same sum before this one */
+    int64_t *turns;      /* how many have done so */
+    double weight_decay, prox, momentum;
+    int64_t nesterov;
+    double *losses;
+    int64_t columns;
+} Task;
+
+static void take(Work *work, const real *model) {
+    unpack(model, work->model, COPY, 1);
+    refresh(work);
+    work->debt.n = 0;
+}
+
+static void begin(Work *work, const Task *task, int64_t c) {
+    take(work, row_for(task->start, c));
+#if PULL
+    const Rows anchor = task->anchor.rows ? task->anchor : task->start;
+    const real prox = (real)task->prox, *shift = row_for(task->shift, c);
+    if (prox != 0 || !shift) unpack(row_for(anchor, c), work->pull, SCALE, prox);
+    if (prox != 0 && shift) unpack(shift, work->pull, WEIGH, -1);
+    if (prox == 0 && shift) unpack(shift, work->pull, SCALE, -1);
+#endif
+#if MOMENTUM
+    const real *velocity = row_for(task->velocity, c);
+    if (velocity) unpack(velocity, work->velocity, COPY, 1);
+    else memset(work->velocity, 0, sizeof work->velocity);
+#endif
+}
+
+/* Sums are taken in the order of the clients, whoever is done first. */
+static int wait_for_turn(const Task *task, int64_t c) {
+    const int64_t *done = task->turns + task->sums.row[c];
+    while (__atomic_load_n(done, __ATOMIC_ACQUIRE) != task->turn[c]) {
+        if (__atomic_load_n(task->stop, __ATOMIC_RELAXED)) return 0;
+        sched_yield();
+    }
+    return 1;
+}
+
+static void end(Work *work, const Task *task, int64_t c) {
+    settle(work);
+    real *out = row_for(task->out, c), *sum = row_for(task->sums, c);
+    if (out) pack(work->model, out, COPY, 1);
+#if MOMENTUM
+    real *velocity = row_for(task->velocity, c);
+    if (velocity) pack(work->velocity, velocity, COPY, 1);
+#endif
+    if (sum && wait_for_turn(task, c)) {
+        pack(work->model, sum, WEIGH, (real)task->weight[c]);
+        __atomic_store_n(task->turns + task->sums.row[c], task->turn[c] + 1, __ATOMIC_RELEASE);
     }
 }
 
+static Step step_of(const Task *task, double rate) {
+    const double beta = task->momentum, lag = task->nesterov ? rate * beta : 0;
+    return (Step){(real)(MOMENTUM ? 1 : -rate), (real)rate, (real)(task->weight_decay + task->prox),
+                  (real)beta, (real)lag, (real)(rate + lag)};
+}
+
+/* One iteration of a client; its mean loss. */
+static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_t *chosen,
+                      int *bad) {
+    const int64_t begin = task->offset[task->client[c]];
+    const int64_t samples = task->offset[task->client[c] + 1] - begin;
+    const int64_t n =
+        draw_batch(task->seed, task->id[c], k, samples, task->batch_size, chosen);
+    const Step step = step_of(task, task->rates[k - task->first_rate]);
+    double total = 0;
+    if (n <= BLOCK) {
+        total = block_forward(work, task->inputs, task->targets, chosen, begin, (int)n, (double)n,
+                              bad);
+        if (!*bad) backward(work, 0, (int)n, step, k < task->last[c]);
+    } else {
+        settle(work);
+        memset(work->gradient, 0, sizeof work->gradient);
+        for (int64_t done = 0; done < n && !*bad; done += BLOCK) {
+            const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+            total += block_forward(work, task->inputs, task->targets, chosen + done, begin, m,
+                                   (double)n, bad);
+            if (!*bad) backward(work, 1, m, (Step){.scale = 1}, 0);
+        }
+        apply_gradient(STATE, whole(work), work->gradient, step);
+    }
+    refresh(work);
+    return total / (double)n;
+}
+
+/* Takes clients until none is left; each trains from its first to its last iteration. */
+EXPORT int local_updates(Work *work, const Task *task, int64_t *chosen) {
+    int bad = 0;
+    while (!__atomic_load_n(task->stop, __ATOMIC_RELAXED)) {
+        const int64_t turn = __atomic_fetch_add(task->next, 1, __ATOMIC_RELAXED);
+        if (turn >= task->count) return 0;
+        const int64_t c = task->order[turn];
+        begin(work, task, c);
+        for (int64_t k = task->first[c]; k <= task->last[c]; k++) {
+            const double mean = iterate(work, task, c, k, chosen, &bad);
+            if (bad) {
+                __atomic_store_n(task->stop, 1, __ATOMIC_RELAXED);
+                return 1;
+            }
+            task->losses[c * task->columns + (k - task->first[c])] = mean;
+        }
+        end(work, task, c);
+    }
+    return 0;
+}
+
 /* The gradient of the mean loss over all samples given. */
-EXPORT int gradient(Work *work, real *model, const real *inputs, const target *targets,
+EXPORT int gradient(Work *work, const real *model, const real *inputs, const target *targets,
                     int64_t count, double *mean, real *out) {
     int bad = 0;
     double total = 0;
-    unpack(work, model);
-    refresh(work, model);
-    clear_gradient(work);
+    take(work, model);
+    memset(work->gradient, 0, sizeof work->gradient);
     for (int64_t done = 0; done < count; done += BLOCK) {
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
-        total += block_forward(work, model, inputs, targets, 0, done, m, (double)count, &bad);
+        total += block_forward(work, inputs, targets, 0, done, m, (double)count, &bad);
         if (bad) return 1;
-        backward(work, model, work->gradient, 1, m, 1, 0);
+        backward(work, 1, m, (Step){.scale = 1}, 0);
     }
     *mean = total / (double)count;
-    pack_gradient(work, out);
+    pack(work->gradient, out, COPY, 1);
     return 0;
 }
 
 /* Takes blocks of samples off the counter; sums of losses by block, outputs by sample. */
-EXPORT int evaluate(Work *work, real *model, const real *inputs, const target *targets,
+EXPORT int evaluate(Work *work, const real *model, const real *inputs, const target *targets,
                     int64_t count, int64_t *next, double *losses, real *outputs) {
     int bad = 0;
-    unpack(work, model);
-    refresh(work, model);
+    take(work, model);
     for (;;) {
         const int64_t block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), done = block * BLOCK;
         if (done >= count) return 0;
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
-        losses[block] = block_forward(work, model, inputs, targets, 0, done, m, 1, &bad);
+        losses[block] = block_forward(work, inputs, targets, 0, done, m, 1, &bad);
         if (bad) return 1;
         for (int b = 0; b < m; b++)
             memcpy(outputs + (done + b) * OUTPUTS, output_of(work, b), sizeof(real) * OUTPUTS);
     }
 }
-

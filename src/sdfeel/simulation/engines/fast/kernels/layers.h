@@ -23,6 +23,16 @@ typedef struct {
     real *partial; /* sums of a tile of a linear layer, still in lanes */
 } Lists;
 
+/* ---- between the order of a model's parameters and our own ---- */
+
+enum { COPY, SCALE, WEIGH }; /* to = from, to = scale * from, to += scale * from */
+
+INLINE void put(const int count, const real *from, real *to, const int how, real scale) {
+    if (how == COPY) memcpy(to, from, sizeof(real) * (unsigned)count);
+    else
+        for (int i = 0; i < count; i++) to[i] = (how == WEIGH ? to[i] : 0) + scale * from[i];
+}
+
 /* ---- input ---- */
 
 INLINE void read_flat(const int length, const Shape to, const real *from, real *x) {

@@ -1,26 +1,35 @@
-/* Linear layers. Weights stay as PyTorch has them, (out, in); rows are filled up to whole vectors
-   with zeros unless they are whole already, and then the model's own memory is used. */
+/* Linear layers. Weights lie as PyTorch has them, (out, in), rows filled up to whole vectors with
+   zeros. */
 
 /* The columns follow the order of the activations, (row, column, channel), where a flattened image
    comes in; PyTorch's order is (channel, row, column). */
 INLINE void unpack_columns(const int outs, const int pixels, const int channels, const real *flat,
-                           real *w) {
+                           real *w, const int how, real scale) {
     const int width = pixels * channels, padded = vectors(width) * VL;
     for (int o = 0; o < outs; o++) {
-        for (int p = 0; p < pixels; p++)
-            for (int c = 0; c < channels; c++)
-                w[o * padded + p * channels + c] = flat[o * width + c * pixels + p];
-        for (int i = width; i < padded; i++) w[o * padded + i] = 0;
+        real *row = w + o * padded;
+        const real *from = flat + o * width;
+        if (pixels == 1 || channels == 1) put(width, from, row, how, scale);
+        else
+            for (int p = 0; p < pixels; p++)
+                for (int c = 0; c < channels; c++)
+                    put(1, from + c * pixels + p, row + p * channels + c, how, scale);
+        for (int i = width; i < padded; i++) row[i] = 0;
     }
 }
 
 INLINE void pack_columns(const int outs, const int pixels, const int channels, const real *w,
-                         real *flat) {
+                         real *flat, const int how, real scale) {
     const int width = pixels * channels, padded = vectors(width) * VL;
-    for (int o = 0; o < outs; o++)
-        for (int c = 0; c < channels; c++)
-            for (int p = 0; p < pixels; p++)
-                flat[o * width + c * pixels + p] = w[o * padded + p * channels + c];
+    for (int o = 0; o < outs; o++) {
+        const real *row = w + o * padded;
+        real *to = flat + o * width;
+        if (pixels == 1 || channels == 1) put(width, row, to, how, scale);
+        else
+            for (int c = 0; c < channels; c++)
+                for (int p = 0; p < pixels; p++)
+                    put(1, row + p * channels + c, to + c * pixels + p, how, scale);
+    }
 }
 
 /* partial[r][b] (+)= w[r] . x[b], lane by lane, over `vecs` vectors. */
@@ -59,86 +68,109 @@ INLINE void dots_of_rows(const int rows, const int vecs, const int row, int n, c
     }
 }
 
-/* A piece of one row: w += scale * the sum over e of value[e] * x[offset[e]], for a literal count, so
-   that the values stay in registers and no branch depends on it but one in front. */
-INLINE void add_few(const int count, const int vecs, const int lanes, real *restrict w,
-                    const real *restrict x, const int32_t *offset, const real *value, real scale) {
+/* A piece of one row gets the sum over e of value[e] * x[offset[e]], for a literal count, so that
+   the values stay in registers and no branch depends on it but one in front. */
+INLINE void pay_few(const int how, const int count, const int vecs, const int lanes, const Place p,
+                    const real *restrict x, const int32_t *offset, const real *value,
+                    const Step s) {
     V g[8];
     const real *from[8];
-    UNROLL for (int e = 0; e < count; e++) g[e] = splat(scale * value[e]), from[e] = x + offset[e];
+    UNROLL for (int e = 0; e < count; e++)
+        g[e] = splat(s.scale * value[e]), from[e] = x + offset[e];
     int i = 0;
     for (; i + 4 * VL <= vecs * VL; i += 4 * VL) {
         V sum[4];
-        UNROLL for (int v = 0; v < 4; v++) sum[v] = load(w + i + v * VL);
+        UNROLL for (int v = 0; v < 4; v++) sum[v] = opened(how, p, i + v * VL, s);
         UNROLL for (int e = 0; e < count; e++) UNROLL for (int v = 0; v < 4; v++)
             sum[v] += g[e] * load(from[e] + i + v * VL);
-        UNROLL for (int v = 0; v < 4; v++) save(w + i + v * VL, sum[v]);
+        UNROLL for (int v = 0; v < 4; v++) finish(how, p, i + v * VL, sum[v], s);
     }
     for (; i < vecs * VL; i += VL) {
-        V sum = load(w + i);
+        V sum = opened(how, p, i, s);
         UNROLL for (int e = 0; e < count; e++) sum += g[e] * load(from[e] + i);
-        save(w + i, sum);
+        finish(how, p, i, sum, s);
     }
-    if (lanes < VL) save(w + (vecs - 1) * VL, keep_lanes(load(w + (vecs - 1) * VL), lanes));
+    if (lanes == VL) return;
+    i = (vecs - 1) * VL;
+    save(p.w + i, keep_lanes(load(p.w + i), lanes));
+    if (how == BY_RULE && MOMENTUM) save(p.v + i, keep_lanes(load(p.v + i), lanes));
 }
 
-INLINE void add_list(const int vecs, const int lanes, real *w, const real *x,
-                     const int32_t *offset, const real *value, int count, real scale) {
-    for (; count > 8; count -= 8, offset += 8, value += 8)
-        add_few(8, vecs, lanes, w, x, offset, value, scale);
+INLINE void pay_up_to_8(const int how, const int vecs, const int lanes, const Place p,
+                        const real *x, const int32_t *offset, const real *value, int count,
+                        const Step s) {
     switch (count) {
-    case 1: add_few(1, vecs, lanes, w, x, offset, value, scale); break;
-    case 2: add_few(2, vecs, lanes, w, x, offset, value, scale); break;
-    case 3: add_few(3, vecs, lanes, w, x, offset, value, scale); break;
-    case 4: add_few(4, vecs, lanes, w, x, offset, value, scale); break;
-    case 5: add_few(5, vecs, lanes, w, x, offset, value, scale); break;
-    case 6: add_few(6, vecs, lanes, w, x, offset, value, scale); break;
-    case 7: add_few(7, vecs, lanes, w, x, offset, value, scale); break;
-    case 8: add_few(8, vecs, lanes, w, x, offset, value, scale); break;
-    default: break;
+    case 0:
+        if (how == BY_RULE) pay_few(how, 0, vecs, lanes, p, x, offset, value, s);
+        break;
+    case 1: pay_few(how, 1, vecs, lanes, p, x, offset, value, s); break;
+    case 2: pay_few(how, 2, vecs, lanes, p, x, offset, value, s); break;
+    case 3: pay_few(how, 3, vecs, lanes, p, x, offset, value, s); break;
+    case 4: pay_few(how, 4, vecs, lanes, p, x, offset, value, s); break;
+    case 5: pay_few(how, 5, vecs, lanes, p, x, offset, value, s); break;
+    case 6: pay_few(how, 6, vecs, lanes, p, x, offset, value, s); break;
+    case 7: pay_few(how, 7, vecs, lanes, p, x, offset, value, s); break;
+    default: pay_few(how, 8, vecs, lanes, p, x, offset, value, s); break;
     }
 }
 
-/* What a step owes to the weights: scale * the sum over n samples of dy x'. The first layer's debt
-   is paid by the next step, piece by piece just before a piece is used, so that a step walks
-   through a large matrix once and not twice. */
+INLINE void pay_list(const int how, const int vecs, const int lanes, const Place p, const real *x,
+                     const int32_t *offset, const real *value, int count, const Step s) {
+    const int ruled = how == BY_RULE && RULED;
+    if (ruled && count <= 8) {
+        pay_up_to_8(BY_RULE, vecs, lanes, p, x, offset, value, count, s);
+        return;
+    }
+    const Place to = ruled && MOMENTUM ? (Place){p.v, 0, 0} : p;
+    if (ruled) before_gradient(vecs * VL, p, s);
+    for (; count > 8; count -= 8, offset += 8, value += 8)
+        pay_few(ADD_ONLY, 8, vecs, lanes, to, x, offset, value, s);
+    pay_up_to_8(ADD_ONLY, vecs, lanes, to, x, offset, value, count, s);
+    if (ruled) after_gradient(vecs * VL, p, s);
+}
+
+/* What a step owes to the weights: the sum over n samples of dy x', and the rest of its rule. The
+   first layer's debt is paid by the next step, piece by piece just before a piece is used, so that
+   a step walks through a large matrix once and not twice. */
 typedef struct {
     int n;
     const real *x, *dy;
-    real scale;
+    Step step;
 } Debt;
 
 enum { TILE_ROWS = 16, TILE_VECTORS = 50 }; /* weights and both inputs of a tile fit into L1 */
 
 /* Rows x vecs of the weights: pay, then use. */
-INLINE void linear_tile(const int vecs, const int lanes, const int row, const int x_size, int rows,
-                        int n, const int forward, const int fresh, const real *x, real *w,
-                        Debt debt, const int room, Lists lists) {
+INLINE void linear_tile(const int how, const int vecs, const int lanes, const int row,
+                        const int x_size, int rows, int n, const int forward, const int fresh,
+                        const real *x, const Place w, const Debt debt, const int room,
+                        Lists lists) {
     for (int r = 0; r < rows; r += 2) {
         const int both = r + 1 < rows;
-        real *here = w + r * row;
         if (debt.n)
             for (int i = r; i <= r + both; i++)
-                add_list(vecs, lanes, w + i * row, debt.x, lists.many_offset + i * room,
-                         lists.many_value + i * room, lists.many_count[i], debt.scale);
+                pay_list(how, vecs, lanes, shifted(w, i * row), debt.x,
+                         lists.many_offset + i * room, lists.many_value + i * room,
+                         lists.many_count[i], debt.step);
         real *partial = lists.partial + r * room * VL;
         if (!forward) continue;
+        const real *here = w.w + r * row;
         if (both) dots_of_rows(2, vecs, row, n, here, x, x_size, partial, room, fresh);
         else dots_of_rows(1, vecs, row, n, here, x, x_size, partial, room, fresh);
     }
 }
 
 /* y = relu(w x + bias) after w and bias have got what is owed to them. `forward` 0: pay only. */
-INLINE void linear_walk(const int ins, const int outs, const int biased, const int relu,
-                        const int x_size, const int y_size, const int forward, const int room,
-                        int n, const real *x, real *w, real *bias, real *y, Debt debt,
-                        Lists lists) {
+INLINE void linear_walk(const int how, const int ins, const int outs, const int biased,
+                        const int relu, const int x_size, const int y_size, const int forward,
+                        const int room, int n, const real *x, const Place w, const Place bias,
+                        real *y, const Debt debt, Lists lists) {
     const int vecs = vectors(ins), row = vecs * VL, lanes = ins - (vecs - 1) * VL;
     const int pieces = (vecs + TILE_VECTORS - 1) / TILE_VECTORS;
     const int size = (vecs + pieces - 1) / pieces, last = vecs - (pieces - 1) * size;
     for (int o = 0; o < outs; o += TILE_ROWS) {
         const int rows = least(TILE_ROWS, outs - o);
-        real *here = w + o * row;
+        const Place here = shifted(w, o * row);
         for (int r = 0; r < rows && debt.n; r++) {
             int count = 0;
             for (int b = 0; b < debt.n; b++) {
@@ -148,25 +180,27 @@ INLINE void linear_walk(const int ins, const int outs, const int biased, const i
                 count += g != 0;
             }
             lists.many_count[r] = count;
-            if (biased) bias[o + r] += debt.scale * sum_of(lists.many_value + r * room, count);
+            if (biased)
+                pay_one(how, shifted(bias, o + r), sum_of(lists.many_value + r * room, count),
+                        debt.step);
         }
-        for (int p = 0; p < pieces - 1; p++) {
+        for (int p = 0; p < pieces; p++) {
             const int at = p * size * VL;
-            Debt part = {debt.n, debt.x + at, debt.dy, debt.scale};
-            if (p == 0)
-                linear_tile(size, VL, row, x_size, rows, n, forward, 1, x, here, part, room, lists);
+            const Debt part = {debt.n, debt.x + at, debt.dy, debt.step};
+            if (p == pieces - 1)
+                linear_tile(how, last, lanes, row, x_size, rows, n, forward, pieces == 1, x + at,
+                            shifted(here, at), part, room, lists);
+            else if (p == 0)
+                linear_tile(how, size, VL, row, x_size, rows, n, forward, 1, x, here, part, room,
+                            lists);
             else
-                linear_tile(size, VL, row, x_size, rows, n, forward, 0, x + at, here + at, part,
-                            room, lists);
+                linear_tile(how, size, VL, row, x_size, rows, n, forward, 0, x + at,
+                            shifted(here, at), part, room, lists);
         }
-        const int at = (pieces - 1) * size * VL;
-        Debt part = {debt.n, debt.x + at, debt.dy, debt.scale};
-        linear_tile(last, lanes, row, x_size, rows, n, forward, pieces == 1, x + at, here + at,
-                    part, room, lists);
         for (int r = 0; r < rows && forward; r++)
             for (int b = 0; b < n; b++) {
                 real total = lanes_sum(load(lists.partial + (r * room + b) * VL));
-                if (biased) total += bias[o + r];
+                if (biased) total += bias.w[o + r];
                 y[b * y_size + o + r] = relu && total <= 0 ? 0 : total;
             }
     }
