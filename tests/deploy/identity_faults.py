@@ -14,11 +14,12 @@ from harness import World
 from node_faults import process
 from rogue import Rogue
 
-from sdfeel.deploy import rpc, wire
-from sdfeel.deploy.dialling import open_channel
-from sdfeel.deploy.identity import Credentials
+from sdfeel.deploy.link import rpc
+from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.provision import Authority
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.provision import Authority
 
 
 async def _is_turned_away(call: Any, message: Any) -> None:

@@ -13,9 +13,9 @@ from faults import Fault, case
 from harness import World
 from rogue import Rogue
 
-from sdfeel.deploy.links import Link
+from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import as_vector
 
 ROGUE = {"without": ("c0",), "options": {"periods": 6}}
 

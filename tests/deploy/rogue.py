@@ -9,11 +9,12 @@ import numpy as np
 import toy
 from harness import World
 
-from sdfeel.deploy import rpc, wire
-from sdfeel.deploy.dialling import open_channel
-from sdfeel.deploy.identity import Credentials
+from sdfeel.deploy.link import rpc
+from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import Vector, as_vector
+from sdfeel.deploy.trust.identity import Credentials
 
 
 class Rogue:

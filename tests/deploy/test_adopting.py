@@ -15,10 +15,10 @@ import toy
 from harness import Process, World, deploy
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.model.store import read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.store import read_safetensors, write_safetensors
-from sdfeel.deploy.vectors import as_vector
 from sdfeel.errors import InputError
 
 QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.6}

@@ -19,12 +19,12 @@ import toy
 from harness import World, deploy
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.logs import Log
-from sdfeel.deploy.memory import PERIODS, Doubt, Memory
-from sdfeel.deploy.plan import Plan
+from sdfeel.deploy.link.ledger import PERIODS, Doubt, Memory
+from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector, combine
+from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.store import Checkpoint, Store
-from sdfeel.deploy.vectors import BLOCK, Change, as_vector, combine
+from sdfeel.deploy.topology import Topology
 
 # Long enough for a busy machine to make every exchange; `resolved` waits for one in vain.
 PATIENT = {"round": 3.0, "exchange": 4.5, "ping": 2.0}
@@ -47,12 +47,12 @@ def apart(folder: Path, size: int = toy.SIZE, **options: Any) -> Deployment:
 
 def mean(deployment: Deployment) -> np.ndarray:
     """Of what is on the disks."""
-    plan, models = Plan(deployment), []
-    for name in plan.edges:
+    topology, models = Topology(deployment), []
+    for name in topology.edges:
         found, _ = Store(deployment.folder / "state" / name, deployment.digest).load(None)
         assert found is not None
         models.append(found.model)
-    return combine(models, [plan.share(name) for name in plan.edges]).array()
+    return combine(models, [topology.share(name) for name in topology.edges]).array()
 
 
 class Quiet(World):

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import toy
 import typer
-from harness import as_toml, content, deploy
+from harness import as_toml, content, deploy, import_path
 from typer.testing import CliRunner
 
+from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
-from sdfeel.deploy import rpc
-from sdfeel.deploy.client import ClientProgram
-from sdfeel.deploy.launch import final_model, launch
-from sdfeel.deploy.local import imported
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.store import read_safetensors, write_safetensors
-from sdfeel.deploy.timing import draw_times, round_times
-from sdfeel.deploy.vectors import as_vector
+from sdfeel.deploy.link import rpc
+from sdfeel.deploy.model.store import read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.node.trainers import imported
+from sdfeel.deploy.operate.launch import final_model, launch
+from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError, RunError
 
 
@@ -41,7 +41,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "deployment.toml"
     path.write_text(as_toml(content((1, 2), periods=4)))
     write_safetensors(tmp_path / "initial.safetensors", as_vector(np.zeros(toy.SIZE)), {})
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", import_path())
     return path
 
 
@@ -54,8 +54,8 @@ def test_launch_runs_everything_to_the_end(file: Path) -> None:
     assert np.abs(mean.array()).max() > 0
     lines = {name: nodes.lines(name) for name in nodes.processes}
     assert sum(line["event"] == "period" for line in lines["a"]) == 4
-    plan = Plan(nodes.deployment)
-    times = round_times(plan, lines["a"], {c: lines[c] for c in plan.clients}, 0.001)
+    topology = Topology(nodes.deployment)
+    times = round_times(topology, lines["a"], {c: lines[c] for c in topology.clients}, 0.001)
     assert len(times.measured) == 3
     assert times.predicted > times.computing >= 0
     draw_times(times, file.parent / "times.png")

@@ -16,10 +16,10 @@ import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
-from sdfeel.deploy.cluster import NOTES, Session
-from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.node.cluster import NOTES, Session
+from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.status import ask, status_table
 
 
 def get(url: str) -> tuple[int, str]:

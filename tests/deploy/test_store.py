@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from sdfeel.deploy import wire
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector, combine, distance, probe
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.store import Checkpoint, Store, read_safetensors, write_safetensors
-from sdfeel.deploy.vectors import BLOCK, Change, as_vector, combine, distance, probe
 from sdfeel.errors import InputError
 
 SIZES = [1, 13, BLOCK, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 7]
