@@ -9,8 +9,8 @@ import numpy as np
 import toy
 from harness import World
 
-from sdfeel.deploy.link import rpc
-from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.link.transport import Call
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.protocol import v1
@@ -27,7 +27,7 @@ class Rogue:
         self._channel = open_channel(world.deployment, credentials, self.me.edge)
 
     async def __aenter__(self) -> Rogue:
-        self.call = rpc.call_work(self._channel)
+        self.call = call_stream(self._channel, Call.WORK)
         return self
 
     async def __aexit__(self, *_: object) -> None:

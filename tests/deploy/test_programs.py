@@ -7,7 +7,6 @@ import json
 import os
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import toy
@@ -17,7 +16,7 @@ from typer.testing import CliRunner
 
 from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
-from sdfeel.deploy.link import rpc
+from sdfeel.deploy.link.transport import TurnedAway
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import ClientProgram
@@ -106,32 +105,33 @@ def test_import_paths_name_functions() -> None:
         imported("x", "toy:SIZE")
 
 
-def test_a_client_that_is_told_to_stop_while_it_is_refused_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_is_told_to_stop_while_it_is_refused_stops(tmp_path: Path) -> None:
     """The signal and the edge's answer in one turn of the event loop."""
     deployment = deploy(tmp_path, sizes=(1,), secure=False)
     tasks = []
 
-    class Call:
+    class Dialled:
         async def write(self, _message: object) -> None:
             await asyncio.sleep(0)
 
         async def read(self) -> object:
             tasks[0].cancel()
-            return grpc.aio.EOF
+            raise TurnedAway("refused")
 
-        async def details(self) -> str:
-            await asyncio.sleep(0)
-            return "refused"
-
-        def cancel(self) -> None:
+        def close(self) -> None:
             pass
 
+        async def wait_closed(self) -> None:
+            await asyncio.sleep(0)
+
+    class Door:
+        async def dial(self, _edge: str, _call: object) -> Dialled:
+            return Dialled()
+
     async def run() -> None:
-        monkeypatch.setattr(rpc, "call_work", lambda _channel: Call())
         samples = deployment.client("c0").samples
-        client = ClientProgram(deployment, "c0", toy.ToyTrainer(0, samples))
+        trainer = toy.ToyTrainer(0, samples)
+        client = ClientProgram(deployment, "c0", trainer, transport=Door())
         tasks.append(asyncio.create_task(client.run()))
         await asyncio.wait(tasks, timeout=5)
         assert tasks[0].cancelled()

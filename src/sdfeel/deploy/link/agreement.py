@@ -82,6 +82,7 @@ class Do(Enum):
     LEAVE_OUT = "leave out"
     MAKE_GOOD = "make good"  # add the change
     TAKE_BACK = "take back"  # subtract it
+    DROP = "drop"  # forget it
     PERSIST = "persist"  # what was done to the model since the last checkpoint must not be lost
 
 
@@ -98,7 +99,7 @@ TABLE: dict[tuple[State, Event], tuple[State, tuple[Do, ...]]] = {
     (S.PREPARED, E.DEADLINE): (S.IN_DOUBT, (Do.LEAVE_OUT,)),
     (S.PREPARED, E.MET): (S.PREPARED, (Do.ASK,)),
     (S.IN_DOUBT, E.COMMIT): (S.COMMITTED, (Do.TELL_COMMIT, Do.MAKE_GOOD, Do.PERSIST)),
-    (S.IN_DOUBT, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.PERSIST)),
+    (S.IN_DOUBT, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.DROP, Do.PERSIST)),
     (S.IN_DOUBT, E.MET): (S.IN_DOUBT, (Do.ASK,)),
     (S.COMMITTED, E.SAVED): (S.SETTLED, ()),
     (S.COMMITTED, E.REBORN): (S.COMMITTED, (Do.ASK,)),
@@ -232,6 +233,10 @@ class Agreement(Generic[Change]):
     def deadline(self, transaction: Transaction[Change]) -> Actions[Change]:
         """Nothing was heard in time."""
         return self._move(transaction, Event.DEADLINE)
+
+    def is_deciding(self, peer: str) -> bool:
+        """Whether an exchange waits for a word on this link."""
+        return any(t.state in (State.ACTIVE, State.PREPARED) for t in self._with(peer))
 
     def is_crowded(self, peer: str, period: int) -> bool:
         """Whether so much is open on the link that it is better left out."""

@@ -5,57 +5,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
-import grpc
-
-from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link import rpc
+from sdfeel.deploy.config import Deadlines
 from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.trust.identity import Credentials, channel_options
+from sdfeel.deploy.trust.identity import Credentials
 
-__all__ = ["Dialler", "open_channel"]
+__all__ = ["Dialler"]
 
 RENEWAL_SECONDS = 0.5
 
 
-def open_channel(deployment: Deployment, credentials: Credentials, edge: str) -> grpc.aio.Channel:
-    """A channel to an edge of the deployment, as a node must open it."""
-    options = channel_options(deployment.deadlines.ping, wire.MESSAGE_BYTES)
-    return credentials.channel(deployment.edge(edge).address, edge, options)
-
-
+@dataclass
 class Dialler:
-    """The end of a link that dials."""
+    """The end of a link that dials.
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        me: str,
-        credentials: Credentials,
-        link: Link,
-        hello: Callable[[], v1.Hello],
-        states: Callable[[], list[v1.LinkState]],
-    ) -> None:
-        self._deployment, self._me, self._credentials = deployment, me, credentials
-        self._link, self._hello, self._states = link, hello, states
+    hello    ours
+    check    raises Refused if the neighbour's is not good
+    states   what the neighbour is told first
+    """
+
+    peer: str
+    links: Links
+    transport: Transport
+    credentials: Credentials
+    deadlines: Deadlines
+    hello: Callable[[], v1.Hello]
+    check: Callable[[v1.Hello, str], None]
+    states: Callable[[], list[v1.LinkState]]
+
+    def __post_init__(self) -> None:
         self._last_problem = ""
+
+    @property
+    def _link(self) -> Link:
+        return self.links[self.peer]
 
     async def run(self) -> None:
         """For ever: connect, serve, wait a little, again."""
         current: asyncio.Task[None] | None = None
-        stamp = self._credentials.stamp
+        stamp = self.credentials.stamp
         try:
             while True:
-                renewed = self._credentials.stamp != stamp and not self._link.deciding
+                is_deciding = self.links.agreement.is_deciding(self.peer)
+                renewed = self.credentials.stamp != stamp and not is_deciding
                 if current is None or current.done() or renewed:
-                    stamp = self._credentials.stamp
+                    stamp = self.credentials.stamp
                     before, current = current, asyncio.create_task(self._connect())
                     if before is not None and not before.done():
                         await self._replace(before)
-                pause = self._deployment.deadlines.retry
+                pause = self.deadlines.retry
                 await asyncio.wait({current}, timeout=min(RENEWAL_SECONDS, pause))
                 if current.done():
                     await asyncio.sleep(pause)
@@ -67,39 +70,37 @@ class Dialler:
 
     async def _replace(self, before: asyncio.Task[None]) -> None:
         """Gives the new stream time to take over, then ends the old one."""
-        generation = self._link.generation
-        for _ in range(50):
-            if self._link.generation != generation:
-                break
-            await asyncio.sleep(0.02)
+        await asyncio.wait({before}, timeout=2 * RENEWAL_SECONDS)
         before.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await before
 
     async def _connect(self) -> None:
-        channel = open_channel(self._deployment, self._credentials, self._link.peer)
-        call: Any = None
+        stream: Stream | None = None
         try:
-            call = rpc.call_link(channel)
-            async with asyncio.timeout(self._deployment.deadlines.ping):
-                await call.write(v1.LinkMessage(hello=self._hello()))
-                answer = await call.read()
-            if answer is grpc.aio.EOF:
-                self._problem(await call.details() or "the stream ended")
+            stream = await self.transport.dial(self.peer, Call.LINK)
+            async with asyncio.timeout(self.deadlines.ping):
+                await stream.write(v1.LinkMessage(hello=self.hello()))
+                answer = await stream.read()
+            if answer is None or answer.WhichOneof("body") != "hello":
+                self._problem("the stream ended")
                 return
+            self.check(answer.hello, self.peer)
             self._last_problem = ""
-            await self._link.serve(call, answer.hello, self._states())
-        except grpc.aio.AioRpcError as problem:
-            self._problem(f"{problem.code().name}: {problem.details()}")
+            await self._link.serve(stream, answer.hello, self.states())
+        except StreamLost as problem:
+            self._problem(problem.reason)
+        except wire.Refused as refusal:
+            self._problem(refusal.reason)
         except TimeoutError:
             self._problem("no answer")
         finally:
-            if call is not None:
-                call.cancel()
-            await channel.close()
+            if stream is not None:
+                stream.close()
+                await stream.wait_closed()
 
     def _problem(self, reason: str) -> None:
         """Logged when it is news: an edge may be away for days."""
         if reason != self._last_problem:
             self._last_problem = reason
-            self._link.note("dial-failed", peer=self._link.peer, reason=reason)
+            self._link.log("dial-failed", peer=self.peer, reason=reason)

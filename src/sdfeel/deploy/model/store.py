@@ -32,13 +32,13 @@ HEADER_LIMIT = 2**24
 class Checkpoint:
     """A finished period: the server's model and what it must remember with it.
 
-    links      for each neighbour what its `Memory` dumped
+    agreement  what `agreement_notes.dump` says of the edge's links
     changes    what those notes are about, by place; None: lost in a power cut
     """
 
     done: int
     model: Vector
-    links: dict[str, dict[str, Any]] = field(default_factory=dict)
+    agreement: dict[str, Any] = field(default_factory=dict)
     changes: Sequence[Change | None] = ()
 
 
@@ -73,7 +73,7 @@ class Store:
         notes = {
             "done": str(checkpoint.done),
             "deployment": self.deployment,
-            "links": json.dumps(checkpoint.links),
+            "agreement": json.dumps(checkpoint.agreement),
             "changes": json.dumps(table),
         }
         path = self.folder / f"period-{checkpoint.done:09d}.safetensors"
@@ -97,10 +97,10 @@ class Store:
                 raise InputError(
                     "state", str(self.folder), "belongs to another deployment; name another folder"
                 )
-            links = json.loads(notes.get("links", "{}"))
+            agreement = json.loads(notes.get("agreement", "{}"))
             table = json.loads(notes.get("changes", "[]"))
             changes = [self._change(entry, model.size, rest, problems) for entry in table]
-            return Checkpoint(int(notes["done"]), model, links, changes), problems
+            return Checkpoint(int(notes["done"]), model, agreement, changes), problems
         return None, problems
 
     def _change(

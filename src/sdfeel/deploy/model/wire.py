@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from sdfeel.deploy.protocol import v1
 
 __all__ = ["DTYPE", "MESSAGE_BYTES", "PROTOCOL", "Incoming", "Refused", "chunks", "header"]
 
-PROTOCOL = 1
+REASON = 200  # characters of a reason that are kept: a peer may have written part of it
+
+PROTOCOL = 2
 DTYPE = "float32"
 # Room for the fields around a full chunk; a larger message never reaches Python.
 MESSAGE_BYTES = 4 * BLOCK + 4096
@@ -23,9 +25,9 @@ class Refused(Exception):  # noqa: N818 - a verdict, not a failure of this progr
     """A message that must not be used. `kind` is one of a few words, for metrics."""
 
     def __init__(self, kind: str, reason: str) -> None:
-        super().__init__(reason)
         self.kind = kind
-        self.reason = reason
+        self.reason = reason if len(reason) <= REASON else f"{reason[:REASON]}..."
+        super().__init__(self.reason)
 
 
 def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
@@ -39,7 +41,7 @@ def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
     )
 
 
-async def chunks(vector: Vector) -> AsyncIterator[v1.Chunk]:
+def chunks(vector: Vector) -> Iterator[v1.Chunk]:
     """The chunks that follow a header."""
     for start, stop in vector.spans():
         yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))

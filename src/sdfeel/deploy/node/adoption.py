@@ -7,13 +7,11 @@ its own. It comes over a link, hence from an edge of this deployment, and is che
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Adopter"]
@@ -40,10 +38,10 @@ class Adopter:
             left = self._ahead(tried)
             if not left:
                 return None
-            link = max(left, key=lambda link: link.peer_done)
+            link = max(left, key=lambda link: link.done)
             tried.add(link.peer)
-            found = await self._ask(link)
-            if found is not None:
+            found = await link.borrow(self.patience)
+            if found is not None and 0 < found[0] <= self.periods:
                 self.log("adopted", peer=link.peer, period=found[0])
                 return found
             self.log("not-adopted", peer=link.peer, reason="no valid model in time")
@@ -52,15 +50,3 @@ class Adopter:
         """Who was under way when we met: progress since then is no sign that we are late."""
         links = self.links.values()
         return [link for link in links if link.up and link.met_at > 0 and link.peer not in tried]
-
-    async def _ask(self, link: Link) -> tuple[int, Vector] | None:
-        now, generation = asyncio.get_running_loop().time(), link.generation
-        link.lent, link.is_asking = None, True
-        link.tell(v1.LinkMessage(wanted=v1.Wanted()))
-        await self.bell.until(
-            lambda: not link.is_asking or link.generation != generation or not link.up,
-            lambda: now + self.patience,
-        )
-        link.is_asking, found = False, link.lent
-        link.lent = None
-        return found if found is not None and 0 < found[0] <= self.periods else None

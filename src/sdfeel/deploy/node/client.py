@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link import rpc
-from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.link.grpc_transport import GrpcTransport
+from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.observe.logs import Log
@@ -44,7 +43,12 @@ class ClientProgram:
     """One client of a deployment. `run` returns when its edge says that training is over."""
 
     def __init__(
-        self, deployment: Deployment, name: str, trainer: Trainer, log: IO[str] | None = None
+        self,
+        deployment: Deployment,
+        name: str,
+        trainer: Trainer,
+        log: IO[str] | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.deployment, self.name, self.trainer = deployment, name, trainer
         self.me = deployment.client(name)
@@ -55,6 +59,7 @@ class ClientProgram:
                 f"the data has {trainer.samples}; correct the deployment file on all nodes",
             )
         self.credentials = Credentials(deployment, "client", name)
+        self.transport = transport or GrpcTransport(deployment, self.credentials)
         self.log = Log(name, log)
         self.edge: str | None = None
         self.accepted: list[int] = []
@@ -77,47 +82,48 @@ class ClientProgram:
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""
-        channel = open_channel(self.deployment, self.credentials, edge)
-        call: Any = None
+        stream: Stream | None = None
         try:
-            call = rpc.call_work(channel)
-            hello = v1.Hello(
-                protocol=wire.PROTOCOL,
-                name=self.name,
-                deployment=self.deployment.digest,
-                samples=self.trainer.samples,
-            )
+            stream = await self.transport.dial(edge, Call.WORK)
             # Not wait_for: before Python 3.12 it may swallow the end of this very program.
             async with asyncio.timeout(self.deployment.deadlines.ping):
-                await call.write(v1.FromClient(hello=hello))
-                answer = await call.read()
-            if answer is grpc.aio.EOF:
-                self.log("edge-refused", edge=edge, reason=await call.details())
-                return "refused"
+                await stream.write(v1.FromClient(hello=self._hello()))
+                answer = await stream.read()
+            if answer is None:
+                raise StreamLost("the stream ended")
             self.edge = edge
             self.log("connected", edge=edge)
-            return await self._take_part(call, edge)
-        except grpc.aio.AioRpcError as problem:
-            kind = "edge-lost" if self.edge == edge else "edge-unreachable"
-            if problem.code() == grpc.StatusCode.PERMISSION_DENIED:
-                kind = "edge-refused"
-            self.log(kind, edge=edge, reason=f"{problem.code().name}: {problem.details()}")
-            return "lost" if self.edge == edge else "unreachable"
+            return await self._take_part(stream, edge)
+        except TurnedAway as refusal:
+            self.log("edge-refused", edge=edge, reason=refusal.reason)
+            return "lost" if self.edge == edge else "refused"
+        except StreamLost as problem:
+            kind = "lost" if self.edge == edge else "unreachable"
+            self.log(f"edge-{kind}", edge=edge, reason=problem.reason)
+            return kind
         except TimeoutError:
             self.log("edge-unreachable", edge=edge, reason="no answer")
             return "unreachable"
         finally:
-            if call is not None:
-                call.cancel()
-            await channel.close()
             self.edge = None
+            if stream is not None:
+                stream.close()
+                await stream.wait_closed()
 
-    async def _take_part(self, call: Any, edge: str) -> str:
+    def _hello(self) -> v1.Hello:
+        return v1.Hello(
+            protocol=wire.PROTOCOL,
+            name=self.name,
+            deployment=self.deployment.digest,
+            samples=self.trainer.samples,
+        )
+
+    async def _take_part(self, stream: Stream, edge: str) -> str:
         self._work = None
         self._wake.clear()
         tasks = [
-            asyncio.create_task(self._read(call, edge)),
-            asyncio.create_task(self._serve_work(call, edge)),
+            asyncio.create_task(self._read(stream, edge)),
+            asyncio.create_task(self._serve_work(stream, edge)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -126,19 +132,14 @@ class ClientProgram:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        for task in ended:
-            problem = task.exception()
-            # A write to a stream that has just ended: the stream's end is what counts.
-            if problem is not None and not isinstance(problem, asyncio.InvalidStateError):
-                raise problem
-        found = [task.result() for task in ended if task.exception() is None]
-        return found[0] if found else "lost"
+        # What the edge said last counts for more than a write to a stream that has just ended.
+        return ended[0].result()
 
-    async def _read(self, call: Any, edge: str) -> str:
+    async def _read(self, stream: Stream, edge: str) -> str:
         """What the edge says; the newest work replaces older."""
         incoming: wire.Incoming | None = None
         task: v1.Task | None = None
-        while (message := await call.read()) is not grpc.aio.EOF:
+        while (message := await stream.read()) is not None:
             kind = message.WhichOneof("body")
             try:
                 if kind == "task":
@@ -156,12 +157,7 @@ class ClientProgram:
             except wire.Refused as refusal:
                 incoming = None
                 self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
-        code = await call.code()
-        if code != grpc.StatusCode.OK:
-            self.log("edge-lost", edge=edge, reason=f"{code.name}: {await call.details()}")
-        else:
-            self.log("edge-lost", edge=edge, reason="the stream ended")
-        return "lost"
+        raise StreamLost("the stream ended")
 
     def _note(self, receipt: v1.Receipt) -> None:
         if receipt.verdict == v1.Verdict.ACCEPTED:
@@ -172,7 +168,7 @@ class ClientProgram:
             self.log(verdict, period=receipt.period, reason=receipt.reason)
         self._wake.set()
 
-    async def _serve_work(self, call: Any, edge: str) -> str:
+    async def _serve_work(self, stream: Stream, edge: str) -> str:
         stamp = self.credentials.stamp
         loop = asyncio.get_running_loop()
         look_home = loop.time() + self.deployment.deadlines.home
@@ -184,7 +180,7 @@ class ClientProgram:
                 return "renew"
             if edge != self.me.edge and loop.time() > look_home:
                 look_home = loop.time() + self.deployment.deadlines.home
-                if await self._home_is_back():
+                if await self.transport.is_there(self.me.edge):
                     self.log("going-home", edge=edge)
                     return "home"
             if self._work is not None:
@@ -194,7 +190,7 @@ class ClientProgram:
                 trained = await self._train(task, model)
                 seconds = loop.time() - start
                 if self._work is None:  # else the period is over: what we have is late
-                    await self._upload(call, task, trained)
+                    await self._upload(stream, task, trained)
                     self.log("uploaded", period=task.period, trained=round(seconds, 6))
 
     async def _train(self, task: v1.Task, model: Vector) -> Model:
@@ -206,20 +202,9 @@ class ClientProgram:
         )
         return await asyncio.shield(self._training)
 
-    async def _upload(self, call: Any, task: v1.Task, model: Model) -> None:
+    async def _upload(self, stream: Stream, task: v1.Task, model: Model) -> None:
         vector = as_vector(model)
         announced = wire.header(vector, task.period, samples=self.trainer.samples)
-        await call.write(v1.FromClient(model=announced))
-        async for chunk in wire.chunks(vector):
-            await call.write(v1.FromClient(chunk=chunk))
-
-    async def _home_is_back(self) -> bool:
-        channel = open_channel(self.deployment, self.credentials, self.me.edge)
-        try:
-            async with asyncio.timeout(self.deployment.deadlines.ping):
-                await channel.channel_ready()
-        except TimeoutError:
-            return False
-        finally:
-            await channel.close()
-        return True
+        await stream.write(v1.FromClient(model=announced))
+        for chunk in wire.chunks(vector):
+            await stream.write(v1.FromClient(chunk=chunk))

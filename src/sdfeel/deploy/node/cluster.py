@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import grpc
-
+from sdfeel.deploy.link.outbox import Outbox
+from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.logs import Log
@@ -22,48 +20,25 @@ from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Cluster", "Session"]
 
-NOTES = 64
+WORDS = 64
 
 
-@dataclass
 class Session:
-    """One client's standing stream. What is due to the client waits here, newest work only."""
+    """One client's standing stream; what is due to the client waits here, newest work only."""
 
-    name: str
-    stream: Any
-    identity: Identity | None
-    handler: asyncio.Task[Any] | None
-    task: tuple[v1.Task, Vector] | None = None
-    notes: list[v1.FromEdge] = field(default_factory=list)
-    due: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self, name: str, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.stream = name, stream
+        sent = metrics.bytes.labels("clients", "out").inc
+        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
 
     def give(self, task: v1.Task, model: Vector) -> None:
-        self.task = (task, model)
-        self.due.set()
+        self.outbox.replace(v1.FromEdge(task=task), model)
 
     def tell(self, note: v1.FromEdge) -> None:
-        """A client that sends nonsense and never reads must not fill the edge's memory."""
-        self.notes.append(note)
-        del self.notes[:-NOTES]
-        self.due.set()
+        self.outbox.tell(note)
 
     def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
         self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
-
-    async def pump(self, metrics: Metrics) -> None:
-        """Sends what is due until the stream ends; its flow control holds us back."""
-        while True:
-            await self.due.wait()
-            self.due.clear()
-            while self.notes:
-                await self.stream.write(self.notes.pop(0))
-            if self.task is not None:
-                task, model = self.task
-                self.task = None
-                await self.stream.write(v1.FromEdge(task=task))
-                async for chunk in wire.chunks(model):
-                    await self.stream.write(v1.FromEdge(chunk=chunk))
-                    metrics.bytes.labels("clients", "out").inc(len(chunk.data))
 
 
 class Cluster:
@@ -167,13 +142,13 @@ class Cluster:
     def _limit(self) -> int:
         return self.topology.deployment.limits.connections
 
-    async def serve(self, name: str, stream: Any, identity: Identity | None) -> None:
+    async def serve(self, name: str, stream: Stream) -> None:
         """Reads a client's stream to its end, which means that the client has gone."""
-        session = Session(name, stream, identity, asyncio.current_task())
+        session = Session(name, stream, self._metrics)
         before = self.sessions.get(name)
         self.sessions[name] = session
-        if before is not None and before.handler is not None:
-            before.handler.cancel()
+        if before is not None:
+            before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
         self._log("client-up", client=name, guest=name not in self.home)
         if self.finished:
@@ -181,14 +156,14 @@ class Cluster:
         elif self.is_open and self._task is not None and name not in self.uploads:
             session.give(*self._task)
         self._changed()
-        pump = asyncio.get_running_loop().create_task(session.pump(self._metrics))
-        pump.add_done_callback(lambda _: session.handler and session.handler.cancel())
+        pump = asyncio.ensure_future(session.outbox.pump())
         try:
             await self._read(session)
+        except StreamLost:
+            pass  # client-down says it
         finally:
-            session.handler = None
             pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
+            with contextlib.suppress(asyncio.CancelledError):
                 await pump
             if self.sessions.get(name) is session:
                 del self.sessions[name]
@@ -202,7 +177,7 @@ class Cluster:
     async def _read(self, session: Session) -> None:
         incoming: wire.Incoming | None = None
         try:
-            while (message := await session.stream.read()) is not grpc.aio.EOF:
+            while (message := await session.stream.read()) is not None:
                 kind = message.WhichOneof("body")
                 try:
                     if kind == "model":

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Coroutine
+import contextlib
+import secrets
+from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
-import grpc
-
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.exchange.decision import Decider
 from sdfeel.deploy.exchange.mixer import Mixer
-from sdfeel.deploy.link import rpc
+from sdfeel.deploy.exchange.patience import Patience
+from sdfeel.deploy.link.agreement import Agreement
+from sdfeel.deploy.link.agreement_notes import load
 from sdfeel.deploy.link.dialler import Dialler
+from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.link_states import LinkStates
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.transport import Caller, Stream, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors
-from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.node.rounds import Rounds
@@ -28,7 +31,7 @@ from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.identity import Credentials, Identity, check, identify, server_options
+from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -41,7 +44,13 @@ class EdgeServer:
     """One edge of a deployment. `run` returns when all periods are done."""
 
     def __init__(
-        self, deployment: Deployment, name: str, state: Path, log: IO[str] | None = None
+        self,
+        deployment: Deployment,
+        name: str,
+        state: Path,
+        log: IO[str] | None = None,
+        transport: Transport | None = None,
+        store: Store | None = None,
     ) -> None:
         self.deployment, self.name = deployment, name
         self.me = deployment.edge(name)
@@ -49,39 +58,47 @@ class EdgeServer:
         self.log = Log(name, log)
         self.metrics = Metrics()
         self.credentials = Credentials(deployment, "edge", name)
+        address = self.me.listen or self.me.address
+        self.transport = transport or GrpcTransport(deployment, self.credentials, address)
         self.bell = Bell()
-        self.store = Store(state, deployment.digest)
+        self.store = store or Store(state, deployment.digest)
         model, done, found = self._restore()
-        size = model.size
-        self.cluster = Cluster(name, self.topology, size, state, self.bell, self.log, self.metrics)
-        self.links = {
-            peer: Link(peer, size, state, self.bell, self.log, self.metrics)
-            for peer in self.topology.neighbours(name)
-        }
+        self.cluster = Cluster(
+            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+        )
+        # A number of this life; transactions count up from it, so none comes twice.
+        self._life = secrets.randbits(62)
+        agreement: Agreement[Change] = Agreement(self._life)
+        if found is not None and found.agreement:
+            load(agreement, found.agreement, found.changes)
+        peers = self.topology.neighbours(name)
+        self.links = Links(peers, model.size, state, agreement, self.bell, self.log, self.metrics)
         self.states = LinkStates(name, self.links)
         for peer, link in self.links.items():
-            link.others = self.links
-            if found is not None and peer in found.links:
-                link.memory.load(found.links[peer], found.changes)
-            for key, doubt in link.memory.doubts.items():
-                for child in doubt.children:
-                    self.links[child].deciding.add(key)  # it is told with us
-            link.on_wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
-            link.on_state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
-        patience = deployment.deadlines.exchange
+            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
+            link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.rounds = self._make_rounds(model, done, is_new=found is None)
+        self.rounds.saved = agreement.checkpoint
+        self._streams: dict[Stream, Identity] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http: ThreadingHTTPServer | None = None
+
+    def _make_rounds(self, model: Vector, done: int, is_new: bool) -> Rounds:
+        seconds, folder = self.deployment.deadlines.exchange, self.store.folder
+        patience = Patience(self.bell, seconds, self.topology.tau2)
         mixer = Mixer(
-            name,
+            self.name,
             self.topology,
             self.links,
-            state,
-            Decider(self.bell, self.log, patience),
+            folder,
+            patience,
             self.log,
             self.metrics,
             self.states,
         )
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, patience)
-        self.rounds = Rounds(
-            deployment,
+        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        return Rounds(
+            self.deployment,
             self.topology,
             self.store,
             model,
@@ -92,12 +109,8 @@ class EdgeServer:
             self.bell,
             self.log,
             self.metrics,
-            adopter if found is None else None,
+            adopter if is_new else None,
         )
-        self._incarnation = time.time_ns()
-        self._identities: dict[asyncio.Task[Any], Identity] = {}
-        self._tasks: list[asyncio.Task[None]] = []
-        self._http: ThreadingHTTPServer | None = None
 
     def _restore(self) -> tuple[Vector, int, Checkpoint | None]:
         """From the own checkpoint; else the model that everybody starts from."""
@@ -120,30 +133,29 @@ class EdgeServer:
 
     async def start(self) -> None:
         """Listens, dials the neighbours behind it in the file, and serves metrics."""
-        deadlines = self.deployment.deadlines
-        self._server = grpc.aio.server(
-            options=server_options(deadlines.ping, wire.MESSAGE_BYTES),
-            maximum_concurrent_rpcs=self.deployment.limits.connections + 64,
-        )
-        self._server.add_generic_rpc_handlers(rpc.handlers(self._work, self._link, self._status))
-        address = self.me.listen or self.me.address
-        if self.credentials.plaintext:
-            self._server.add_insecure_port(address)
-        else:
-            self._server.add_secure_port(address, self.credentials.server())
-        await self._server.start()
+        await self.transport.listen(self._work, self._link, self._status)
         if self.me.metrics:
             self._http = serve_http(
                 self.me.metrics, self.metrics, lambda: True, lambda: self.rounds.is_ready
             )
         self._spawn(self._watch())
-        for peer, link in self.links.items():
+        for peer in self.links:
             if self.topology.leads(self.name, peer):
-                dialler = Dialler(
-                    self.deployment, self.name, self.credentials, link, self._hello, self.states.all
-                )
-                self._spawn(dialler.run())
+                self._spawn(self._dialler(peer).run())
+        address = self.me.listen or self.me.address
         self.log("listening", address=address, secure=not self.credentials.plaintext)
+
+    def _dialler(self, peer: str) -> Dialler:
+        return Dialler(
+            peer,
+            self.links,
+            self.transport,
+            self.credentials,
+            self.deployment.deadlines,
+            self._hello,
+            self._check_neighbour,
+            self.states.all,
+        )
 
     def _spawn(self, work: Any) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
@@ -152,7 +164,7 @@ class EdgeServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.stop(grace=0.2)
+        await self.transport.stop()
         await self.rounds.settle()
         if self._http is not None:
             self._http.shutdown()
@@ -183,7 +195,8 @@ class EdgeServer:
             name=self.name,
             deployment=self._agreed,
             done=self.done,
-            incarnation=self._incarnation,
+            incarnation=self._life,
+            checkpoint=self.rounds.saved,
         )
 
     async def _watch(self) -> None:
@@ -191,12 +204,12 @@ class EdgeServer:
         while True:
             self.states.refresh()
             self.metrics.links.set(sum(link.up for link in self.links.values()))
-            for task, identity in list(self._identities.items()):
+            for stream, identity in list(self._streams.items()):
                 try:
                     check(identity, self.credentials)
                 except wire.Refused as refusal:
                     self._refuse_peer(refusal)
-                    task.cancel()
+                    stream.close(refusal.reason)
             loop = asyncio.get_running_loop()
             now = loop.time()
             await self.bell.until(self._links_changed, lambda now=now: now + WATCH_SECONDS)  # type: ignore[misc]
@@ -220,92 +233,75 @@ class EdgeServer:
 
     # The calls.
 
-    async def _work(self, _requests: Any, context: Any) -> None:
-        async def serve(identity: Identity | None) -> None:
-            name = self.cluster.greet(await _hello(context), identity)
-            await context.write(v1.FromEdge(hello=self._hello()))
-            await self.cluster.serve(name, context, identity)
+    async def _work(self, stream: Stream) -> None:
+        with self._admitted(stream, ("client",)) as identity:
+            name = self.cluster.greet(await self._first(stream), identity)
+            await stream.write(v1.FromEdge(hello=self._hello()))
+            await self.cluster.serve(name, stream)
 
-        await self._guarded(context, ("client",), serve)
-
-    async def _link(self, _requests: Any, context: Any) -> None:
-        async def serve(identity: Identity | None) -> None:
-            hello = await _hello(context)
+    async def _link(self, stream: Stream) -> None:
+        with self._admitted(stream, ("edge",)) as identity:
+            hello = await self._first(stream)
             if identity is not None and identity.name != hello.name:
                 raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
-                raise wire.Refused("deployment", "another protocol, deployment file or first model")
             link = self.links.get(hello.name)
             if link is None or self.topology.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
-            await context.write(v1.LinkMessage(hello=self._hello()))
-            await link.serve(context, hello, self.states.all())
+            self._check_neighbour(hello, hello.name)
+            await stream.write(v1.LinkMessage(hello=self._hello()))
+            await link.serve(stream, hello, self.states.all())
 
-        await self._guarded(context, ("edge",), serve)
+    def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
+        """Raises Refused if these two must not work together."""
+        if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
+            raise wire.Refused("deployment", "another protocol, deployment file or first model")
+        if hello.name != name:
+            raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
-    async def _status(self, _request: v1.StatusRequest, context: Any) -> v1.StatusReply:
-        async def serve(_identity: Identity | None) -> None:
-            return
+    async def _status(self, caller: Caller) -> v1.StatusReply:
+        with self._admitted(caller, ("edge", "operator")):
+            value = self.metrics.value
+            return v1.StatusReply(
+                edge=self.name,
+                period=self.done,
+                periods=self.topology.periods,
+                phase=self.phase,
+                ready=self.rounds.is_ready,
+                clients=sorted(self.cluster.sessions),
+                expected=len(self.cluster.home),
+                links=[
+                    v1.LinkStatus(peer=peer, up=link.up, used=link.used, skipped=link.skipped)
+                    for peer, link in self.links.items()
+                ],
+                seconds_per_period=self.rounds.period_seconds,
+                disagreement=max(
+                    (value("sdfeel_disagreement", peer=p) for p in self.links), default=0
+                ),
+                refused=int(value("sdfeel_uploads_total", verdict="refused")),
+                late=int(value("sdfeel_uploads_total", verdict="late")),
+            )
 
-        await self._guarded(context, ("edge", "operator"), serve)
-        value = self.metrics.value
-        return v1.StatusReply(
-            edge=self.name,
-            period=self.done,
-            periods=self.topology.periods,
-            phase=self.phase,
-            ready=self.rounds.is_ready,
-            clients=sorted(self.cluster.sessions),
-            expected=len(self.cluster.home),
-            links=[
-                v1.LinkStatus(peer=peer, up=link.up, used=link.used, skipped=link.skipped)
-                for peer, link in self.links.items()
-            ],
-            seconds_per_period=self.rounds.period_seconds,
-            disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
-            refused=int(value("sdfeel_uploads_total", verdict="refused")),
-            late=int(value("sdfeel_uploads_total", verdict="late")),
-        )
-
-    async def _guarded(
-        self,
-        context: Any,
-        roles: tuple[str, ...],
-        serve: Callable[[Identity | None], Coroutine[Any, Any, None]],
-    ) -> None:
-        """Lets in only certificates of these roles; a refusal is counted and told.
-
-        The work is a task of its own: ended from outside, the caller is still told so.
-        """
-        work: asyncio.Task[None] | None = None
+    @contextlib.contextmanager
+    def _admitted(self, caller: Caller, roles: tuple[str, ...]) -> Iterator[Identity | None]:
+        """Lets in only certificates of these roles; a refusal is counted and told."""
         try:
-            identity = identify(context, self.credentials)
+            identity = caller.who()
             if identity is not None and identity.role not in roles:
                 who = f"{identity.role}/{identity.name}"
                 raise wire.Refused("role", f"{who} may not make this call")
-            work = asyncio.ensure_future(serve(identity))
             if identity is not None:
-                self._identities[work] = identity
-            await asyncio.wait({work})
-            if not work.cancelled():
-                work.result()
-                return
+                self._streams[caller] = identity  # type: ignore[index]
+            yield identity
         except wire.Refused as refusal:
             self._refuse_peer(refusal)
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, refusal.reason)
-        except grpc.aio.InternalError:
-            return  # the caller went away while we wrote to it
+            raise
         finally:
-            if work is not None:
-                self._identities.pop(work, None)
-                work.cancel()
-        await context.abort(grpc.StatusCode.ABORTED, "this stream was replaced or revoked")
+            self._streams.pop(caller, None)  # type: ignore[call-overload]
 
-
-async def _hello(context: Any) -> v1.Hello:
-    """The first message of a stream."""
-    first = await context.read()
-    if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
-        raise wire.Refused("protocol", "the first message must be a hello")
-    hello: v1.Hello = first.hello
-    return hello
+    async def _first(self, stream: Stream) -> v1.Hello:
+        """The first message of a stream."""
+        first = await stream.read()
+        if first is None or first.WhichOneof("body") != "hello":
+            raise wire.Refused("protocol", "the first message must be a hello")
+        hello: v1.Hello = first.hello
+        return hello

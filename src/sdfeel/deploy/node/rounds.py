@@ -12,7 +12,8 @@ import numpy as np
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
-from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.link.agreement_notes import dump
+from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Block, Change, Vector, combine, merge, probe
@@ -20,7 +21,6 @@ from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.waiting import Bell
 from sdfeel.training.robust import Rule
@@ -44,12 +44,13 @@ class Rounds:
     model: Vector
     done: int
     cluster: Cluster
-    links: dict[str, Link]
+    links: Links
     mixer: Mixer
     bell: Bell
     log: Log
     metrics: Metrics
     adopter: Adopter | None = None  # of an edge that has no checkpoint
+    saved: int = 0  # the number of the last checkpoint on disk
     phase: str = "starting"
     period_seconds: float = 0.0
 
@@ -95,15 +96,23 @@ class Rounds:
         )
 
     async def _linger(self) -> None:
-        """Stays until neighbours and clients know, so that nobody is left waiting."""
+        """Stays until neighbours and clients know, so that nobody is left waiting or in doubt."""
         start = asyncio.get_running_loop().time()
-        await self.bell.until(
-            lambda: (
-                not self.cluster.sessions
-                and all(not k.up or k.peer_done >= self.done for k in self.links.values())
-            ),
-            lambda: start + self.deployment.deadlines.exchange,
-        )
+
+        def over() -> bool:
+            up = [link for link in self.links.values() if link.up]
+            open_ = [peer for peer, _ in self.links.agreement.open]
+            return not self.cluster.sessions and all(
+                link.done >= self.done and link.peer not in open_ for link in up
+            )
+
+        def deadline() -> float:
+            return start + self.deployment.deadlines.exchange
+
+        while await self.bell.until(lambda: over() or self.links.is_unsaved, deadline):
+            if not self.links.is_unsaved:
+                return
+            await self._save(self.done, await self._repair(self.model))
 
     async def _period(self) -> None:
         start = time.perf_counter()
@@ -136,7 +145,7 @@ class Rounds:
     def _ahead(self, heading: int) -> int:
         """The last exchange that neighbours finished, if it is the one we head for or later."""
         tau2 = self.topology.tau2
-        known = [link.peer_done // tau2 * tau2 for link in self.links.values() if link.up]
+        known = [link.done // tau2 * tau2 for link in self.links.values() if link.up]
         reached = max(known, default=0)
         return reached if reached >= heading else 0
 
@@ -174,15 +183,15 @@ class Rounds:
 
     async def _repair(self, model: Vector) -> Vector:
         """Adds what links turned out to have carried after all."""
-        for link in self.links.values():
-            while link.memory.repairs:
-                late = link.memory.repairs.pop(0)
-                before, model = model, await self._add(late, model)
-                self.metrics.repairs.inc()
-                fields = {}
-                if self.deployment.audit:
-                    fields = {"before": probe(before), "after": probe(model)}
-                self.log("repaired", peer=link.peer, **fields)
+        owed = self.links.agreement.owed
+        while owed:
+            peer, change = owed.pop(0)
+            before, model = model, await self._add(change, model)
+            self.metrics.repairs.inc()
+            fields = {}
+            if self.deployment.audit:
+                fields = {"before": probe(before), "after": probe(model)}
+            self.log("repaired", peer=peer, **fields)
         return model
 
     async def _add(self, late: Change, model: Vector) -> Vector:
@@ -190,14 +199,14 @@ class Rounds:
 
     async def _save(self, period: int, model: Vector) -> None:
         changes: list[Change] = []
-        links = {peer: link.memory.dump(changes) for peer, link in self.links.items()}
-        checkpoint = Checkpoint(period, model, links, changes)
+        notes = dump(self.links.agreement, changes)
+        self.links.is_unsaved = False
+        checkpoint = Checkpoint(period, model, notes, changes)
         self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
         await asyncio.shield(self._saving)
         self.model, self.done = model, period
-        for link in self.links.values():
-            link.forget(period)
-            link.tell(v1.LinkMessage(progress=v1.Progress(done=period)))
+        self.saved = notes["checkpoint"]
+        self.links.saved(period, self.saved)
         self.bell.ring()
 
     async def settle(self) -> None:

@@ -10,8 +10,7 @@ import grpc
 from rich.table import Table
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link import rpc
-from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.link.grpc_transport import call_status, open_channel
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import OPERATOR
@@ -53,7 +52,7 @@ async def _one(
 ) -> EdgeStatus:
     channel = open_channel(deployment, credentials, edge)
     try:
-        reply: v1.StatusReply = await rpc.call_status(channel, timeout)
+        reply: v1.StatusReply = await call_status(channel, timeout)
     except grpc.aio.AioRpcError as problem:
         return EdgeStatus(edge, problem=f"{problem.code().name}: {problem.details()}")
     finally:

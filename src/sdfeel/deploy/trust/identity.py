@@ -17,10 +17,7 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.wire import Refused
 from sdfeel.errors import InputError
 
-__all__ = ["Credentials", "Identity", "channel_options", "identify", "server_options"]
-
-# Bytes that a stream may be ahead of its reader.
-WINDOW = 512 * 1024
+__all__ = ["Credentials", "Identity", "check", "identify"]
 
 
 @dataclass(frozen=True)
@@ -144,39 +141,6 @@ def check(identity: Identity, credentials: Credentials) -> None:
         raise Refused("expired", f"the certificate of {identity.role}/{identity.name} has expired")
     if credentials.is_revoked(identity.serial):
         raise Refused("revoked", f"the certificate of {identity.role}/{identity.name} is revoked")
-
-
-def channel_options(ping: float, message_bytes: int) -> list[tuple[str, int]]:
-    """Of both ends. `keepalive_timeout_ms` alone does not notice a frozen peer."""
-    wait = int(1000 * ping)
-    return [
-        ("grpc.keepalive_time_ms", wait),
-        ("grpc.keepalive_timeout_ms", wait),
-        ("grpc.http2.ping_timeout_ms", wait),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", max(10, wait // 2)),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", max(10, wait // 4)),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.max_receive_message_length", message_bytes),
-        ("grpc.max_send_message_length", message_bytes),
-        ("grpc.max_metadata_size", 8192),
-        # Windows that grow with the line's speed cost an edge megabytes for every client.
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", WINDOW),
-        ("grpc.enable_retries", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", max(200, wait)),
-    ]
-
-
-def server_options(ping: float, message_bytes: int) -> list[tuple[str, int]]:
-    return [
-        *channel_options(ping, message_bytes),
-        ("grpc.max_concurrent_streams", 8),  # of one connection: a node needs one or two
-        ("grpc.so_reuseport", 0),
-    ]
 
 
 def _stamp(path: Path) -> tuple[int, int]:
