@@ -21,6 +21,7 @@ __all__ = ["Topology", "View"]
 EXACT = ("finite-time", "all-reduce")
 # Above it nothing that servers exchange in float32 would mean anything.
 MAX_AMPLIFICATION = 1e4
+VIEWS = 64  # that are kept: links come and go, and the same few views come back
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Topology:
         schedule = deployment.schedule
         self.tau1, self.tau2 = schedule.tau1, schedule.tau2
         self.periods = schedule.iterations // schedule.tau1
+        self._views: dict[tuple[str, frozenset[tuple[str, str]]], View] = {}
         if self.averager.amplification > MAX_AMPLIFICATION:
             raise InputError(
                 "schedule.averager",
@@ -130,6 +132,14 @@ class Topology:
         """
         if self.averager.name not in EXACT:
             return self.whole
+        key = edge, frozenset(up)
+        if key not in self._views:
+            while len(self._views) >= VIEWS:
+                self._views.pop(next(iter(self._views)))
+            self._views[key] = self._make_view(edge, up)
+        return self._views[key]
+
+    def _make_view(self, edge: str, up: Collection[tuple[str, str]]) -> View:
         live = nx.Graph()
         live.add_nodes_from(range(len(self.edges)))
         for a, b in self.network.graph.edges():

@@ -12,10 +12,10 @@ class Bell:
     """Waiting for a condition with a deadline that is a timer and may move while it runs."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order, not by address
 
     def ring(self) -> None:
-        for waiter in self._waiters:
+        for waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)
 
@@ -27,13 +27,13 @@ class Bell:
             if left <= 0:
                 return False
             waiter: asyncio.Future[None] = loop.create_future()
-            self._waiters.add(waiter)
+            self._waiters[waiter] = None
             timer = loop.call_later(left, _wake, waiter)
             try:
                 await waiter
             finally:
                 timer.cancel()
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
         return True
 
 

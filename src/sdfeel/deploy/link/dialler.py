@@ -59,7 +59,7 @@ class Dialler:
                     if before is not None and not before.done():
                         await self._replace(before)
                 pause = self.deadlines.retry
-                await asyncio.wait({current}, timeout=min(RENEWAL_SECONDS, pause))
+                await asyncio.wait({current}, timeout=RENEWAL_SECONDS)
                 if current.done():
                     await asyncio.sleep(pause)
         finally:

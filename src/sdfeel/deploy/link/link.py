@@ -54,6 +54,7 @@ class Link:
     generation   counts streams: an exchange that began on another one has lost messages
     done         the neighbour's last finished period
     moved_at     when that last became more, on the loop's clock
+    waits        something is open at the neighbour's end
     """
 
     peer: str
@@ -67,6 +68,7 @@ class Link:
     done: int = 0
     met_at: int = 0
     moved_at: float = 0.0
+    waits: bool = False
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
@@ -98,7 +100,7 @@ class Link:
         self._offers.clear()
         self.announced, self._reached, self._refused = (0, ""), (0, 0), (0, 0)
         self.generation += 1
-        self.done, self.met_at = hello.done, hello.done
+        self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.log("link-up", peer=self.peer, done=hello.done)
         for state in states:
@@ -138,6 +140,11 @@ class Link:
         """Sends without waiting, if the link is up."""
         if self._outbox is not None:
             self._outbox.tell(message)
+
+    async def flush(self) -> None:
+        """Until the neighbour has been told everything."""
+        if self._outbox is not None:
+            await self._outbox.flush()
 
     def say(self, decision: v1.Decision) -> None:
         self.tell(v1.LinkMessage(decision=decision))
@@ -206,6 +213,7 @@ class Link:
         if progress.done > self.done:
             self.done = progress.done
             self.moved_at = asyncio.get_running_loop().time()
+        self.waits = progress.waiting
         self.hooks.progress(progress)
 
     def _open(self, announced: v1.ModelHeader) -> None:

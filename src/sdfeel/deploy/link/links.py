@@ -37,6 +37,7 @@ class Links(dict[str, Link]):
         size: int,
         folder: Path,
         agreement: Agreement[Change],
+        done: int,
         bell: Bell,
         log: Log,
         metrics: Metrics,
@@ -44,8 +45,11 @@ class Links(dict[str, Link]):
         super().__init__()
         self.agreement, self._log = agreement, log
         self.is_unsaved = False
+        self._done, self._checkpoint = done, agreement.checkpoint
+        self._waiting: dict[str, bool] = {}
         for peer in peers:
             self[peer] = Link(peer, size, folder, bell, log, metrics, self._hooks(peer))
+            self._waiting[peer] = False
 
     def _hooks(self, peer: str) -> Hooks:
         return Hooks(
@@ -57,6 +61,7 @@ class Links(dict[str, Link]):
 
     def _met(self, peer: str, hello: v1.Hello) -> None:
         self.perform(self.agreement.met(peer, hello.incarnation, hello.checkpoint))
+        self._tell_progress(peer)
 
     def _hear(self, peer: str, decision: v1.Decision) -> None:
         word = HEARD.get(decision.word)
@@ -105,12 +110,26 @@ class Links(dict[str, Link]):
 
     def saved(self, period: int, checkpoint: int) -> None:
         """A checkpoint is on disk: the neighbours are told, and asked again what is still open."""
+        self._done, self._checkpoint = period, checkpoint
         for peer, link in self.items():
             link.forget(period)
-            progress = v1.Progress(done=period, checkpoint=checkpoint)
-            link.tell(v1.LinkMessage(progress=progress))
+            self._tell_progress(peer)
             if link.up:
                 self.perform(self.agreement.remind(peer))
+
+    def _tell_progress(self, peer: str) -> None:
+        waiting = any(name == peer for name, _ in self.agreement.open)
+        self._waiting[peer] = waiting
+        progress = v1.Progress(done=self._done, checkpoint=self._checkpoint, waiting=waiting)
+        self[peer].tell(v1.LinkMessage(progress=progress))
+
+    def may_leave(self, done: int) -> bool:
+        """Whether nobody waits for this edge any more, at either end of a link."""
+        for peer in self:
+            if self._waiting[peer] != any(name == peer for name, _ in self.agreement.open):
+                self._tell_progress(peer)
+        behind = [link for link in self.values() if link.up and (link.done < done or link.waits)]
+        return not behind and not self.agreement.open
 
 
 def _decision(action: Action[Change], sha256: bytes) -> v1.Decision:

@@ -33,6 +33,8 @@ class Outbox:
         self.words: deque[Any] = deque()
         self._models: deque[tuple[Any, Vector]] = deque()
         self._due = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def tell(self, message: Any) -> None:
         """Sends without waiting; a stream that is full of words is closed."""
@@ -40,21 +42,29 @@ class Outbox:
         if len(self.words) > self._most:
             self.words.clear()
             self._stream.close("you do not read")
-        self._due.set()
+        self._wake()
 
     def offer(self, announcement: Any, vector: Vector) -> None:
         """Sends a model after those before it."""
         self._models.append((announcement, vector))
-        self._due.set()
+        self._wake()
 
     def replace(self, announcement: Any, vector: Vector) -> None:
         """Sends this model in the place of any that has not been begun."""
         self._models.clear()
         self.offer(announcement, vector)
 
+    def _wake(self) -> None:
+        self._due.set()
+        self._idle.clear()
+
     def holds(self, announcement: Any) -> bool:
         """Whether this model is still waiting or on its way."""
         return any(known is announcement for known, _ in self._models)
+
+    async def flush(self) -> None:
+        """Until all is said, or nobody can be told any more."""
+        await self._idle.wait()
 
     async def pump(self) -> None:
         """Sends what is due until the stream ends; its flow control holds us back."""
@@ -68,8 +78,12 @@ class Outbox:
                     await self._send(announcement, vector)
                     if self._models and self._models[0][0] is announcement:
                         self._models.popleft()
+                if not self.words:
+                    self._idle.set()
         except StreamLost:
             return  # its reader sees the end as well, and tells
+        finally:
+            self._idle.set()
 
     async def _send(self, announcement: Any, vector: Vector) -> None:
         await self._stream.write(announcement)

@@ -38,6 +38,7 @@ from sdfeel.errors import InputError
 __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
+FAREWELL_SECONDS = 0.5
 
 
 class EdgeServer:
@@ -72,7 +73,9 @@ class EdgeServer:
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
         peers = self.topology.neighbours(name)
-        self.links = Links(peers, model.size, state, agreement, self.bell, self.log, self.metrics)
+        self.links = Links(
+            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+        )
         self.states = LinkStates(name, self.links)
         for peer, link in self.links.items():
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
@@ -161,6 +164,9 @@ class EdgeServer:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def stop(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await asyncio.gather(*(link.flush() for link in self.links.values()))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

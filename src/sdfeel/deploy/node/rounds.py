@@ -100,11 +100,7 @@ class Rounds:
         start = asyncio.get_running_loop().time()
 
         def over() -> bool:
-            up = [link for link in self.links.values() if link.up]
-            open_ = [peer for peer, _ in self.links.agreement.open]
-            return not self.cluster.sessions and all(
-                link.done >= self.done and link.peer not in open_ for link in up
-            )
+            return self.links.may_leave(self.done) and not self.cluster.sessions
 
         def deadline() -> float:
             return start + self.deployment.deadlines.exchange
@@ -113,6 +109,8 @@ class Rounds:
             if not self.links.is_unsaved:
                 return
             await self._save(self.done, await self._repair(self.model))
+        for peer, id_ in self.links.agreement.open:
+            self.log("unsettled", peer=peer, key=id_[:2])
 
     async def _period(self) -> None:
         start = time.perf_counter()

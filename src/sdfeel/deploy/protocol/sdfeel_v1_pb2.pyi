@@ -162,12 +162,14 @@ class Decision(_message.Message):
     def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("done", "checkpoint")
+    __slots__ = ("done", "checkpoint", "waiting")
     DONE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     done: int
     checkpoint: int
-    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ...) -> None: ...
+    waiting: bool
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up")
