@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy")
 
 from harness import Process, World, check_mean_kept, deploy
 
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.store import read_safetensors
-from sdfeel.deploy.vectors import distance
+from sdfeel.deploy.model.store import read_safetensors
+from sdfeel.deploy.model.vectors import distance
+from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
 
 TOLERANCE = 0.05
@@ -149,7 +149,7 @@ def settle(chaos: Chaos) -> tuple[int, float]:
 
 def judge(chaos: Chaos, period: int, apart: float) -> dict[str, Any]:
     """What the logs say."""
-    plan = Plan(chaos.deployment)
+    topology = Topology(chaos.deployment)
     lines = chaos.lines("edge")
     died = [name for name, count in chaos.killed.items() if count]
     counts = {
@@ -159,7 +159,7 @@ def judge(chaos: Chaos, period: int, apart: float) -> dict[str, Any]:
     return {
         "kills": sum(chaos.killed.values()),
         "period": period,
-        "exchanges_checked": check_mean_kept(plan, lines, died=died),
+        "exchanges_checked": check_mean_kept(topology, lines, died=died),
         "largest_disagreement": apart,
         "lost": lost_periods(chaos),
         **counts,

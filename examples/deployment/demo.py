@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
+from sdfeel.bench.deployment.one_stream import stream_seconds
+from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.data import fetch, load
-from sdfeel.deploy.launch import final_model, launch
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.stream import stream_seconds
-from sdfeel.deploy.timing import draw_times, round_times
+from sdfeel.deploy.operate.launch import final_model, launch
+from sdfeel.deploy.topology import Topology
 from sdfeel.simulation.parameters import ParameterLayout
 
 HERE = Path(__file__).resolve().parent
@@ -31,13 +31,13 @@ def main() -> None:
     fetch("mnist-5k")
     start = time.monotonic()
     nodes = launch(folder / "demo.toml", fresh=True)
-    plan = Plan(nodes.deployment)
+    topology = Topology(nodes.deployment)
     seconds = time.monotonic() - start
-    print(f"{len(nodes.processes)} processes, {plan.periods} periods, {seconds:.0f} s")
+    print(f"{len(nodes.processes)} processes, {topology.periods} periods, {seconds:.0f} s")
     print(f"accuracy of the weighted mean of all edges: {accuracy(nodes.deployment.folder):.3f}")
     calibration = stream_seconds(folder / "calibration", 256 * 87_360) / 256
-    clients = {client: nodes.lines(client) for client in plan.clients}
-    times = round_times(plan, nodes.lines(plan.edges[0]), clients, calibration)
+    clients = {client: nodes.lines(client) for client in topology.clients}
+    times = round_times(topology, nodes.lines(topology.edges[0]), clients, calibration)
     measured = sorted(times.measured)[len(times.measured) // 2]
     print(f"seconds per round: measured {measured:.3f} (median), predicted {times.predicted:.3f}")
     draw_times(times, folder / "time-per-round.png")

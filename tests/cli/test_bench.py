@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 def test_the_deployment_has_a_benchmark_of_its_own(asked, monkeypatch):
-    deploy = pytest.importorskip("sdfeel.deploy.bench")
+    deploy = pytest.importorskip("sdfeel.bench.deployment.costs")
     monkeypatch.setattr(deploy, "run", lambda quick: {"overhead_ms_small": 3.0 if quick else 4.0})
     assert json.loads(run("deploy", "--quick", "--json").stdout) == {"overhead_ms_small": 3.0}
     assert "overhead_ms_small" in run("deploy").stdout

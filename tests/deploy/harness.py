@@ -17,13 +17,14 @@ import networkx as nx
 import numpy as np
 import toy
 
-from sdfeel.deploy.client import ClientProgram, Trainer
+import sdfeel
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.edge import EdgeServer
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.provision import provision
-from sdfeel.deploy.store import write_safetensors
-from sdfeel.deploy.vectors import as_vector
+from sdfeel.deploy.model.store import write_safetensors
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.client import ClientProgram, Trainer
+from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.provision import provision
 
 
 def free_ports(count: int) -> list[int]:
@@ -193,7 +194,7 @@ class World:
         for process in self.processes:
             if process.role == "edge":
                 lines += process.lines()
-        return check_mean_kept(Plan(self.deployment), lines, died=died)
+        return check_mean_kept(Topology(self.deployment), lines, died=died)
 
     def events(self, event: str, node: str | None = None) -> list[dict[str, Any]]:
         nodes = {**self.edges, **self.clients}
@@ -207,7 +208,10 @@ class World:
 
 
 def check_mean_kept(
-    plan: Plan, lines: list[dict[str, Any]], tolerance: float = 1e-4, died: Sequence[str] = ()
+    topology: Topology,
+    lines: list[dict[str, Any]],
+    tolerance: float = 1e-4,
+    died: Sequence[str] = (),
 ) -> int:
     """From the edges' logs alone: in every exchange the links were used by both ends or neither,
     and the weighted mean over those linked to each other did not move. Returns how many were seen.
@@ -240,8 +244,8 @@ def check_mean_kept(
             if part & excused:
                 continue
             checked += 1
-            before = sum(plan.share(name) * edges[name][0]["before"] for name in part)
-            after = sum(plan.share(name) * edges[name][0]["after"] for name in part)
+            before = sum(topology.share(name) * edges[name][0]["before"] for name in part)
+            after = sum(topology.share(name) * edges[name][0]["after"] for name in part)
             scale = 1 + max(abs(edges[name][0]["before"]) for name in part)
             assert abs(after - before) <= tolerance * scale, f"{key}: {before} -> {after}"
     return checked
@@ -264,6 +268,11 @@ def as_toml(table: dict[str, Any], prefix: str = "") -> str:
     return "\n".join([*lines, *after]) + "\n"
 
 
+def import_path() -> str:
+    """For programs: the toy, and the very package that this test runs."""
+    return os.pathsep.join([str(Path(__file__).parent), str(Path(sdfeel.__file__).parents[1])])
+
+
 class Process:
     """A node as a program of its own, to be killed and frozen for real."""
 
@@ -273,13 +282,12 @@ class Process:
         if not file.exists():
             file.write_text(as_toml(world.deployment.model_dump(mode="json")))
         self.log = world.folder / f"{name}.log"
-        here = str(Path(__file__).parent)
         with self.log.open("a") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sdfeel.deploy.programs", role, str(file), name],
+                [sys.executable, "-m", "sdfeel.deploy.operate.programs", role, str(file), name],
                 stdout=out,
                 stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": here, **environment},
+                env={**os.environ, "PYTHONPATH": import_path(), **environment},
             )
         world.processes.append(self)
 

@@ -14,11 +14,12 @@ from harness import World
 from node_faults import process
 from rogue import Rogue
 
-from sdfeel.deploy import rpc, wire
-from sdfeel.deploy.dialling import open_channel
-from sdfeel.deploy.identity import Credentials
+from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.link.transport import Call
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.provision import Authority
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.provision import Authority
 
 
 async def _is_turned_away(call: Any, message: Any) -> None:
@@ -34,7 +35,11 @@ async def _is_turned_away(call: Any, message: Any) -> None:
 
 def _hello(world: World, name: str = "c0", **fields: Any) -> v1.FromClient:
     samples = world.deployment.client(name).samples
-    given = {"protocol": 1, "name": name, "deployment": world.deployment.digest} | fields
+    given = {
+        "protocol": wire.PROTOCOL,
+        "name": name,
+        "deployment": world.deployment.digest,
+    } | fields
     return v1.FromClient(hello=v1.Hello(**{"samples": samples, **given}))
 
 
@@ -84,7 +89,7 @@ async def wrong_role(world: World) -> None:
     """A client's certificate cannot call the edges' exchange."""
     credentials = Credentials(world.deployment, "client", "c0")
     channel = open_channel(world.deployment, credentials, "b")
-    call = rpc.call_link(channel)
+    call = call_stream(channel, Call.LINK)
     hello = v1.Hello(protocol=wire.PROTOCOL, name="a", deployment=world.deployment.digest)
     await _is_turned_away(call, v1.LinkMessage(hello=hello))
     await channel.close()
@@ -120,7 +125,7 @@ async def without_certificate(world: World) -> None:
 @case(Fault.CALLER_WITHOUT_TLS, "handshake:not-tls", **ALONE)
 async def without_tls(world: World) -> None:
     channel = grpc.aio.insecure_channel(world.deployment.edge("a").address)
-    await _is_turned_away(rpc.call_work(channel), _hello(world))
+    await _is_turned_away(call_stream(channel, Call.WORK), _hello(world))
     await channel.close()
 
 

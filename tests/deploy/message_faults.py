@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -13,9 +12,9 @@ from faults import Fault, case
 from harness import World
 from rogue import Rogue
 
-from sdfeel.deploy.links import Link
+from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import as_vector
 
 ROGUE = {"without": ("c0",), "options": {"periods": 6}}
 
@@ -138,19 +137,20 @@ async def late(world: World) -> None:
 
 def _spoil(world: World, **spoiled: Any) -> None:
     """The next model from b to a is not what it should be."""
-    link = world.edges["b"].links["a"]
-    honest = link._send_model
+    outbox: Any = world.edges["b"].links["a"]._outbox
+    honest = outbox.offer
 
-    async def once(stream: Any, announced: v1.ModelHeader, vector: Any) -> None:
-        link._send_model = honest  # type: ignore[method-assign]
+    def once(message: v1.LinkMessage, vector: Any) -> None:
+        outbox.offer = honest
+        announced = message.model
         if "values" in spoiled:
             vector = as_vector(spoiled["values"])
             announced.values = vector.size
             announced.sha256 = vector.sha256
         announced.sha256 = spoiled.get("sha256", announced.sha256)
-        await honest(stream, announced, vector)
+        honest(message, vector)
 
-    link._send_model = once  # type: ignore[method-assign]
+    outbox.offer = once
 
 
 @case(Fault.LINK_MODEL_NAN, "refused:not-finite")
@@ -169,25 +169,20 @@ async def link_wrong_shape(world: World) -> None:
 
 
 async def _lose_decision(world: World, leader: Link) -> None:
-    """The word USE is lost, and the connection with it, until the follower has given up."""
+    """The word COMMIT is lost, and all that is said later, until the follower has given up."""
     said = leader.say
+    lost = []
 
-    def silent(key: Any, word: v1.Word, reason: str = "") -> None:
-        if word == v1.Word.USE:
-            leader.say = lambda *_: None  # type: ignore[method-assign]
-            return
-        said(key, word, reason)
+    def silent(decision: v1.Decision) -> None:
+        if decision.word == v1.Word.COMMIT:
+            lost.append(decision)
+        if not lost:
+            said(decision)
 
     leader.say = silent  # type: ignore[method-assign]
     await world.until(lambda: bool(world.events("undecided")))
     leader.say = said  # type: ignore[method-assign]
-    peer = leader.peer
-    me = next(name for name, edge in world.edges.items() if leader in edge.links.values())
-    follower = world.edges[peer].links[me]
-    for key in list(follower.memory.doubts):
-        follower.say(key, v1.Word.ASK)
     await world.until(lambda: bool(world.events("repaired")))
-    await asyncio.sleep(0)
 
 
 LOSING = {"deadlines": {"round": 0.5, "exchange": 0.7}, "periods": 8}

@@ -9,11 +9,12 @@ import numpy as np
 import toy
 from harness import World
 
-from sdfeel.deploy import rpc, wire
-from sdfeel.deploy.dialling import open_channel
-from sdfeel.deploy.identity import Credentials
+from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.link.transport import Call
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.vectors import Vector, as_vector
+from sdfeel.deploy.trust.identity import Credentials
 
 
 class Rogue:
@@ -26,7 +27,7 @@ class Rogue:
         self._channel = open_channel(world.deployment, credentials, self.me.edge)
 
     async def __aenter__(self) -> Rogue:
-        self.call = rpc.call_work(self._channel)
+        self.call = call_stream(self._channel, Call.WORK)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,10 +15,10 @@ import toy
 from harness import Process, World, deploy
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.model.store import read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.store import read_safetensors, write_safetensors
-from sdfeel.deploy.vectors import as_vector
 from sdfeel.errors import InputError
 
 QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.6}
@@ -105,7 +105,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         async with World(deployment) as world:
             await lose_b(world)
             for edge in world.edges.values():
-                edge.links["b"].on_wanted = lambda: None
+                edge.links["b"].hooks.wanted = lambda: None
             again = await world.start_edge("b")
             await world.until(lambda: len(world.events("not-adopted", "b")) == 2)
             await world.finish()
@@ -134,7 +134,7 @@ def test_a_bad_answer_is_refused_and_the_next_neighbour_asked(tmp_path: Path, sp
                     edge.links["b"].lend(edge.model, edge.done)
 
             for edge in world.edges.values():
-                edge.links["b"].on_wanted = lambda edge=edge: answer(edge)
+                edge.links["b"].hooks.wanted = lambda edge=edge: answer(edge)
             again = await world.start_edge("b")
             await world.until(lambda: bool(world.events("adopted", "b")))
             liar, honest = asked

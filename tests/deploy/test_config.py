@@ -9,14 +9,14 @@ import pytest
 from harness import as_toml, content
 
 from sdfeel.deploy.config import load_deployment, parse_deployment
-from sdfeel.deploy.plan import Plan
+from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
 
 
 def test_the_example_is_valid() -> None:
     example = Path(__file__).parents[2] / "examples" / "deployment" / "demo.toml"
-    plan = Plan(load_deployment(example))
-    assert (plan.network.servers, plan.network.clients) == (3, 9)
+    topology = Topology(load_deployment(example))
+    assert (topology.network.servers, topology.network.clients) == (3, 9)
 
 
 def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        Plan(parse_deployment(content((1, 1)) | change, tmp_path))
+        Topology(parse_deployment(content((1, 1)) | change, tmp_path))
 
 
 def test_names_appear_once(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_an_averager_that_would_drown_in_rounding_is_refused(tmp_path: Path) -> 
     for number, client in enumerate(table["clients"]):
         client["samples"] = 1 + 400 * (number % 3)
     with pytest.raises(InputError, match="all-reduce"):
-        Plan(parse_deployment(table, tmp_path))
+        Topology(parse_deployment(table, tmp_path))

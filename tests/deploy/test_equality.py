@@ -10,26 +10,26 @@ import pytest
 import toy
 from harness import World, check_mean_kept, deploy
 
-from sdfeel.deploy.plan import Plan
+from sdfeel.deploy.topology import Topology
 
 AVERAGERS = ["paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
 
 
-def algorithm_1(plan: Plan, periods: int) -> np.ndarray:
+def algorithm_1(topology: Topology, periods: int) -> np.ndarray:
     """The servers' models (M x D) by the matrices of the paper."""
-    shares = plan.network.shares
-    servers = np.zeros((toy.SIZE, plan.network.servers), dtype=np.float32)
+    shares = topology.network.shares
+    servers = np.zeros((toy.SIZE, topology.network.servers), dtype=np.float32)
     for period in range(1, periods + 1):
         clients = []
-        for i, d in enumerate(plan.network.clusters.server_of):
+        for i, d in enumerate(topology.network.clusters.server_of):
             model = servers[:, d]
-            for k in range((period - 1) * plan.tau1 + 1, period * plan.tau1 + 1):
+            for k in range((period - 1) * topology.tau1 + 1, period * topology.tau1 + 1):
                 model = toy.step(model, i, k)
             clients.append(model)
         servers = (np.stack(clients, axis=1).astype(float) @ shares.V).astype(np.float32)
-        if plan.is_inter(period):
-            for number in range(plan.averager.exchanges):
-                servers = (servers.astype(float) @ plan.averager.exchange(number)).astype("f4")
+        if topology.is_inter(period):
+            for number in range(topology.averager.exchanges):
+                servers = (servers.astype(float) @ topology.averager.exchange(number)).astype("f4")
     return servers
 
 
@@ -41,17 +41,17 @@ def test_deployed_equals_algorithm_1(
     tmp_path: Path, averager: str, sizes: tuple[int, ...], tau2: int, alpha: int
 ) -> None:
     deployment = deploy(tmp_path, sizes=sizes, averager=averager, tau2=tau2, alpha=alpha, periods=4)
-    plan = Plan(deployment)
+    topology = Topology(deployment)
 
     async def run() -> np.ndarray:
         async with World(deployment) as world:
             await world.start_all()
             await world.finish()
             lines = [line for edge in world.edges.values() for line in edge.log.recent]
-            assert check_mean_kept(plan, lines) > 0
+            assert check_mean_kept(topology, lines) > 0
             for client in world.clients.values():
                 assert client.accepted == [1, 2, 3, 4]
             return np.stack([edge.model.array() for edge in world.edges.values()], axis=1)
 
     found = asyncio.run(run())
-    np.testing.assert_allclose(found, algorithm_1(plan, 4), rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(found, algorithm_1(topology, 4), rtol=2e-6, atol=2e-6)

@@ -46,9 +46,7 @@ async def _run(case: Case, folder: Path) -> None:
         await case.act(world)
         await world.finish()
         assert all(edge.done == options["periods"] for edge in world.edges.values())
-        lost = "decision" in case.seen or case.seen == "repaired"
-        if not lost:
-            assert world.audit(case.died) > 0
+        assert world.audit(case.died) > 0
         _check_named(world, case.seen)
         for name in list(world.edges):
             await world.kill(name)

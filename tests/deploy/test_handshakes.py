@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from identity_faults import expired, without_certificate, without_tls
 
-from sdfeel.deploy.relay import Relay, classify
+from sdfeel.deploy.trust.handshake_filter import HandshakeFilter, classify
 
 BORING = "error:1000007d:SSL routines:OPENSSL_internal:"
 FAILED = (
@@ -46,16 +46,16 @@ def test_reasons(said: str, reason: str) -> None:
     assert classify(BORING + said) == reason
 
 
-def through_relay(pieces: list[bytes]) -> tuple[bytes, list[dict[str, object]]]:
+def through_filter(pieces: list[bytes]) -> tuple[bytes, list[dict[str, object]]]:
     """What comes out behind, and what is reported."""
     pipes = [os.pipe() for _ in range(3)]
     (source, sink), (behind, through), (told, reports) = pipes
-    relay = threading.Thread(target=Relay(source, through, reports, idle=60).run)
-    relay.start()
+    picking = threading.Thread(target=HandshakeFilter(source, through, reports, idle=60).run)
+    picking.start()
     for piece in pieces:
         os.write(sink, piece)
     os.close(sink)
-    relay.join()
+    picking.join()
     os.close(through)
     os.close(reports)
     with os.fdopen(behind, "rb") as rest, os.fdopen(told, "rb") as lines:
@@ -77,14 +77,14 @@ def test_other_lines_pass_untouched_however_they_are_cut(
     other = b"".join(line + b"\n" for line in lines)
     text = handshake * refused + other + end
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    passed, told = through_relay([text[a:b] for a, b in itertools.pairwise(places)])
+    passed, told = through_filter([text[a:b] for a, b in itertools.pairwise(places)])
     assert passed == other + end
     assert sum(int(str(line["count"])) for line in told) == refused
     assert {line["reason"] for line in told} <= {"expired"}
 
 
 def test_a_flood_is_counted_and_told_in_few_lines() -> None:
-    _, told = through_relay([(FAILED + "HTTP_REQUEST: x\n").encode() * 200] * 10)
+    _, told = through_filter([(FAILED + "HTTP_REQUEST: x\n").encode() * 200] * 10)
     assert sum(int(str(line["count"])) for line in told) == 2000
     assert len(told) < 10
 
@@ -94,13 +94,13 @@ def test_nobody_listens_to_the_reports() -> None:
     (source, sink), (behind, through), (told, reports) = (os.pipe() for _ in range(3))
     os.close(told)
     line = (FAILED + "HTTP_REQUEST: x\n").encode()
-    relay = threading.Thread(target=Relay(source, through, reports).run)
-    relay.start()
+    picking = threading.Thread(target=HandshakeFilter(source, through, reports).run)
+    picking.start()
     os.write(sink, line)
-    relay.join(0.3)  # it notices
+    picking.join(0.3)  # it notices
     os.write(sink, line)
     os.close(sink)
-    relay.join()
+    picking.join()
     assert os.read(behind, 4096) == line
     for descriptor in (source, behind, through, reports):
         os.close(descriptor)
@@ -108,7 +108,7 @@ def test_nobody_listens_to_the_reports() -> None:
 
 NODE = """
 import asyncio, os, signal, sys
-from sdfeel.deploy.handshakes import Handshakes
+from sdfeel.deploy.trust.handshakes import Handshakes
 
 async def main():
     handshakes = Handshakes(lambda *found: print(*found, flush=True))
@@ -152,10 +152,9 @@ def test_the_node_is_told_and_its_standard_error_is_not() -> None:
     assert found.stderr == "before\n"
 
 
-def test_without_its_relay_a_node_goes_on() -> None:
-    act = (
-        "handshakes._relay.kill(); await asyncio.sleep(0.5); os.write(2, b'directly'); print('ran')"
-    )
+def test_without_its_filter_a_node_goes_on() -> None:
+    kill = "handshakes._filter.kill(); await asyncio.sleep(0.5); "
+    act = kill + "os.write(2, b'directly'); print('ran')"
     found = node(act)
     assert (found.returncode, found.stdout, found.stderr) == (0, "ran\n", "directly")
 

@@ -7,23 +7,22 @@ import json
 import os
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import toy
 import typer
-from harness import as_toml, content, deploy
+from harness import as_toml, content, deploy, import_path
 from typer.testing import CliRunner
 
+from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
-from sdfeel.deploy import rpc
-from sdfeel.deploy.client import ClientProgram
-from sdfeel.deploy.launch import final_model, launch
-from sdfeel.deploy.local import imported
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.store import read_safetensors, write_safetensors
-from sdfeel.deploy.timing import draw_times, round_times
-from sdfeel.deploy.vectors import as_vector
+from sdfeel.deploy.link.transport import TurnedAway
+from sdfeel.deploy.model.store import read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.node.trainers import imported
+from sdfeel.deploy.operate.launch import final_model, launch
+from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError, RunError
 
 
@@ -41,7 +40,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "deployment.toml"
     path.write_text(as_toml(content((1, 2), periods=4)))
     write_safetensors(tmp_path / "initial.safetensors", as_vector(np.zeros(toy.SIZE)), {})
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", import_path())
     return path
 
 
@@ -54,8 +53,8 @@ def test_launch_runs_everything_to_the_end(file: Path) -> None:
     assert np.abs(mean.array()).max() > 0
     lines = {name: nodes.lines(name) for name in nodes.processes}
     assert sum(line["event"] == "period" for line in lines["a"]) == 4
-    plan = Plan(nodes.deployment)
-    times = round_times(plan, lines["a"], {c: lines[c] for c in plan.clients}, 0.001)
+    topology = Topology(nodes.deployment)
+    times = round_times(topology, lines["a"], {c: lines[c] for c in topology.clients}, 0.001)
     assert len(times.measured) == 3
     assert times.predicted > times.computing >= 0
     draw_times(times, file.parent / "times.png")
@@ -106,32 +105,33 @@ def test_import_paths_name_functions() -> None:
         imported("x", "toy:SIZE")
 
 
-def test_a_client_that_is_told_to_stop_while_it_is_refused_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_is_told_to_stop_while_it_is_refused_stops(tmp_path: Path) -> None:
     """The signal and the edge's answer in one turn of the event loop."""
     deployment = deploy(tmp_path, sizes=(1,), secure=False)
     tasks = []
 
-    class Call:
+    class Dialled:
         async def write(self, _message: object) -> None:
             await asyncio.sleep(0)
 
         async def read(self) -> object:
             tasks[0].cancel()
-            return grpc.aio.EOF
+            raise TurnedAway("refused")
 
-        async def details(self) -> str:
-            await asyncio.sleep(0)
-            return "refused"
-
-        def cancel(self) -> None:
+        def close(self) -> None:
             pass
 
+        async def wait_closed(self) -> None:
+            await asyncio.sleep(0)
+
+    class Door:
+        async def dial(self, _edge: str, _call: object) -> Dialled:
+            return Dialled()
+
     async def run() -> None:
-        monkeypatch.setattr(rpc, "call_work", lambda _channel: Call())
         samples = deployment.client("c0").samples
-        client = ClientProgram(deployment, "c0", toy.ToyTrainer(0, samples))
+        trainer = toy.ToyTrainer(0, samples)
+        client = ClientProgram(deployment, "c0", trainer, transport=Door())
         tasks.append(asyncio.create_task(client.run()))
         await asyncio.wait(tasks, timeout=5)
         assert tasks[0].cancelled()

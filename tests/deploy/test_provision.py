@@ -10,8 +10,8 @@ from cryptography import x509
 from harness import content
 
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.identity import Credentials
-from sdfeel.deploy.provision import Authority, provision
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.provision import Authority, provision
 from sdfeel.errors import InputError
 
 

@@ -16,10 +16,11 @@ import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
-from sdfeel.deploy.cluster import NOTES, Session
-from sdfeel.deploy.edge import EdgeServer
+from sdfeel.deploy.node.cluster import WORDS, Session
+from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.status import ask, status_table
 
 
 def get(url: str) -> tuple[int, str]:
@@ -132,9 +133,17 @@ def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> 
 
 
 def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
-    session = Session("c0", None, None, None)
+    closed = []
+
+    class Deaf:
+        def close(self, reason: str) -> None:
+            closed.append(reason)
+
+    session = Session("c0", Deaf(), Metrics())
+    for period in range(WORDS):
+        session.receipt(period, v1.Verdict.REFUSED, "nonsense")
+    assert not closed
     for period in range(10_000):
         session.receipt(period, v1.Verdict.REFUSED, "nonsense")
-    session.tell(v1.FromEdge(finish=v1.Finish(period=1)))
-    assert len(session.notes) == NOTES
-    assert session.notes[-1].WhichOneof("body") == "finish"
+        assert len(session.outbox.words) <= WORDS
+    assert closed

@@ -15,9 +15,9 @@ from torch.utils.data import TensorDataset
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.provision import provision
-from sdfeel.deploy.torch_local import TorchTrainer, write_initial
+from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.provision import provision
 from sdfeel.simulation.parameters import ParameterLayout
 
 AVERAGERS = ["paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
@@ -41,7 +41,7 @@ def test_deployed_equals_simulated(tmp_path: Path, averager: str) -> None:
     deployment = parse_deployment(table | {"seed": 5}, tmp_path)
     provision(deployment)
     write_initial(deployment, make_model())
-    plan = Plan(deployment)
+    topology = Topology(deployment)
     datasets = [make_data(n, client.samples) for n, client in enumerate(deployment.clients)]
     trainers = {
         client.name: TorchTrainer(make_model(), datasets[n], n, seed=5, lr=0.1, batch_size=7)
@@ -58,7 +58,7 @@ def test_deployed_equals_simulated(tmp_path: Path, averager: str) -> None:
     simulated = train(
         make_model(),
         datasets,
-        network=plan.network,
+        network=topology.network,
         schedule=Schedule(3, 2, 2),
         steps=18,
         lr=0.1,

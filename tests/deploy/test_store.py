@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from sdfeel.deploy import wire
-from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.store import Checkpoint, Store, read_safetensors, write_safetensors
-from sdfeel.deploy.vectors import BLOCK, Change, as_vector, combine, distance, probe
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors, write_safetensors
+from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector, combine, distance, probe
 from sdfeel.errors import InputError
 
 SIZES = [1, 13, BLOCK, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 7]
@@ -51,17 +50,11 @@ def test_distance_and_probe_are_linear_measures() -> None:
     assert probe(mixed) == pytest.approx(expected, rel=1e-4)
 
 
-async def _chunks(vector) -> list[v1.Chunk]:
-    return [chunk async for chunk in wire.chunks(vector)]
-
-
 @given(size=st.integers(1, 3 * BLOCK), seed=st.integers(0, 9))
 def test_what_is_sent_is_what_arrives(size: int, seed: int) -> None:
-    import asyncio
-
     vector = as_vector(values(size, seed))
     incoming = wire.Incoming(wire.header(vector, 1), size)
-    arrived = [incoming.feed(chunk) for chunk in asyncio.run(_chunks(vector))]
+    arrived = [incoming.feed(chunk) for chunk in wire.chunks(vector)]
     assert arrived[:-1] == [None] * (len(arrived) - 1)
     assert np.array_equal(arrived[-1].array(), vector.array())
 
@@ -105,7 +98,7 @@ def test_checkpoints_are_durable_before_save_returns(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
     store = Store(tmp_path, "digest")
-    store.save(Checkpoint(1, as_vector(values(5)), {"b": {"ledger": [[1, 0]]}}))
+    store.save(Checkpoint(1, as_vector(values(5)), {"checkpoint": 1}))
     assert calls == ["fsync file", "rename", "fsync folder"]
 
 
@@ -113,11 +106,11 @@ def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -
     store = Store(tmp_path, "digest")
     assert store.load(5) == (None, [])
     for done in (1, 2, 3):
-        store.save(Checkpoint(done, as_vector(values(5, done)), {"b": {"ledger": [[done, 0]]}}))
+        store.save(Checkpoint(done, as_vector(values(5, done)), {"checkpoint": done}))
     assert len(list(tmp_path.iterdir())) == 2
     found, problems = store.load(5)
     assert found is not None
-    assert (found.done, found.links, problems) == (3, {"b": {"ledger": [[3, 0]]}}, [])
+    assert (found.done, found.agreement, problems) == (3, {"checkpoint": 3}, [])
     (tmp_path / "period-000000004.safetensors").write_bytes(b"half")
     (tmp_path / "period-000000005.safetensors.tmp").write_bytes(b"a crash")
     found, problems = Store(tmp_path, "digest").load(5)

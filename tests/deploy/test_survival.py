@@ -12,9 +12,9 @@ from harness import World, deploy, free_ports
 from proxy import Mode, Proxy
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.plan import Plan
-from sdfeel.deploy.provision import Authority, provision
-from sdfeel.deploy.vectors import probe
+from sdfeel.deploy.model.vectors import probe
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.provision import Authority, provision
 
 QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.6}
 
@@ -126,7 +126,7 @@ def test_certificates_are_renewed_without_stopping(tmp_path: Path) -> None:
 def test_what_a_dead_edge_took_part_in_is_taken_back(tmp_path: Path) -> None:
     """b dies after an exchange and before its checkpoint; a and c take out what b gave them."""
     deployment = deploy(tmp_path, periods=30, deadlines=QUICK)
-    plan = Plan(deployment)
+    topology = Topology(deployment)
 
     async def run() -> None:
         async with World(deployment) as world:
@@ -154,7 +154,7 @@ def test_what_a_dead_edge_took_part_in_is_taken_back(tmp_path: Path) -> None:
             return
 
     asyncio.run(run())
-    assert plan.share("a") > 0
+    assert topology.share("a") > 0
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def bench(
 @app.command()
 def deploy(quick: QuickFlag = False, as_json: JsonFlag = False) -> None:
     """Measure what a deployment costs beyond computing: time, bytes and memory."""
-    from sdfeel.deploy.bench import run
+    from sdfeel.bench.deployment.costs import run
 
     results = run(quick)
     if as_json:

@@ -33,7 +33,7 @@ def edge(
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
     _require_extra()
-    from sdfeel.deploy.programs import run_edge
+    from sdfeel.deploy.operate.programs import run_edge
 
     with _log(log) as stream:
         raise typer.Exit(run_edge(file, name, state, stream))
@@ -51,7 +51,7 @@ def client(
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
     _require_extra()
-    from sdfeel.deploy.programs import run_client
+    from sdfeel.deploy.operate.programs import run_client
 
     own = {"model": model, "data": data, "trainer": trainer}
     with _log(log) as stream:
@@ -67,8 +67,8 @@ def launch(
 ) -> None:
     """Start every node of a deployment on this machine, for a trial, with one live view."""
     _require_extra()
-    from sdfeel.deploy.launch import final_model
-    from sdfeel.deploy.launch import launch as run
+    from sdfeel.deploy.operate.launch import final_model
+    from sdfeel.deploy.operate.launch import launch as run
 
     nodes = run(file, logs, fresh)
     _, path = final_model(nodes.deployment)
@@ -89,8 +89,8 @@ def provision(
     """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
     _require_extra()
     from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.provision import Authority
-    from sdfeel.deploy.provision import provision as issue
+    from sdfeel.deploy.trust.provision import Authority
+    from sdfeel.deploy.trust.provision import provision as issue
 
     deployment = load_deployment(file)
     folder = deployment.path(deployment.security.folder)
@@ -102,7 +102,7 @@ def provision(
     made = issue(deployment, hours, node)
     typer.echo(f"{len(made)} certificates in {folder}, valid for {hours:g} hours")
     if model:
-        from sdfeel.deploy.torch_local import write_initial
+        from sdfeel.deploy.node.torch_trainer import write_initial
 
         sys.path.insert(0, str(deployment.folder.resolve()))
         typer.echo(f"first model in {write_initial(deployment)}")
@@ -118,7 +118,7 @@ def status(
     import asyncio
 
     from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.status import ask, status_table
+    from sdfeel.deploy.operate.status import ask, status_table
 
     deployment = load_deployment(file)
     rows = asyncio.run(ask(deployment, timeout))

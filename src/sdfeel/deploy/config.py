@@ -85,7 +85,7 @@ class Averaging(_Table):
 class Local(_Table):
     """What clients run, by import path (`package.module:function`); each may name its own."""
 
-    trainer: str = "sdfeel.deploy.torch_local:trainer"
+    trainer: str = "sdfeel.deploy.node.torch_trainer:trainer"
     model: str = ""
     data: str = ""
     lr: float = Field(default=0.01, gt=0)

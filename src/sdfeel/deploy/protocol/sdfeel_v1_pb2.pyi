@@ -25,9 +25,9 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Word(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    READY: _ClassVar[Word]
-    USE: _ClassVar[Word]
-    SKIP: _ClassVar[Word]
+    PREPARED: _ClassVar[Word]
+    COMMIT: _ClassVar[Word]
+    ABORT: _ClassVar[Word]
     ASK: _ClassVar[Word]
     REFUSE: _ClassVar[Word]
 SWAP: Stage
@@ -37,30 +37,32 @@ LENT: Stage
 ACCEPTED: Verdict
 LATE: Verdict
 REFUSED: Verdict
-READY: Word
-USE: Word
-SKIP: Word
+PREPARED: Word
+COMMIT: Word
+ABORT: Word
 ASK: Word
 REFUSE: Word
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation")
+    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
     deployment: str
     samples: int
     done: int
     incarnation: int
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    checkpoint: int
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "ballot")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +71,7 @@ class ModelHeader(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -77,7 +80,8 @@ class ModelHeader(_message.Message):
     samples: int
     view: str
     stage: Stage
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ...) -> None: ...
+    ballot: int
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., ballot: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("offset", "data")
@@ -140,22 +144,32 @@ class FromEdge(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("period", "exchange", "word", "reason")
+    __slots__ = ("period", "exchange", "word", "reason", "ballot", "checkpoint", "sha256")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WORD_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     word: Word
     reason: str
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    ballot: int
+    checkpoint: int
+    sha256: bytes
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("done",)
+    __slots__ = ("done", "checkpoint", "waiting")
     DONE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     done: int
-    def __init__(self, done: _Optional[int] = ...) -> None: ...
+    checkpoint: int
+    waiting: bool
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up")

@@ -1,0 +1,1 @@
+"""What a deployment costs beyond computing, measured between real processes."""

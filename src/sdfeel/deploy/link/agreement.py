@@ -1,0 +1,374 @@
+"""How the two ends of a link agree: used by both, or by neither, or made good later. No I/O here.
+
+Two-phase commit with presumed abort. In each exchange one end coordinates a link (it dialled; in an
+all-reduce it is the parent in the tree) and the other takes part:
+
+    both          -> model                each sends its own and checks the other's
+    participant   -> PREPARED             it holds both models and will do as it is told
+    coordinator   -> COMMIT or ABORT      once it holds both models and has heard PREPARED
+
+- Not prepared, the participant may leave the link out by itself: the coordinator cannot commit.
+- Prepared, it must learn the decision. If the stream breaks, it asks on the next one. If it hears
+  nothing until the deadline, it is in doubt: it goes on without the link, keeps what the link would
+  have given (the change), and makes it good if the coordinator turns out to have committed.
+- An end that dies before the period is on its disk comes back without it. So each end keeps the
+  change of a link that it used until the other has a checkpoint with it. If the other comes back
+  in another life, it is asked; if it has forgotten, the change is taken back.
+
+The table below is all there is to it: (state, event) -> (state, actions), for one transaction, that
+is one link in one attempt at one exchange. What the table does not list changes nothing. Both ends
+follow the same table; TELL is for the coordinator's mouth only and ASK in doubt for the
+participant's. In an all-reduce all links of the tree carry the same transaction: what is decided on
+the link to the parent is decided on those to the children.
+
+The mean is kept because a link's two changes cancel, m-tilde_d change_d + m-tilde_j change_j = 0,
+for exchanges of eq. (5) as for an all-reduce (see `exchange.allreduce`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, NamedTuple, TypeVar
+
+__all__ = ["TABLE", "Action", "Agreement", "Do", "Event", "Id", "State", "Transaction", "Word"]
+
+Change = TypeVar("Change")
+# Settled transactions that an end still answers for; beyond it those of the last two periods.
+REMEMBERED = 256
+# Open transactions of earlier periods on one link, above which it is left out until some settle.
+CROWDED = 8
+
+
+class Id(NamedTuple):
+    """An attempt at an exchange: `ballot` never comes twice, so neither does an id."""
+
+    period: int
+    exchange: int
+    ballot: int
+
+
+class State(Enum):
+    UNKNOWN = "unknown"  # never promised, aborted or taken back: presumed abort
+    ACTIVE = "active"  # coordinator: models are under way, either end may still leave
+    PREPARED = "prepared"  # both models are here: does as decided
+    IN_DOUBT = "in doubt"  # prepared, and the exchange went on without the decision
+    COMMITTED = "committed"  # used; the other end may not have that on its disk
+    SETTLED = "settled"  # used, and the other end's disk has it
+
+
+class Event(Enum):
+    BEGIN = "begin"  # the coordinator offers its model
+    PREPARE = "prepare"  # this end holds both models (the coordinator: and heard PREPARED)
+    COMMIT = "commit"  # decided, or heard from the coordinator
+    ABORT = "abort"
+    DEADLINE = "deadline"  # the exchange cannot wait any longer
+    LOST = "stream lost"
+    MET = "met"  # the other end is there again, or it is time to ask once more
+    REBORN = "reborn"  # the same, and it has died since this was used
+    SAVED = "saved"  # the other end has a checkpoint with it
+    ASKED = "asked"  # by the other end
+
+
+class Do(Enum):
+    SAY_PREPARED = "say prepared"
+    TELL_COMMIT = "tell commit"
+    TELL_ABORT = "tell abort"
+    ANSWER_COMMIT = "answer commit"
+    ANSWER_ABORT = "answer abort"
+    ASK = "ask"
+    USE = "use"
+    LEAVE_OUT = "leave out"
+    MAKE_GOOD = "make good"  # add the change
+    TAKE_BACK = "take back"  # subtract it
+    DROP = "drop"  # forget it
+    PERSIST = "persist"  # what was done to the model since the last checkpoint must not be lost
+
+
+S, E = State, Event
+TABLE: dict[tuple[State, Event], tuple[State, tuple[Do, ...]]] = {
+    (S.UNKNOWN, E.BEGIN): (S.ACTIVE, ()),
+    (S.UNKNOWN, E.PREPARE): (S.PREPARED, (Do.SAY_PREPARED,)),
+    (S.UNKNOWN, E.ASKED): (S.UNKNOWN, (Do.ANSWER_ABORT,)),
+    (S.ACTIVE, E.PREPARE): (S.PREPARED, ()),
+    (S.ACTIVE, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.LEAVE_OUT)),
+    (S.ACTIVE, E.LOST): (S.UNKNOWN, (Do.LEAVE_OUT,)),
+    (S.PREPARED, E.COMMIT): (S.COMMITTED, (Do.TELL_COMMIT, Do.USE)),
+    (S.PREPARED, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.LEAVE_OUT)),
+    (S.PREPARED, E.DEADLINE): (S.IN_DOUBT, (Do.LEAVE_OUT,)),
+    (S.PREPARED, E.MET): (S.PREPARED, (Do.ASK,)),
+    (S.IN_DOUBT, E.COMMIT): (S.COMMITTED, (Do.TELL_COMMIT, Do.MAKE_GOOD, Do.PERSIST)),
+    (S.IN_DOUBT, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.DROP, Do.PERSIST)),
+    (S.IN_DOUBT, E.MET): (S.IN_DOUBT, (Do.ASK,)),
+    (S.COMMITTED, E.SAVED): (S.SETTLED, ()),
+    (S.COMMITTED, E.REBORN): (S.COMMITTED, (Do.ASK,)),
+    (S.COMMITTED, E.ABORT): (S.UNKNOWN, (Do.TAKE_BACK, Do.PERSIST)),
+    (S.COMMITTED, E.ASKED): (S.COMMITTED, (Do.ANSWER_COMMIT,)),
+    (S.SETTLED, E.ASKED): (S.SETTLED, (Do.ANSWER_COMMIT,)),
+}
+
+
+class Word(Enum):
+    """What the ends say to each other about a transaction."""
+
+    PREPARED = "prepared"
+    COMMIT = "commit"
+    ABORT = "abort"
+    ASK = "ask"
+
+
+SAYS = {
+    Do.SAY_PREPARED: Word.PREPARED,
+    Do.TELL_COMMIT: Word.COMMIT,
+    Do.ANSWER_COMMIT: Word.COMMIT,
+    Do.TELL_ABORT: Word.ABORT,
+    Do.ANSWER_ABORT: Word.ABORT,
+    Do.ASK: Word.ASK,
+}
+
+
+@dataclass
+class Transaction(Generic[Change]):
+    """One link in one attempt at one exchange, as one end sees it.
+
+    change     what the link gives this end, once it is prepared
+    vote       coordinator: the sha256 of the participant's model, from its PREPARED
+    life       of the other end, when it prepared or told the decision
+    without    the number of the other end's last checkpoint that does not have it
+    own        the same of this end
+    used       whether the exchange itself used the link
+    """
+
+    peer: str
+    id: Id
+    coordinates: bool
+    state: State = State.UNKNOWN
+    change: Change | None = None
+    vote: bytes | None = None
+    life: int = 0
+    without: int = 0
+    own: int = 0
+    used: bool = False
+
+
+@dataclass(frozen=True)
+class Action(Generic[Change]):
+    """What the edge must do: say a word to the peer, or something with the change."""
+
+    do: Do
+    peer: str
+    id: Id
+    word: Word | None = None
+    checkpoint: int = 0  # goes with the word: the speaker's last one that does not have it
+    change: Change | None = None
+
+
+Actions = list[Action[Change]]
+
+
+@dataclass
+class _Peer:
+    life: int = 0
+    checkpoint: int = 0
+
+
+@dataclass
+class Agreement(Generic[Change]):
+    """All that one edge has promised, used and still owes, on all its links.
+
+    ballot       the next one; begins at a random number in every life of the edge
+    checkpoint   the number of the last one begun
+    open         what is not decided, or what the other end may not have on its disk
+    settled      what is, and the number of this end's last checkpoint without it
+    owed         (peer, change) to be added to the model before the next checkpoint
+
+    `agreement_notes` puts it into checkpoints; the exchanges and streams call what is below.
+    """
+
+    ballot: int = 1
+    checkpoint: int = 0
+    open: dict[tuple[str, Id], Transaction[Change]] = field(default_factory=dict)
+    settled: dict[tuple[str, Id], int] = field(default_factory=dict)
+    owed: list[tuple[str, Change]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._peers: dict[str, _Peer] = {}
+
+    # What the exchanges do.
+
+    def draw(self, period: int, exchange: int) -> Id:
+        """A new attempt at an exchange; the coordinator (of an all-reduce: the root) draws it."""
+        self.ballot += 1
+        return Id(period, exchange, self.ballot)
+
+    def begin(self, peer: str, id_: Id) -> Transaction[Change]:
+        """As coordinator: our model goes out with this id."""
+        transaction: Transaction[Change] = Transaction(peer, id_, coordinates=True)
+        self._move(transaction, Event.BEGIN)
+        return transaction
+
+    def prepare(
+        self, peer: str, id_: Id, change: Change
+    ) -> tuple[Transaction[Change], Actions[Change]]:
+        """As participant: both models are here. Once only for an id."""
+        if (peer, id_) in self.open or (peer, id_) in self.settled:
+            return Transaction(peer, id_, coordinates=False), []
+        transaction = Transaction(peer, id_, coordinates=False, change=change)
+        transaction.life = self._peer(peer).life
+        return transaction, self._move(transaction, Event.PREPARE)
+
+    def voted(self, transaction: Transaction[Change], change: Change) -> None:
+        """As coordinator: PREPARED was heard, about the model that is held here."""
+        transaction.change = change
+        self._move(transaction, Event.PREPARE)
+
+    def commit(self, transaction: Transaction[Change]) -> Actions[Change]:
+        return self._move(transaction, Event.COMMIT)
+
+    def abort(self, transaction: Transaction[Change]) -> Actions[Change]:
+        """The coordinator's decision; a participant may leave only what it has not promised."""
+        return self._move(transaction, Event.ABORT) if transaction.coordinates else []
+
+    def deadline(self, transaction: Transaction[Change]) -> Actions[Change]:
+        """Nothing was heard in time."""
+        return self._move(transaction, Event.DEADLINE)
+
+    def is_deciding(self, peer: str) -> bool:
+        """Whether an exchange waits for a word on this link."""
+        return any(t.state in (State.ACTIVE, State.PREPARED) for t in self._with(peer))
+
+    def is_crowded(self, peer: str, period: int) -> bool:
+        """Whether so much is open on the link that it is better left out."""
+        return sum(t.id.period != period for t in self._with(peer)) >= CROWDED
+
+    # What comes from outside.
+
+    def hear(
+        self, peer: str, word: Word, id_: Id, checkpoint: int = 0, sha256: bytes = b""
+    ) -> Actions[Change]:
+        """A word of the other end about a transaction; `checkpoint` goes with it."""
+        found = self.open.get((peer, id_))
+        if found is None:
+            return self._answer(peer, id_) if word in (Word.PREPARED, Word.ASK) else []
+        if word is Word.ASK:
+            return self._move(found, Event.ASKED)
+        if word is Word.PREPARED:
+            if found.state is State.ACTIVE:
+                found.vote, found.without = sha256, checkpoint
+                found.life = self._peer(peer).life
+            return []
+        if found.coordinates and found.state is not State.COMMITTED:
+            return []  # it is not the participant who decides
+        return self._told(found, word, checkpoint)
+
+    def _told(
+        self, transaction: Transaction[Change], word: Word, checkpoint: int
+    ) -> Actions[Change]:
+        """The decision; or, about what was used, whether the other end has it still."""
+        if word is Word.ABORT:
+            return self._decide(transaction, Event.ABORT)
+        transaction.life = self._peer(transaction.peer).life
+        transaction.without = checkpoint
+        return self._decide(transaction, Event.COMMIT) + self._look(transaction)
+
+    def met(self, peer: str, life: int, checkpoint: int) -> Actions[Change]:
+        """The other end is there, on a new stream, in this life and with this checkpoint."""
+        self._peers[peer] = _Peer(life, checkpoint)
+        return self.remind(peer)
+
+    def remind(self, peer: str) -> Actions[Change]:
+        """Asks (again) about what is open on a link that is up."""
+        actions: Actions[Change] = []
+        for transaction in list(self._with(peer)):
+            if not transaction.coordinates:
+                actions += self._move(transaction, Event.MET)
+            actions += self._look(transaction)
+        return actions
+
+    def progress(self, peer: str, checkpoint: int) -> None:
+        """The other end has this checkpoint on its disk."""
+        self._peer(peer).checkpoint = checkpoint
+        for transaction in list(self._with(peer)):
+            if transaction.life == self._peer(peer).life:
+                self._look(transaction)
+
+    def lost(self, peer: str) -> Actions[Change]:
+        """The stream ended, or another took its place."""
+        found = [self._move(t, Event.LOST) for t in list(self._with(peer))]
+        return [action for actions in found for action in actions]
+
+    # The table at work.
+
+    def _peer(self, name: str) -> _Peer:
+        return self._peers.setdefault(name, _Peer())
+
+    def _with(self, peer: str) -> Iterator[Transaction[Change]]:
+        return (t for (name, _), t in self.open.items() if name == peer)
+
+    def _answer(self, peer: str, id_: Id) -> Actions[Change]:
+        """About what is not open: settled or unknown."""
+        own = self.settled.get((peer, id_))
+        state = State.UNKNOWN if own is None else State.SETTLED
+        passing: Transaction[Change] = Transaction(peer, id_, coordinates=False, state=state)
+        passing.own = own or 0
+        _, todo = TABLE[state, Event.ASKED]
+        return [self._action(passing, do) for do in todo]
+
+    def _look(self, transaction: Transaction[Change]) -> Actions[Change]:
+        """Whether the other end's disk has what was used, as far as we know."""
+        peer = self._peer(transaction.peer)
+        if transaction.life != peer.life:
+            return self._move(transaction, Event.REBORN)
+        if peer.checkpoint > transaction.without:
+            return self._move(transaction, Event.SAVED)
+        return []
+
+    def _decide(self, transaction: Transaction[Change], event: Event) -> Actions[Change]:
+        """Also on the links below, which carry the same transaction in an all-reduce."""
+        was = transaction.state
+        actions = self._move(transaction, event)
+        if was in (State.PREPARED, State.IN_DOUBT):
+            below = [t for t in self.open.values() if t.coordinates and t.id == transaction.id]
+            for other in below:
+                actions += self._move(other, event)
+        return actions
+
+    def _move(self, transaction: Transaction[Change], event: Event) -> Actions[Change]:
+        before = transaction.state
+        if (before, event) not in TABLE:
+            return []
+        transaction.state, todo = TABLE[before, event]
+        key = transaction.peer, transaction.id
+        if transaction.state is State.COMMITTED and before is not State.COMMITTED:
+            transaction.own = self.checkpoint
+            transaction.used = before is State.PREPARED
+        if transaction.state is State.PREPARED:
+            transaction.own = self.checkpoint
+        if transaction.state in (State.UNKNOWN, State.SETTLED):
+            self.open.pop(key, None)
+        else:
+            self.open[key] = transaction
+        if transaction.state is State.SETTLED and before is not State.SETTLED:
+            self._remember(key, transaction.own)
+        return [
+            self._action(transaction, do)
+            for do in todo
+            if transaction.coordinates or do not in (Do.TELL_COMMIT, Do.TELL_ABORT)
+        ]
+
+    def _action(self, transaction: Transaction[Change], do: Do) -> Action[Change]:
+        if do is Do.MAKE_GOOD and transaction.change is not None:
+            self.owed.append((transaction.peer, transaction.change))
+        if do is Do.TAKE_BACK and transaction.change is not None:
+            self.owed.append((transaction.peer, -transaction.change))  # type: ignore[operator]
+        peer, id_ = transaction.peer, transaction.id
+        return Action(do, peer, id_, SAYS.get(do), transaction.own, transaction.change)
+
+    def _remember(self, key: tuple[str, Id], own: int) -> None:
+        self.settled[key] = own
+        peer, last = key[0], key[1].period
+        mine = [known for known in self.settled if known[0] == peer]
+        for known in mine[:-REMEMBERED]:
+            if known[1].period < last - 1:
+                del self.settled[known]

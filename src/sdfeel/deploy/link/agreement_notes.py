@@ -1,0 +1,84 @@
+"""An agreement in checkpoints: names and numbers as JSON, changes by their place in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from sdfeel.deploy.link.agreement import Agreement, Id, State, Transaction
+
+__all__ = ["dump", "load"]
+
+Change = TypeVar("Change")
+
+
+def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
+    """A new checkpoint begins: what it must say of the agreement. Appends to `changes`."""
+    agreement.checkpoint += 1
+
+    def put(change: Change | None) -> int:
+        assert change is not None  # noqa: S101 - whoever is prepared has one
+        changes.append(change)
+        return len(changes) - 1
+
+    return {
+        "checkpoint": agreement.checkpoint,
+        "open": [
+            {
+                "peer": t.peer,
+                "id": list(t.id),
+                "coordinates": t.coordinates,
+                "used": t.state is State.COMMITTED,
+                "life": t.life,
+                "without": t.without,
+                "own": t.own,
+                "change": put(t.change),
+            }
+            for t in agreement.open.values()
+            if t.state is not State.ACTIVE
+        ],
+        "settled": [[peer, *id_, own] for (peer, id_), own in agreement.settled.items()],
+        "owed": [[peer, put(change)] for peer, change in agreement.owed],
+    }
+
+
+def load(
+    agreement: Agreement[Change], notes: dict[str, Any], changes: Sequence[Change | None]
+) -> None:
+    """Restarted from this checkpoint; a change that was lost with a disk's cache is None."""
+    agreement.checkpoint = int(notes["checkpoint"])
+    for row in notes["open"]:
+        change = changes[row["change"]]
+        if change is not None:
+            transaction = Transaction(
+                peer=row["peer"],
+                id=_id(row["id"]),
+                coordinates=bool(row["coordinates"]),
+                state=State.COMMITTED if row["used"] else State.IN_DOUBT,
+                change=change,
+                life=int(row["life"]),
+                without=int(row["without"]),
+                own=int(row["own"]),
+            )
+            agreement.open[transaction.peer, transaction.id] = transaction
+    _drop_orphans(agreement)
+    for peer, *id_, own in notes["settled"]:
+        agreement.settled[peer, _id(id_)] = int(own)
+    for peer, place in notes["owed"]:
+        owed = changes[place]
+        if owed is not None:
+            agreement.owed.append((peer, owed))
+
+
+def _id(numbers: Sequence[int]) -> Id:
+    period, exchange, ballot = numbers
+    return Id(int(period), int(exchange), int(ballot))
+
+
+def _drop_orphans(agreement: Agreement[Change]) -> None:
+    """Without the link above, nobody would ever decide what is in doubt below."""
+    above = {id_ for (_, id_), t in agreement.open.items() if not t.coordinates}
+    for key, transaction in list(agreement.open.items()):
+        is_below = transaction.coordinates and transaction.state is State.IN_DOUBT
+        if is_below and transaction.id not in above:
+            del agreement.open[key]

@@ -1,0 +1,106 @@
+"""Keeps the stream to a neighbour up, and puts a new one in its place when certificates change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sdfeel.deploy.config import Deadlines
+from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.identity import Credentials
+
+__all__ = ["Dialler"]
+
+RENEWAL_SECONDS = 0.5
+
+
+@dataclass
+class Dialler:
+    """The end of a link that dials.
+
+    hello    ours
+    check    raises Refused if the neighbour's is not good
+    states   what the neighbour is told first
+    """
+
+    peer: str
+    links: Links
+    transport: Transport
+    credentials: Credentials
+    deadlines: Deadlines
+    hello: Callable[[], v1.Hello]
+    check: Callable[[v1.Hello, str], None]
+    states: Callable[[], list[v1.LinkState]]
+
+    def __post_init__(self) -> None:
+        self._last_problem = ""
+
+    @property
+    def _link(self) -> Link:
+        return self.links[self.peer]
+
+    async def run(self) -> None:
+        """For ever: connect, serve, wait a little, again."""
+        current: asyncio.Task[None] | None = None
+        stamp = self.credentials.stamp
+        try:
+            while True:
+                is_deciding = self.links.agreement.is_deciding(self.peer)
+                renewed = self.credentials.stamp != stamp and not is_deciding
+                if current is None or current.done() or renewed:
+                    stamp = self.credentials.stamp
+                    before, current = current, asyncio.create_task(self._connect())
+                    if before is not None and not before.done():
+                        await self._replace(before)
+                pause = self.deadlines.retry
+                await asyncio.wait({current}, timeout=RENEWAL_SECONDS)
+                if current.done():
+                    await asyncio.sleep(pause)
+        finally:
+            if current is not None:
+                current.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await current
+
+    async def _replace(self, before: asyncio.Task[None]) -> None:
+        """Gives the new stream time to take over, then ends the old one."""
+        await asyncio.wait({before}, timeout=2 * RENEWAL_SECONDS)
+        before.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await before
+
+    async def _connect(self) -> None:
+        stream: Stream | None = None
+        try:
+            stream = await self.transport.dial(self.peer, Call.LINK)
+            async with asyncio.timeout(self.deadlines.ping):
+                await stream.write(v1.LinkMessage(hello=self.hello()))
+                answer = await stream.read()
+            if answer is None or answer.WhichOneof("body") != "hello":
+                self._problem("the stream ended")
+                return
+            self.check(answer.hello, self.peer)
+            self._last_problem = ""
+            await self._link.serve(stream, answer.hello, self.states())
+        except StreamLost as problem:
+            self._problem(problem.reason)
+        except wire.Refused as refusal:
+            self._problem(refusal.reason)
+        except TimeoutError:
+            self._problem("no answer")
+        finally:
+            if stream is not None:
+                stream.close()
+                await stream.wait_closed()
+
+    def _problem(self, reason: str) -> None:
+        """Logged when it is news: an edge may be away for days."""
+        if reason != self._last_problem:
+            self._last_problem = reason
+            self._link.log("dial-failed", peer=self.peer, reason=reason)

@@ -1,0 +1,294 @@
+"""A link to a neighbour: its stream while it is up, and what the neighbour has said on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sdfeel.deploy.link.agreement import Id
+from sdfeel.deploy.link.outbox import Outbox
+from sdfeel.deploy.link.transport import Stream, StreamLost
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.waiting import Bell
+
+__all__ = ["Key", "Link", "Offer"]
+
+Key = tuple[int, int]  # period and exchange
+OFFERS = 3
+WORDS = 1024
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A neighbour's model in an exchange."""
+
+    vector: Vector
+    view: str
+    id: Id
+
+
+@dataclass
+class Hooks:
+    """What a link passes on: see `Links`."""
+
+    word: Callable[[v1.Decision], None] = lambda _: None
+    state: Callable[[v1.LinkState], None] = lambda _: None
+    wanted: Callable[[], None] = lambda: None
+    met: Callable[[v1.Hello], None] = lambda _: None
+    progress: Callable[[v1.Progress], None] = lambda _: None
+    lost: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Link:
+    """One neighbour. `serve` keeps it up for as long as a stream lasts.
+
+    generation   counts streams: an exchange that began on another one has lost messages
+    done         the neighbour's last finished period
+    moved_at     when that last became more, on the loop's clock
+    waits        something is open at the neighbour's end
+    """
+
+    peer: str
+    size: int
+    folder: Path
+    bell: Bell
+    log: Log
+    metrics: Metrics
+    hooks: Hooks = field(default_factory=Hooks)
+    generation: int = 0
+    done: int = 0
+    met_at: int = 0
+    moved_at: float = 0.0
+    waits: bool = False
+    announced: tuple[int, str] = (0, "")
+    used: int = 0
+    skipped: int = 0
+
+    def __post_init__(self) -> None:
+        self._stream: Stream | None = None
+        self._outbox: Outbox | None = None
+        self._incoming: wire.Incoming | None = None
+        self._offers: dict[tuple[Key, int], Offer] = {}
+        self._reached: Key = (0, 0)
+        self._refused: Key = (0, 0)
+        self._lent: v1.LinkMessage | None = None
+        self._loan: asyncio.Future[tuple[int, Vector] | None] | None = None
+
+    @property
+    def up(self) -> bool:
+        return self._stream is not None
+
+    # The stream.
+
+    async def serve(self, stream: Stream, hello: v1.Hello, states: list[v1.LinkState]) -> None:
+        """Reads until the stream ends. A newer stream ends the older one, at both ends."""
+        if self._stream is not None:
+            self._stream.close("a newer stream took its place")
+            self._ended()
+        self._stream = stream
+        self._outbox = Outbox(stream, lambda chunk: v1.LinkMessage(chunk=chunk), self._sent, WORDS)
+        self._incoming = None
+        self._offers.clear()
+        self.announced, self._reached, self._refused = (0, ""), (0, 0), (0, 0)
+        self.generation += 1
+        self.done, self.met_at, self.waits = hello.done, hello.done, True
+        self.moved_at = asyncio.get_running_loop().time()
+        self.log("link-up", peer=self.peer, done=hello.done)
+        for state in states:
+            self.tell(v1.LinkMessage(state=state))
+        self.hooks.met(hello)
+        self.bell.ring()
+        pump = asyncio.ensure_future(self._outbox.pump())
+        try:
+            while (message := await stream.read()) is not None:
+                if self._stream is not stream:
+                    break
+                self._take(message)
+                self.bell.ring()
+        except StreamLost:
+            pass  # link-down says it
+        finally:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+            if self._stream is stream:
+                self._ended()
+
+    def _ended(self) -> None:
+        self._stream = self._outbox = None
+        if self._incoming is not None:
+            self._incoming.abandon()
+            self._incoming = None
+        self._repay(None)
+        self.log("link-down", peer=self.peer)
+        self.hooks.lost()
+        self.bell.ring()
+
+    def _sent(self, size: int) -> None:
+        self.metrics.bytes.labels("edges", "out").inc(size)
+
+    def tell(self, message: v1.LinkMessage) -> None:
+        """Sends without waiting, if the link is up."""
+        if self._outbox is not None:
+            self._outbox.tell(message)
+
+    async def flush(self) -> None:
+        """Until the neighbour has been told everything."""
+        if self._outbox is not None:
+            await self._outbox.flush()
+
+    def say(self, decision: v1.Decision) -> None:
+        self.tell(v1.LinkMessage(decision=decision))
+
+    def refuse(self, key: Key, reason: str) -> None:
+        """Says that the link will not be used in this exchange."""
+        word = v1.Word.REFUSE
+        self.say(v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason))
+
+    def offer(self, vector: Vector, key: Key, **fields: Any) -> None:
+        """Sends a model without waiting."""
+        if self._outbox is not None:
+            announced = wire.header(vector, key[0], exchange=key[1], **fields)
+            self._outbox.offer(v1.LinkMessage(model=announced), vector)
+
+    # A loan: for an edge that has no model.
+
+    def lend(self, vector: Vector, period: int) -> None:
+        """To a neighbour that asked; not again while the last loan is on its way."""
+        if self._outbox is not None and not self._outbox.holds(self._lent):
+            announced = wire.header(vector, period, stage=v1.Stage.LENT)
+            self._lent = v1.LinkMessage(model=announced)
+            self._outbox.offer(self._lent, vector)
+            self.log("lent", peer=self.peer, period=period)
+
+    async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
+        """The model of the neighbour's last finished period; None if it does not come."""
+        self._loan = asyncio.get_running_loop().create_future()
+        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._loan if self.up else None
+        except TimeoutError:
+            return None
+        finally:
+            self._loan = None
+
+    def _repay(self, found: tuple[int, Vector] | None) -> None:
+        if self._loan is not None and not self._loan.done():
+            self._loan.set_result(found)
+
+    # What comes in.
+
+    def _take(self, message: v1.LinkMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind == "model":
+            self._open(message.model)
+        elif kind == "chunk":
+            self._feed(message.chunk)
+        elif kind == "decision":
+            if message.decision.word == v1.Word.REFUSE:
+                self._refused = (message.decision.period, message.decision.exchange)
+            else:
+                self.hooks.word(message.decision)
+        elif kind == "progress":
+            self._move(message.progress)
+        elif kind == "state":
+            self.hooks.state(message.state)
+        elif kind == "announce":
+            self.announced = (message.announce.period, message.announce.view)
+        elif kind == "wanted":
+            self.hooks.wanted()
+
+    def _move(self, progress: v1.Progress) -> None:
+        """Only progress renews patience, not the word for it."""
+        if progress.done > self.done:
+            self.done = progress.done
+            self.moved_at = asyncio.get_running_loop().time()
+        self.waits = progress.waiting
+        self.hooks.progress(progress)
+
+    def _open(self, announced: v1.ModelHeader) -> None:
+        is_lent = announced.stage == v1.Stage.LENT
+        if not is_lent:
+            self._reached = max(self._reached, (announced.period, announced.exchange))
+        if self._incoming is not None:
+            self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
+        try:
+            if is_lent and self._loan is None:
+                raise wire.Refused("unasked", "a model that was not asked for")
+            self._incoming = wire.Incoming(announced, self.size, self.folder)
+        except wire.Refused as refusal:
+            self._tell_refusal(announced, refusal)
+
+    def _feed(self, chunk: v1.Chunk) -> None:
+        if self._incoming is None:
+            return  # the rest of a model that was refused
+        self.metrics.bytes.labels("edges", "in").inc(len(chunk.data))
+        try:
+            vector = self._incoming.feed(chunk)
+        except wire.Refused as refusal:
+            self._refuse(refusal)
+            return
+        if vector is not None:
+            announced, self._incoming = self._incoming.announced, None
+            if announced.stage == v1.Stage.LENT:
+                self._repay((announced.period, vector))
+                return
+            id_ = Id(announced.period, announced.exchange, announced.ballot)
+            slot = (id_[:2], announced.stage)
+            self._offers[slot] = Offer(vector, announced.view, id_)
+            while len(self._offers) > OFFERS:
+                del self._offers[min(self._offers)]
+
+    def _refuse(self, refusal: wire.Refused) -> None:
+        assert self._incoming is not None  # noqa: S101 - by its callers
+        announced = self._incoming.announced
+        self._incoming.abandon()
+        self._incoming = None
+        self._tell_refusal(announced, refusal)
+
+    def _tell_refusal(self, announced: v1.ModelHeader, refusal: wire.Refused) -> None:
+        key = (announced.period, announced.exchange)
+        self.metrics.refused.labels(refusal.kind).inc()
+        self.log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, key=key)
+        if announced.stage == v1.Stage.LENT:
+            self._repay(None)
+            return
+        self._refused = key
+        self.refuse(key, refusal.reason)
+
+    # What an exchange asks.
+
+    def has(self, key: Key, stage: v1.Stage) -> bool:
+        return (key, stage) in self._offers
+
+    def take(self, key: Key, stage: v1.Stage) -> Offer | None:
+        """The neighbour's model in this exchange, if it has come; once."""
+        return self._offers.pop((key, stage), None)
+
+    def has_left(self, key: Key, generation: int) -> bool:
+        """Whether this exchange can no longer use the link."""
+        return (
+            not self.up
+            or self.generation != generation
+            or self._refused == key
+            or self.done >= key[0]
+            or self._reached > key  # models come in order: the peer has left this exchange
+        )
+
+    def count(self, use: bool) -> None:
+        self.used, self.skipped = self.used + use, self.skipped + (not use)
+        self.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
+
+    def forget(self, period: int) -> None:
+        """Drops what belongs to finished periods."""
+        self._offers = {slot: o for slot, o in self._offers.items() if slot[0][0] > period}

@@ -1,0 +1,87 @@
+"""Models on the wire: a header, then chunks in order; everything is checked before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter
+from sdfeel.deploy.protocol import v1
+
+__all__ = ["DTYPE", "MESSAGE_BYTES", "PROTOCOL", "Incoming", "Refused", "chunks", "header"]
+
+REASON = 200  # characters of a reason that are kept: a peer may have written part of it
+
+PROTOCOL = 2
+DTYPE = "float32"
+# Room for the fields around a full chunk; a larger message never reaches Python.
+MESSAGE_BYTES = 4 * BLOCK + 4096
+
+
+class Refused(Exception):  # noqa: N818 - a verdict, not a failure of this program
+    """A message that must not be used. `kind` is one of a few words, for metrics."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        self.kind = kind
+        self.reason = reason if len(reason) <= REASON else f"{reason[:REASON]}..."
+        super().__init__(self.reason)
+
+
+def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
+    """Announces `vector`; `fields` are the header's others."""
+    return v1.ModelHeader(
+        period=period,
+        values=vector.size,
+        dtype=DTYPE,
+        sha256=vector.sha256,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def chunks(vector: Vector) -> Iterator[v1.Chunk]:
+    """The chunks that follow a header."""
+    for start, stop in vector.spans():
+        yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))
+
+
+@dataclass
+class Incoming:
+    """One model on its way in. `feed` raises Refused at the first thing that is wrong."""
+
+    announced: v1.ModelHeader
+    size: int
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.announced.dtype != DTYPE:
+            raise Refused("dtype", f"dtype {self.announced.dtype!r}, expected {DTYPE!r}")
+        if self.announced.values != self.size:
+            raise Refused("shape", f"{self.announced.values} values, expected {self.size}")
+        if len(self.announced.sha256) != 32:
+            raise Refused("hash", "the sha256 has not 32 bytes")
+        self._writer = VectorWriter(self.size, self.folder)
+
+    def feed(self, chunk: v1.Chunk) -> Vector | None:
+        """Takes the next chunk; the vector once it is whole."""
+        data = chunk.data
+        if chunk.offset != self._writer.written:
+            raise Refused("order", f"chunk at {chunk.offset}, expected {self._writer.written}")
+        if len(data) % 4 or not 0 < len(data) <= 4 * BLOCK:
+            raise Refused("size", f"a chunk of {len(data)} bytes")
+        if self._writer.written + len(data) // 4 > self.size:
+            raise Refused("size", "more values than announced")
+        if not np.isfinite(np.frombuffer(data, dtype="<f4")).all():
+            raise Refused("not-finite", "NaN or infinity among the values")
+        self._writer.write(data)
+        if self._writer.written < self.size:
+            return None
+        vector = self._writer.finish()
+        if vector.sha256 != self.announced.sha256:
+            raise Refused("hash", "the sha256 of the values is not the one announced")
+        return vector
+
+    def abandon(self) -> None:
+        self._writer.abandon()

@@ -1,0 +1,210 @@
+"""The client: dials out only, trains on its private data, sends nothing but models."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import IO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.link.grpc_transport import GrpcTransport
+from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.errors import InputError
+
+__all__ = ["ClientProgram", "Trainer"]
+
+Model = NDArray[np.float32]
+
+
+class Trainer(Protocol):
+    """What a client does between two uploads, on data that only it sees."""
+
+    @property
+    def samples(self) -> int:
+        """|S_i|."""
+
+    @property
+    def size(self) -> int:
+        """Number of values of the model."""
+
+    def train(self, model: Model, first: int, steps: int) -> Model:
+        """Local updates k = first, ..., first + steps - 1 of eq. (2), from `model`."""
+
+
+class ClientProgram:
+    """One client of a deployment. `run` returns when its edge says that training is over."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        name: str,
+        trainer: Trainer,
+        log: IO[str] | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self.deployment, self.name, self.trainer = deployment, name, trainer
+        self.me = deployment.client(name)
+        if trainer.samples != self.me.samples:
+            raise InputError(
+                f"clients.{name}.samples",
+                self.me.samples,
+                f"the data has {trainer.samples}; correct the deployment file on all nodes",
+            )
+        self.credentials = Credentials(deployment, "client", name)
+        self.transport = transport or GrpcTransport(deployment, self.credentials)
+        self.log = Log(name, log)
+        self.edge: str | None = None
+        self.accepted: list[int] = []
+        self._work: tuple[v1.Task, Vector] | None = None
+        self._training: asyncio.Task[Model] | None = None
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Home first, else the fallbacks in order; again and again until the end."""
+        while True:
+            for edge in (self.me.edge, *self.me.fallbacks):
+                outcome = await self._attend(edge)
+                if outcome == "finished":
+                    self.log("finished", edge=edge)
+                    return
+                if outcome in ("lost", "renew", "home"):
+                    break
+            if outcome != "renew":
+                await asyncio.sleep(self.deployment.deadlines.retry)
+
+    async def _attend(self, edge: str) -> str:
+        """One stream to one edge, from hello to its end; how it ended."""
+        stream: Stream | None = None
+        try:
+            stream = await self.transport.dial(edge, Call.WORK)
+            # Not wait_for: before Python 3.12 it may swallow the end of this very program.
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                await stream.write(v1.FromClient(hello=self._hello()))
+                answer = await stream.read()
+            if answer is None:
+                raise StreamLost("the stream ended")
+            self.edge = edge
+            self.log("connected", edge=edge)
+            return await self._take_part(stream, edge)
+        except TurnedAway as refusal:
+            self.log("edge-refused", edge=edge, reason=refusal.reason)
+            return "lost" if self.edge == edge else "refused"
+        except StreamLost as problem:
+            kind = "lost" if self.edge == edge else "unreachable"
+            self.log(f"edge-{kind}", edge=edge, reason=problem.reason)
+            return kind
+        except TimeoutError:
+            self.log("edge-unreachable", edge=edge, reason="no answer")
+            return "unreachable"
+        finally:
+            self.edge = None
+            if stream is not None:
+                stream.close()
+                await stream.wait_closed()
+
+    def _hello(self) -> v1.Hello:
+        return v1.Hello(
+            protocol=wire.PROTOCOL,
+            name=self.name,
+            deployment=self.deployment.digest,
+            samples=self.trainer.samples,
+        )
+
+    async def _take_part(self, stream: Stream, edge: str) -> str:
+        self._work = None
+        self._wake.clear()
+        tasks = [
+            asyncio.create_task(self._read(stream, edge)),
+            asyncio.create_task(self._serve_work(stream, edge)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = [task for task in tasks if task.done()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        # What the edge said last counts for more than a write to a stream that has just ended.
+        return ended[0].result()
+
+    async def _read(self, stream: Stream, edge: str) -> str:
+        """What the edge says; the newest work replaces older."""
+        incoming: wire.Incoming | None = None
+        task: v1.Task | None = None
+        while (message := await stream.read()) is not None:
+            kind = message.WhichOneof("body")
+            try:
+                if kind == "task":
+                    task = message.task
+                    incoming = wire.Incoming(message.task.model, self.trainer.size)
+                elif kind == "chunk" and incoming is not None and task is not None:
+                    model = incoming.feed(message.chunk)
+                    if model is not None:
+                        self._work, incoming = (task, model), None
+                        self._wake.set()
+                elif kind == "receipt":
+                    self._note(message.receipt)
+                elif kind == "finish":
+                    return "finished"
+            except wire.Refused as refusal:
+                incoming = None
+                self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
+        raise StreamLost("the stream ended")
+
+    def _note(self, receipt: v1.Receipt) -> None:
+        if receipt.verdict == v1.Verdict.ACCEPTED:
+            self.accepted.append(receipt.period)
+            self.log("accepted", period=receipt.period)
+        else:
+            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
+            self.log(verdict, period=receipt.period, reason=receipt.reason)
+        self._wake.set()
+
+    async def _serve_work(self, stream: Stream, edge: str) -> str:
+        stamp = self.credentials.stamp
+        loop = asyncio.get_running_loop()
+        look_home = loop.time() + self.deployment.deadlines.home
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self.credentials.stamp != stamp:
+                self.log("renewed", edge=edge)
+                return "renew"
+            if edge != self.me.edge and loop.time() > look_home:
+                look_home = loop.time() + self.deployment.deadlines.home
+                if await self.transport.is_there(self.me.edge):
+                    self.log("going-home", edge=edge)
+                    return "home"
+            if self._work is not None:
+                task, model = self._work
+                self._work = None
+                start = loop.time()
+                trained = await self._train(task, model)
+                seconds = loop.time() - start
+                if self._work is None:  # else the period is over: what we have is late
+                    await self._upload(stream, task, trained)
+                    self.log("uploaded", period=task.period, trained=round(seconds, 6))
+
+    async def _train(self, task: v1.Task, model: Vector) -> Model:
+        if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
+            with contextlib.suppress(Exception):
+                await self._training
+        self._training = asyncio.create_task(
+            asyncio.to_thread(self.trainer.train, model.array(), task.first, task.steps)
+        )
+        return await asyncio.shield(self._training)
+
+    async def _upload(self, stream: Stream, task: v1.Task, model: Model) -> None:
+        vector = as_vector(model)
+        announced = wire.header(vector, task.period, samples=self.trainer.samples)
+        await stream.write(v1.FromClient(model=announced))
+        for chunk in wire.chunks(vector):
+            await stream.write(v1.FromClient(chunk=chunk))

@@ -1,0 +1,244 @@
+"""The clients of an edge: their standing streams, their work, and what they send back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from sdfeel.deploy.link.outbox import Outbox
+from sdfeel.deploy.link.transport import Stream, StreamLost
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.identity import Identity
+from sdfeel.deploy.waiting import Bell
+
+__all__ = ["Cluster", "Session"]
+
+WORDS = 64
+
+
+class Session:
+    """One client's standing stream; what is due to the client waits here, newest work only."""
+
+    def __init__(self, name: str, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.stream = name, stream
+        sent = metrics.bytes.labels("clients", "out").inc
+        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
+
+    def give(self, task: v1.Task, model: Vector) -> None:
+        self.outbox.replace(v1.FromEdge(task=task), model)
+
+    def tell(self, note: v1.FromEdge) -> None:
+        self.outbox.tell(note)
+
+    def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
+        self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
+
+
+class Cluster:
+    """Collects the uploads of one period after the other."""
+
+    def __init__(
+        self,
+        me: str,
+        topology: Topology,
+        size: int,
+        folder: Path,
+        bell: Bell,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self.topology = topology
+        self.size = size
+        self.home = {c.name for c in topology.deployment.clients if c.edge == me}
+        self.allowed = topology.allowed(me)
+        self.sessions: dict[str, Session] = {}
+        # Own clients are waited for until they come or a first deadline passes.
+        self.awaited = set(self.home)
+        self.period = 0
+        self.is_open = False
+        self.finished = False
+        self.uploads: dict[str, Vector] = {}
+        self.failed: set[str] = set()
+        self._task: tuple[v1.Task, Vector] | None = None
+        self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
+
+    # The edge's side: one period.
+
+    async def collect(
+        self, period: int, model: Vector, seconds: float, over: Callable[[], bool]
+    ) -> dict[str, Vector]:
+        """Hands out the work of a period and returns what came back in time.
+
+        Ends early when everybody who is there has answered, or when `over()` holds.
+        """
+        self.period, self.is_open = period, True
+        self.uploads, self.failed = {}, set()
+        tau1 = self.topology.tau1
+        announced = wire.header(model, period)
+        first = (period - 1) * tau1 + 1
+        self._task = (v1.Task(period=period, first=first, steps=tau1, model=announced), model)
+        for session in self.sessions.values():
+            session.give(*self._task)
+        start = asyncio.get_running_loop().time()
+        complete = await self._bell.until(
+            lambda: over() or self._everybody_answered(), lambda: start + seconds
+        )
+        self.is_open = False
+        if not complete:
+            missing = sorted((set(self.sessions) | self.awaited) - set(self.uploads))
+            self.awaited.clear()
+            self._log("deadline", period=period, missing=missing)
+        return self.uploads
+
+    def _everybody_answered(self) -> bool:
+        expected = set(self.sessions) | self.awaited
+        return bool(expected) and expected <= set(self.uploads) | self.failed
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.sessions and not self.awaited
+
+    def acknowledge(self, period: int, clients: list[str]) -> None:
+        """Tells the clients that their models are in, which is on disk by now."""
+        for name in clients:
+            self._metrics.uploads.labels("accepted").inc()
+            if name in self.sessions:
+                self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
+        self.uploads = {}
+
+    def finish(self, period: int) -> None:
+        """Tells everybody, also those who come later, that training is over."""
+        self.finished = True
+        for session in self.sessions.values():
+            session.tell(v1.FromEdge(finish=v1.Finish(period=period)))
+
+    # The clients' side: one stream.
+
+    def greet(self, hello: v1.Hello, identity: Identity | None) -> str:
+        """Checks a client's first message; its name. Raises Refused."""
+        name = hello.name
+        if identity is not None and (identity.role, identity.name) != ("client", name):
+            raise wire.Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
+        if hello.protocol != wire.PROTOCOL:
+            raise wire.Refused("protocol", f"version {hello.protocol}, this is {wire.PROTOCOL}")
+        if hello.deployment != self.topology.deployment.digest:
+            raise wire.Refused("deployment", "another deployment file")
+        if name not in self.allowed:
+            raise wire.Refused("not-allowed", f"client {name!r} is not on this edge's list")
+        if hello.samples != self.topology.deployment.client(name).samples:
+            raise wire.Refused("samples", f"{hello.samples} samples, not as provisioned")
+        if name not in self.sessions and len(self.sessions) >= self._limit:
+            raise wire.Refused("limit", f"{self._limit} clients are connected already")
+        return name
+
+    @property
+    def _limit(self) -> int:
+        return self.topology.deployment.limits.connections
+
+    async def serve(self, name: str, stream: Stream) -> None:
+        """Reads a client's stream to its end, which means that the client has gone."""
+        session = Session(name, stream, self._metrics)
+        before = self.sessions.get(name)
+        self.sessions[name] = session
+        if before is not None:
+            before.stream.close("a newer stream took its place")
+        self.awaited.discard(name)
+        self._log("client-up", client=name, guest=name not in self.home)
+        if self.finished:
+            session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
+        elif self.is_open and self._task is not None and name not in self.uploads:
+            session.give(*self._task)
+        self._changed()
+        pump = asyncio.ensure_future(session.outbox.pump())
+        try:
+            await self._read(session)
+        except StreamLost:
+            pass  # client-down says it
+        finally:
+            pump.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await pump
+            if self.sessions.get(name) is session:
+                del self.sessions[name]
+                self._log("client-down", client=name)
+            self._changed()
+
+    def _changed(self) -> None:
+        self._metrics.clients.set(len(self.sessions))
+        self._bell.ring()
+
+    async def _read(self, session: Session) -> None:
+        incoming: wire.Incoming | None = None
+        try:
+            while (message := await session.stream.read()) is not None:
+                kind = message.WhichOneof("body")
+                try:
+                    if kind == "model":
+                        if incoming is not None:
+                            incoming.abandon()
+                            incoming = None
+                            raise wire.Refused("truncated", "a new model before the last was whole")
+                        incoming = self._open(session, message.model)
+                    elif kind == "chunk" and incoming is not None:
+                        self._metrics.bytes.labels("clients", "in").inc(len(message.chunk.data))
+                        vector = incoming.feed(message.chunk)
+                        if vector is not None:
+                            announced, incoming = incoming.announced, None
+                            self._accept(session, announced, vector)
+                except wire.Refused as refusal:
+                    self._refuse(session, refusal)
+                    incoming = None
+        finally:
+            if incoming is not None:
+                incoming.abandon()
+                self._count(session, wire.Refused("truncated", "the stream ended within a model"))
+
+    def _open(self, session: Session, announced: v1.ModelHeader) -> wire.Incoming | None:
+        if announced.period < self.period or (announced.period == self.period and not self.is_open):
+            self._late(session, announced.period)
+            return None
+        if announced.period != self.period:
+            raise wire.Refused("period", f"period {announced.period}, this is {self.period}")
+        if session.name in self.uploads:
+            raise wire.Refused("replayed", f"a second model for period {announced.period}")
+        if announced.samples != self.topology.deployment.client(session.name).samples:
+            raise wire.Refused("samples", f"{announced.samples} samples, not as provisioned")
+        return wire.Incoming(announced, self.size, self._folder)
+
+    def _accept(self, session: Session, announced: v1.ModelHeader, vector: Vector) -> None:
+        if announced.period != self.period or not self.is_open:
+            self._late(session, announced.period)
+            return
+        self.uploads[session.name] = vector
+        self._bell.ring()
+
+    def _late(self, session: Session, period: int) -> None:
+        self._metrics.uploads.labels("late").inc()
+        self._log("late", client=session.name, period=period, now=self.period)
+        session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
+
+    def _refuse(self, session: Session, refusal: wire.Refused) -> None:
+        """A bad model harms nobody else; the period does not wait for another one."""
+        self._count(session, refusal)
+        if session.name not in self.uploads:
+            self.failed.add(session.name)
+        session.receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
+        self._bell.ring()
+
+    def _count(self, session: Session, refusal: wire.Refused) -> None:
+        self._metrics.uploads.labels("refused").inc()
+        self._metrics.refused.labels(refusal.kind).inc()
+        self._log(
+            "refused",
+            client=session.name,
+            kind=refusal.kind,
+            reason=refusal.reason,
+            period=self.period,
+        )

@@ -1,0 +1,313 @@
+"""The edge server: serves its clients, exchanges with its neighbours, survives what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import IO, Any
+
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.exchange.mixer import Mixer
+from sdfeel.deploy.exchange.patience import Patience
+from sdfeel.deploy.link.agreement import Agreement
+from sdfeel.deploy.link.agreement_notes import load
+from sdfeel.deploy.link.dialler import Dialler
+from sdfeel.deploy.link.grpc_transport import GrpcTransport
+from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.link.link_states import LinkStates
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.transport import Caller, Stream, Transport
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors
+from sdfeel.deploy.model.vectors import Change, Vector
+from sdfeel.deploy.node.adoption import Adopter
+from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.node.rounds import Rounds
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.waiting import Bell
+from sdfeel.errors import InputError
+
+__all__ = ["EdgeServer"]
+
+WATCH_SECONDS = 0.5
+FAREWELL_SECONDS = 0.5
+
+
+class EdgeServer:
+    """One edge of a deployment. `run` returns when all periods are done."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        name: str,
+        state: Path,
+        log: IO[str] | None = None,
+        transport: Transport | None = None,
+        store: Store | None = None,
+    ) -> None:
+        self.deployment, self.name = deployment, name
+        self.me = deployment.edge(name)
+        self.topology = Topology(deployment)
+        self.log = Log(name, log)
+        self.metrics = Metrics()
+        self.credentials = Credentials(deployment, "edge", name)
+        address = self.me.listen or self.me.address
+        self.transport = transport or GrpcTransport(deployment, self.credentials, address)
+        self.bell = Bell()
+        self.store = store or Store(state, deployment.digest)
+        model, done, found = self._restore()
+        self.cluster = Cluster(
+            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+        )
+        # A number of this life; transactions count up from it, so none comes twice.
+        self._life = secrets.randbits(62)
+        agreement: Agreement[Change] = Agreement(self._life)
+        if found is not None and found.agreement:
+            load(agreement, found.agreement, found.changes)
+        peers = self.topology.neighbours(name)
+        self.links = Links(
+            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+        )
+        self.states = LinkStates(name, self.links)
+        for peer, link in self.links.items():
+            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
+            link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.rounds = self._make_rounds(model, done, is_new=found is None)
+        self.rounds.saved = agreement.checkpoint
+        self._streams: dict[Stream, Identity] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._http: ThreadingHTTPServer | None = None
+
+    def _make_rounds(self, model: Vector, done: int, is_new: bool) -> Rounds:
+        seconds, folder = self.deployment.deadlines.exchange, self.store.folder
+        patience = Patience(self.bell, seconds, self.topology.tau2)
+        mixer = Mixer(
+            self.name,
+            self.topology,
+            self.links,
+            folder,
+            patience,
+            self.log,
+            self.metrics,
+            self.states,
+        )
+        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        return Rounds(
+            self.deployment,
+            self.topology,
+            self.store,
+            model,
+            done,
+            self.cluster,
+            self.links,
+            mixer,
+            self.bell,
+            self.log,
+            self.metrics,
+            adopter if is_new else None,
+        )
+
+    def _restore(self) -> tuple[Vector, int, Checkpoint | None]:
+        """From the own checkpoint; else the model that everybody starts from."""
+        initial = self.deployment.path(self.deployment.model.initial)
+        model, _ = read_safetensors(initial)
+        most = self.deployment.limits.values
+        if model.size > most:
+            raise InputError("limits.values", most, f"the first model has {model.size} values")
+        self._agreed = f"{self.deployment.digest}/{model.sha256.hex()[:16]}"
+        found, problems = self.store.load(model.size)
+        for problem in problems:
+            self.log("checkpoint-damaged", reason=problem)
+        if found is None:
+            self.log("fresh-start", values=model.size)
+            return model, 0, None
+        self.log("resumed", period=found.done)
+        return found.model, found.done, found
+
+    # Starting and stopping.
+
+    async def start(self) -> None:
+        """Listens, dials the neighbours behind it in the file, and serves metrics."""
+        await self.transport.listen(self._work, self._link, self._status)
+        if self.me.metrics:
+            self._http = serve_http(
+                self.me.metrics, self.metrics, lambda: True, lambda: self.rounds.is_ready
+            )
+        self._spawn(self._watch())
+        for peer in self.links:
+            if self.topology.leads(self.name, peer):
+                self._spawn(self._dialler(peer).run())
+        address = self.me.listen or self.me.address
+        self.log("listening", address=address, secure=not self.credentials.plaintext)
+
+    def _dialler(self, peer: str) -> Dialler:
+        return Dialler(
+            peer,
+            self.links,
+            self.transport,
+            self.credentials,
+            self.deployment.deadlines,
+            self._hello,
+            self._check_neighbour,
+            self.states.all,
+        )
+
+    def _spawn(self, work: Any) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(work))
+
+    async def stop(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await asyncio.gather(*(link.flush() for link in self.links.values()))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.transport.stop()
+        await self.rounds.settle()
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+        self.log("stopped", period=self.done)
+
+    async def run(self) -> None:
+        """All periods, from the last one that is durable."""
+        await self.rounds.run()
+
+    @property
+    def model(self) -> Vector:
+        return self.rounds.model
+
+    @property
+    def done(self) -> int:
+        """The last period that is finished and durable."""
+        return self.rounds.done
+
+    @property
+    def phase(self) -> str:
+        return self.rounds.phase
+
+    def _hello(self) -> v1.Hello:
+        """To neighbours; they must also have begun with the same model."""
+        return v1.Hello(
+            protocol=wire.PROTOCOL,
+            name=self.name,
+            deployment=self._agreed,
+            done=self.done,
+            incarnation=self._life,
+            checkpoint=self.rounds.saved,
+        )
+
+    async def _watch(self) -> None:
+        """Ends streams whose certificate has run out or was revoked; keeps link states fresh."""
+        while True:
+            self.states.refresh()
+            self.metrics.links.set(sum(link.up for link in self.links.values()))
+            for stream, identity in list(self._streams.items()):
+                try:
+                    check(identity, self.credentials)
+                except wire.Refused as refusal:
+                    self._refuse_peer(refusal)
+                    stream.close(refusal.reason)
+            loop = asyncio.get_running_loop()
+            now = loop.time()
+            await self.bell.until(self._links_changed, lambda now=now: now + WATCH_SECONDS)  # type: ignore[misc]
+
+    def _links_changed(self) -> bool:
+        return self.states.is_stale
+
+    def _lend(self, link: Link) -> None:
+        """To a neighbour that has no checkpoint: what is on our disk."""
+        if self.done:
+            link.lend(self.model, self.done)
+
+    def _refuse_peer(self, refusal: wire.Refused) -> None:
+        self.metrics.refused.labels(refusal.kind).inc()
+        self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
+
+    def handshake_refused(self, reason: str, count: int, detail: str) -> None:
+        """What `handshakes` found out: callers that never came as far as a call."""
+        self.metrics.handshakes.labels(reason).inc(count)
+        self.log("handshake-refused", reason=reason, count=count, detail=detail)
+
+    # The calls.
+
+    async def _work(self, stream: Stream) -> None:
+        with self._admitted(stream, ("client",)) as identity:
+            name = self.cluster.greet(await self._first(stream), identity)
+            await stream.write(v1.FromEdge(hello=self._hello()))
+            await self.cluster.serve(name, stream)
+
+    async def _link(self, stream: Stream) -> None:
+        with self._admitted(stream, ("edge",)) as identity:
+            hello = await self._first(stream)
+            if identity is not None and identity.name != hello.name:
+                raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
+            link = self.links.get(hello.name)
+            if link is None or self.topology.leads(self.name, hello.name):
+                raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
+            self._check_neighbour(hello, hello.name)
+            await stream.write(v1.LinkMessage(hello=self._hello()))
+            await link.serve(stream, hello, self.states.all())
+
+    def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
+        """Raises Refused if these two must not work together."""
+        if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
+            raise wire.Refused("deployment", "another protocol, deployment file or first model")
+        if hello.name != name:
+            raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
+
+    async def _status(self, caller: Caller) -> v1.StatusReply:
+        with self._admitted(caller, ("edge", "operator")):
+            value = self.metrics.value
+            return v1.StatusReply(
+                edge=self.name,
+                period=self.done,
+                periods=self.topology.periods,
+                phase=self.phase,
+                ready=self.rounds.is_ready,
+                clients=sorted(self.cluster.sessions),
+                expected=len(self.cluster.home),
+                links=[
+                    v1.LinkStatus(peer=peer, up=link.up, used=link.used, skipped=link.skipped)
+                    for peer, link in self.links.items()
+                ],
+                seconds_per_period=self.rounds.period_seconds,
+                disagreement=max(
+                    (value("sdfeel_disagreement", peer=p) for p in self.links), default=0
+                ),
+                refused=int(value("sdfeel_uploads_total", verdict="refused")),
+                late=int(value("sdfeel_uploads_total", verdict="late")),
+            )
+
+    @contextlib.contextmanager
+    def _admitted(self, caller: Caller, roles: tuple[str, ...]) -> Iterator[Identity | None]:
+        """Lets in only certificates of these roles; a refusal is counted and told."""
+        try:
+            identity = caller.who()
+            if identity is not None and identity.role not in roles:
+                who = f"{identity.role}/{identity.name}"
+                raise wire.Refused("role", f"{who} may not make this call")
+            if identity is not None:
+                self._streams[caller] = identity  # type: ignore[index]
+            yield identity
+        except wire.Refused as refusal:
+            self._refuse_peer(refusal)
+            raise
+        finally:
+            self._streams.pop(caller, None)  # type: ignore[call-overload]
+
+    async def _first(self, stream: Stream) -> v1.Hello:
+        """The first message of a stream."""
+        first = await stream.read()
+        if first is None or first.WhichOneof("body") != "hello":
+            raise wire.Refused("protocol", "the first message must be a hello")
+        hello: v1.Hello = first.hello
+        return hello

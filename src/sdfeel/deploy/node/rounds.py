@@ -1,0 +1,249 @@
+"""The periods of an edge, one after the other: Algorithm 1 as one server lives it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdfeel.algorithm.averaging import Rule
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.exchange.mixer import Mixer
+from sdfeel.deploy.link.agreement_notes import dump
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.model.offload import offload
+from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.vectors import Block, Change, Vector, combine, merge, probe
+from sdfeel.deploy.node.adoption import Adopter
+from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.waiting import Bell
+
+__all__ = ["Rounds"]
+
+
+@dataclass
+class Rounds:
+    """What an edge has learned so far, and how it goes on.
+
+    A period ends durable: what clients were told is accepted, and what they are given to work on,
+    is on disk. An edge that missed an exchange of its neighbours keeps its model and goes on in
+    their period, like a cluster in which nobody took part meanwhile: nothing it acknowledged is
+    lost, and the next exchange mixes it in with its weight.
+    """
+
+    deployment: Deployment
+    topology: Topology
+    store: Store
+    model: Vector
+    done: int
+    cluster: Cluster
+    links: Links
+    mixer: Mixer
+    bell: Bell
+    log: Log
+    metrics: Metrics
+    adopter: Adopter | None = None  # of an edge that has no checkpoint
+    saved: int = 0  # the number of the last checkpoint on disk
+    phase: str = "starting"
+    period_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        averaging = self.deployment.averaging
+        self._saving: asyncio.Future[None] | None = None
+        self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can do its part: a client or a neighbour is there."""
+        return bool(self.cluster.sessions) or any(link.up for link in self.links.values())
+
+    async def run(self) -> None:
+        """All periods, from the last one that is durable."""
+        start = asyncio.get_running_loop().time()
+        if self.adopter is not None:
+            await self._adopt(self.adopter, start)
+        await self._gather(start)
+        while self.done < self.topology.periods:
+            await self._period()
+        self.phase = "finished"
+        self.log("finished", period=self.done)
+        self.cluster.finish(self.done)
+        await self._linger()
+
+    async def _adopt(self, adopter: Adopter, start: float) -> None:
+        """Goes on from the neighbours' model rather than spoil it with the first one."""
+        self.phase = "adopting"
+        found = await adopter.run(start)
+        if found is not None:
+            self.metrics.adoptions.inc()
+            await self._save(*found)
+
+    async def _gather(self, start: float) -> None:
+        """Waits once for the whole network, so that the first exchange finds it."""
+        self.phase = "gathering"
+        await self.bell.until(
+            lambda: (
+                len(self.mixer.states.up()) == 2 * self.topology.network.graph.number_of_edges()
+            ),
+            lambda: start + self.deployment.deadlines.exchange,
+        )
+
+    async def _linger(self) -> None:
+        """Stays until neighbours and clients know, so that nobody is left waiting or in doubt."""
+        start = asyncio.get_running_loop().time()
+
+        def over() -> bool:
+            return self.links.may_leave(self.done) and not self.cluster.sessions
+
+        def deadline() -> float:
+            return start + self.deployment.deadlines.exchange
+
+        while await self.bell.until(lambda: over() or self.links.is_unsaved, deadline):
+            if not self.links.is_unsaved:
+                return
+            await self._save(self.done, await self._repair(self.model))
+        for peer, id_ in self.links.agreement.open:
+            self.log("unsettled", peer=peer, key=id_[:2])
+
+    async def _period(self) -> None:
+        start = time.perf_counter()
+        period = worked = self.done + 1
+        uploads = await self._collect(worked)
+        order = sorted(uploads, key=self.topology.clients.index)
+        collected = time.perf_counter()
+        model = await self._average(order, uploads)
+        heading = -(-period // self.topology.tau2) * self.topology.tau2
+        ahead = self._ahead(heading)
+        used = 0
+        if ahead:
+            self.metrics.jumps.inc()
+            self.log("jump", period=period, to=ahead, kept=order)
+            period = ahead
+        elif self.topology.is_inter(period):
+            self.phase = "exchanging"
+            model, used = await self._exchange(period, model)
+            if not used and not order and self.links:
+                # Nobody took part and nobody answered: the period did not happen.
+                await asyncio.sleep(self.deployment.deadlines.retry)
+                return
+        mixed = time.perf_counter()
+        model = await self._repair(model)
+        await self._save(period, model)
+        self.cluster.acknowledge(worked, order)
+        ended = time.perf_counter()
+        self._note(period, order, used, (start, collected, mixed, ended))
+
+    def _ahead(self, heading: int) -> int:
+        """The last exchange that neighbours finished, if it is the one we head for or later."""
+        tau2 = self.topology.tau2
+        known = [link.done // tau2 * tau2 for link in self.links.values() if link.up]
+        reached = max(known, default=0)
+        return reached if reached >= heading else 0
+
+    async def _collect(self, period: int) -> dict[str, Vector]:
+        self.phase = "collecting"
+        heading = -(-period // self.topology.tau2) * self.topology.tau2
+        if self.cluster.is_empty:
+            # Alone, time stands still; with neighbours it is they who set the pace.
+            forever = asyncio.get_running_loop().time() + 1e9
+            await self.bell.until(lambda: self.is_ready, lambda: forever)
+            if self.cluster.is_empty:
+                return {}
+        return await self.cluster.collect(
+            period,
+            self.model,
+            self.deployment.deadlines.round,
+            lambda: bool(self._ahead(heading)),
+        )
+
+    async def _average(self, order: list[str], uploads: dict[str, Vector]) -> Vector:
+        """Eq. (3) over those who took part, in client order; nobody: the model stays."""
+        if not order:
+            return self.model
+        vectors = [uploads[name] for name in order]
+        weights = self.topology.weights(order)
+        folder, centre, rule = self.store.folder, self.model, self.rule
+        if rule.name == "mean":
+            return await offload(centre.is_large, lambda: combine(vectors, weights, folder))
+        return await offload(
+            centre.is_large, lambda: _robust(rule, vectors, weights, centre, folder)
+        )
+
+    async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
+        return await self.mixer.run(period, model, await self.mixer.agree(period))
+
+    async def _repair(self, model: Vector) -> Vector:
+        """Adds what links turned out to have carried after all."""
+        owed = self.links.agreement.owed
+        while owed:
+            peer, change = owed.pop(0)
+            before, model = model, await self._add(change, model)
+            self.metrics.repairs.inc()
+            fields = {}
+            if self.deployment.audit:
+                fields = {"before": probe(before), "after": probe(model)}
+            self.log("repaired", peer=peer, **fields)
+        return model
+
+    async def _add(self, late: Change, model: Vector) -> Vector:
+        return await offload(model.is_large, lambda: late.applied(model, self.store.folder))
+
+    async def _save(self, period: int, model: Vector) -> None:
+        changes: list[Change] = []
+        notes = dump(self.links.agreement, changes)
+        self.links.is_unsaved = False
+        checkpoint = Checkpoint(period, model, notes, changes)
+        self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
+        await asyncio.shield(self._saving)
+        self.model, self.done = model, period
+        self.saved = notes["checkpoint"]
+        self.links.saved(period, self.saved)
+        self.bell.ring()
+
+    async def settle(self) -> None:
+        """Ended from outside, it may still be writing: nobody else must begin before it has."""
+        if self._saving is not None:
+            await asyncio.wait({self._saving})
+
+    def _note(
+        self, period: int, order: list[str], used: int, times: tuple[float, float, float, float]
+    ) -> None:
+        start, collected, mixed, ended = times
+        self.period_seconds = ended - start
+        phases = {"collect": collected - start, "mix": mixed - collected, "save": ended - mixed}
+        for phase, seconds in phases.items():
+            self.metrics.phase.labels(phase).observe(seconds)
+        self.metrics.period.set(period)
+        self.metrics.participants.set(len(order))
+        self.log(
+            "period",
+            period=period,
+            participants=order,
+            links_used=used,
+            **{phase: round(seconds, 6) for phase, seconds in phases.items()},
+        )
+
+
+def _robust(
+    rule: Rule, vectors: list[Vector], weights: list[float], centre: Vector, folder: Path
+) -> Vector:
+    """A robust rule block by block; clipping needs each model's distance first."""
+    norms = np.zeros(len(vectors))
+    for span in centre.spans():
+        start = centre.read(*span).astype(np.float64)
+        for n, vector in enumerate(vectors):
+            norms[n] += ((vector.read(*span) - start) ** 2).sum()
+    scales = rule.scales(np.sqrt(norms))
+
+    def apply(blocks: list[Block], _offset: int) -> Any:
+        *models, before = blocks
+        return rule.combine(np.stack(models), np.array(weights), before, scales)
+
+    return merge([*vectors, centre], apply, folder)

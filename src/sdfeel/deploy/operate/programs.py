@@ -1,0 +1,90 @@
+"""The two programs, from a deployment file to their end: what the command line calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import IO, Any
+
+from sdfeel.deploy.config import Deployment, load_deployment
+from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.node.trainers import make_trainer
+from sdfeel.deploy.trust.handshakes import Handshakes
+
+__all__ = ["run_client", "run_edge", "state_folder"]
+
+
+def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) -> Path:
+    """Where an edge keeps its checkpoints unless told otherwise."""
+    return chosen or deployment.path(Path("state") / edge)
+
+
+def _few_arenas() -> None:
+    """Keeps glibc from holding on to freed memory once for every thread (its M_ARENA_MAX)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").mallopt(-8, 2)
+
+
+def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | None = None) -> int:
+    """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
+    _few_arenas()
+    deployment = load_deployment(file)
+
+    async def program() -> None:
+        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log)
+        handshakes = Handshakes(edge.handshake_refused)
+        if not edge.credentials.plaintext:
+            handshakes.start()
+        try:
+            await edge.start()
+            try:
+                await edge.run()
+            finally:
+                await edge.stop()
+        finally:
+            handshakes.stop()
+
+    return _until_signal(program())
+
+
+def run_client(
+    file: Path, name: str, log: IO[str] | None = None, local: dict[str, str] | None = None
+) -> int:
+    """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
+    deployment = load_deployment(file)
+    own = deployment.local.model_copy(update=local or {})
+    deployment = deployment.model_copy(update={"local": own})
+    sys.path.insert(0, str(deployment.folder.resolve()))
+    trainer = make_trainer(deployment, name)
+
+    async def program() -> None:
+        await ClientProgram(deployment, name, trainer, log).run()
+
+    return _until_signal(program())
+
+
+def _until_signal(program: Coroutine[Any, Any, None]) -> int:
+    async def main() -> int:
+        task = asyncio.ensure_future(program)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            return 130
+        return 0
+
+    return asyncio.run(main())
+
+
+if __name__ == "__main__":  # the programs alone, without the rest of the command line
+    role, path, node = sys.argv[1:4]
+    run = run_edge if role == "edge" else run_client
+    sys.exit(run(Path(path), node, log=sys.stdout))

@@ -1,0 +1,1 @@
+"""Who is who: certificates, identities, and callers that were turned away."""

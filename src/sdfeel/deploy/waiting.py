@@ -1,0 +1,42 @@
+"""One bell for everything that an edge waits for: whoever changes something rings it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+__all__ = ["Bell"]
+
+
+class Bell:
+    """Waiting for a condition with a deadline that is a timer and may move while it runs."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[asyncio.Future[None], None] = {}  # in order, not by address
+
+    def ring(self) -> None:
+        for waiter in list(self._waiters):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], deadline: Callable[[], float]) -> bool:
+        """True as soon as `condition()` holds, False once the loop's time is past `deadline()`."""
+        loop = asyncio.get_running_loop()
+        while not condition():
+            left = deadline() - loop.time()
+            if left <= 0:
+                return False
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._waiters[waiter] = None
+            timer = loop.call_later(left, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiters.pop(waiter, None)
+        return True
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

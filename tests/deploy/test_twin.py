@@ -1,0 +1,112 @@
+"""Whole deployments on the network in memory: thousands of histories with faults.
+
+Real edges, links, exchanges and clients; only the network, the disk and the clock are not. A
+failure names its seed, and the seed brings it back.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from twin_world import TwinWorld, make_deployment, make_edges_cheap, run_schedule, trouble
+from virtual import VirtualLoop
+
+from sdfeel.deploy.link import agreement
+from sdfeel.deploy.link.agreement import Event, State
+from sdfeel.deploy.topology import Topology
+
+SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
+AVERAGERS = ("paper", "all-reduce", "metropolis")
+PARTS, PART = 8, 1250
+
+
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Loops and tasks are full of circles: looking for them all the time costs a fifth."""
+    make_edges_cheap(monkeypatch)
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+def play(seed: int) -> TwinWorld:
+    shape, averager = SHAPES[seed % len(SHAPES)], AVERAGERS[seed % len(AVERAGERS)]
+    try:
+        return run_schedule(seed, shape, averager)
+    except AssertionError as problem:
+        raise AssertionError(f"seed {seed} ({shape}, {averager}): {problem}") from problem
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ten_thousand_histories_with_faults(part: int) -> None:
+    """The weighted mean is kept, all periods are made, what is settled is on both disks."""
+    seen: Counter[str] = Counter()
+    for seed in range(part * PART, (part + 1) * PART):
+        world = play(seed)
+        assert world.checker.looks
+        seen.update(world.events)
+        if seed % 100 == 0:
+            gc.collect()
+    for event in ("taken-back", "repaired", "undecided", "jump", "late", "deadline", "link-down"):
+        assert seen[event], f"{event} never happened: {seen}"
+
+
+def test_a_seed_decides_everything() -> None:
+    def trace(seed: int) -> list[tuple[object, ...]]:
+        world = play(seed)
+        return [
+            (world.loop.time(), line["event"], line.get("peer"), line.get("period"))
+            for edge in world.edges.values()
+            for line in edge.log.recent
+        ]
+
+    traces = [trace(seed) for seed in range(20)]
+    assert traces == [trace(seed) for seed in range(20)]
+    assert traces[0] != traces[3]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [(State.COMMITTED, Event.REBORN), (State.IN_DOUBT, Event.COMMIT), (State.IN_DOUBT, Event.MET)],
+    ids=lambda line: f"{line[0].value}, {line[1].value}",
+)
+def test_the_checker_sees_a_broken_agreement(
+    line: tuple[State, Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this line of the table, some history must be found out."""
+    monkeypatch.delitem(agreement.TABLE, line)
+    with pytest.raises(AssertionError, match="seed"):
+        [play(seed) for seed in range(3000)]
+
+
+def test_twenty_edges_and_two_hundred_clients_with_faults() -> None:
+    """On a ring with chords, with trouble all the time until the last periods."""
+    names = [f"e{n:02d}" for n in range(20)]
+    links = [(names[n], names[(n + 1) % 20]) for n in range(20)]
+    links += [(names[n], names[n + 10]) for n in range(10)]
+    deployment = make_deployment([10] * 20, links, periods=12, averager="paper", alpha=2)
+    topology = Topology(deployment)
+    chance = random.Random(5)  # noqa: S311 - chance, not secrets
+    loop = VirtualLoop(lambda: 0.1 * chance.random())
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, topology, seed=5, loop=loop)
+        await world.start_all()
+        await trouble(world, 8.0, 0.1)
+        await world.finish(400.0)
+        world.checker.calm()
+        return world
+
+    world = loop.run(main())
+    assert world.checker.looks > 200
+    assert world.events["taken-back"] + world.events["resolved"] > 0
+    models = np.stack([disk.found.model.array() for disk in world.disks.values()])
+    apart = np.abs(models - models.mean(axis=0)).max()
+    assert apart < 1.0, "they have come closer to each other"

@@ -1,0 +1,361 @@
+"""A whole deployment on the network in memory: real edges and clients, a clock that does not wait.
+
+Nobody learns anything here and the edges begin apart: the weighted mean of the servers' models must
+be the same for ever, whatever happens. `Checker` looks whenever a checkpoint is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from twin import Door, Net
+from virtual import NODE, VirtualLoop
+
+from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.link import dialler
+from sdfeel.deploy.model.store import Checkpoint
+from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.node import edge as edge_module
+from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.topology import Topology
+
+SIZE = 3
+DEADLINES = {"round": 1.5, "exchange": 2.0, "ping": 0.4, "retry": 0.4, "home": 1.0}
+
+
+class Still:
+    """A trainer that leaves the model as it is."""
+
+    size = SIZE
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def train(self, model: np.ndarray, first: int, steps: int) -> np.ndarray:
+        return model
+
+
+class MemoryStore:
+    """A disk that survives its edge. What a dead edge still writes does not arrive."""
+
+    folder = Path()
+
+    def __init__(self, model: Vector) -> None:
+        self.first = model
+        self.found: Checkpoint | None = Checkpoint(1, model)
+        self.saves = 0
+
+    def load(self, _size: int) -> tuple[Checkpoint | None, list[str]]:
+        return self.found, []
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        notes = json.loads(json.dumps(checkpoint.agreement))
+        self.found = replace(checkpoint, agreement=notes)
+        self.saves += 1
+
+
+class Disk:
+    """The store as one life of an edge has it."""
+
+    def __init__(self, store: MemoryStore, world: TwinWorld, name: str) -> None:
+        self.store, self.world, self.name = store, world, name
+        self.folder = store.folder
+        self.life = world.lives[name]
+
+    def load(self, size: int) -> tuple[Checkpoint | None, list[str]]:
+        return self.store.load(size)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        if self.world.lives[self.name] == self.life:
+            self.store.save(checkpoint)
+            self.world.checker.saved(self.name)
+
+
+def make_deployment(
+    sizes: Sequence[int],
+    links: Sequence[tuple[str, str]],
+    periods: int,
+    averager: str,
+    alpha: int = 1,
+    **tables: Any,
+) -> Deployment:
+    names = [f"e{n:02d}" for n in range(len(sizes))]
+    clients = []
+    for n, size in enumerate(sizes):
+        for _ in range(size):
+            fallbacks = [names[(n + 1) % len(names)]] if len(names) > 1 else []
+            clients.append(
+                {
+                    "name": f"c{len(clients)}",
+                    "edge": names[n],
+                    "samples": 10 + 7 * (len(clients) % 5),
+                    "fallbacks": fallbacks,
+                }
+            )
+    table = {
+        "name": "twin",
+        "schedule": {"iterations": periods, "alpha": alpha, "averager": averager},
+        "edges": [{"name": name, "address": "127.0.0.1:1"} for name in names],
+        "clients": clients,
+        "graph": {"links": [list(link) for link in links]} if links else {"kind": "path"},
+        "deadlines": DEADLINES,
+        "security": {"plaintext": True},
+        **tables,
+    }
+    return parse_deployment(table, Path())
+
+
+class TwinWorld:
+    """Edges and clients by name; `kill` takes one away, `start` brings it back."""
+
+    def __init__(
+        self, deployment: Deployment, topology: Topology, seed: int, loop: VirtualLoop
+    ) -> None:
+        self.deployment, self.topology, self.loop = deployment, topology, loop
+        self.chance = random.Random(seed)  # noqa: S311 - chance, not secrets
+        self.net = Net(loop, self.chance, deployment.deadlines.ping)
+        self.lives = dict.fromkeys(topology.edges, 0)
+        values = np.random.default_rng(seed).normal(size=(len(topology.edges), SIZE))
+        self.disks = {
+            name: MemoryStore(as_vector(row))
+            for name, row in zip(topology.edges, values, strict=True)
+        }
+        self.first = self.mean()
+        self.edges: dict[str, EdgeServer] = {}
+        self.clients: dict[str, ClientProgram] = {}
+        self.tasks: dict[str, asyncio.Task[Any]] = {}
+        self.accepted: dict[str, dict[int, None]] = {}
+        self.events: dict[str, int] = {}
+        self.checker = Checker(self)
+        self.starting: asyncio.Future[None] | None = None
+
+    def mean(self) -> np.ndarray:
+        """Of what is on the disks."""
+        rows = [self.disks[name].found.model.array() for name in self.topology.edges]
+        shares = [self.topology.share(name) for name in self.topology.edges]
+        return np.array(shares) @ np.array(rows, dtype=np.float64)
+
+    async def start(self, name: str) -> None:
+        token = NODE.set(name)
+        try:
+            if name in self.lives:
+                await self._start_edge(name)
+            else:
+                self._start_client(name)
+        finally:
+            NODE.reset(token)
+
+    async def _start_edge(self, name: str) -> None:
+        self.lives[name] += 1
+        disk: Any = Disk(self.disks[name], self, name)
+        door: Any = Door(self.net, "edge", name)
+        edge = EdgeServer(self.deployment, name, Path(), None, door, disk)
+        self.edges[name] = edge
+        await edge.start()
+        self.tasks[name] = asyncio.ensure_future(self._run(edge))
+
+    async def _run(self, edge: EdgeServer) -> None:
+        """As the program does, which says no farewell when it is killed."""
+        await edge.run()
+        await edge.stop()
+
+    def _start_client(self, name: str) -> None:
+        trainer = Still(self.deployment.client(name).samples)
+        door: Any = Door(self.net, "client", name)
+        client = ClientProgram(self.deployment, name, trainer, None, door)
+        self.clients[name] = client
+        self.tasks[name] = asyncio.ensure_future(client.run())
+
+    def kill(self, name: str, quietly: bool = False) -> None:
+        """As kill -9 does, or a power cut (`quietly`): nothing that it has not saved survives."""
+        if name in self.lives:
+            self.lives[name] += 1
+        self.net.vanish(name, quietly)
+        self.loop.end(name)
+        self.tasks.pop(name, None)
+        self._note(self.edges.pop(name, None))
+        self.clients.pop(name, None)
+
+    def _note(self, edge: EdgeServer | None) -> None:
+        for line in edge.log.recent if edge is not None else ():
+            self.events[line["event"]] = self.events.get(line["event"], 0) + 1
+
+    async def start_all(self) -> None:
+        for name in (*self.topology.edges, *self.topology.clients):
+            if name not in self.tasks:
+                await self.start(name)
+
+    async def finish(self, seconds: float) -> None:
+        """Until all edges have ended by themselves.
+
+        Whoever has ended is started again, as an operator would, while another is behind it or
+        something is open between them.
+        """
+        end = self.loop.time() + seconds
+        again = 3
+        while True:
+            await self._until_calm(seconds=10.0)
+            assert self.loop.time() < end, f"not over after {seconds} s: {self.where()}"
+            if all(self.tasks[name].done() for name in self.lives):
+                again -= 1
+                if not again or self._is_even():
+                    break
+            for name in (*self.lives, *self.topology.clients):
+                if self.tasks[name].done():
+                    self.tasks[name].result()
+                    self.kill(name)
+        for edge in self.edges.values():
+            self._note(edge)
+
+    async def _until_calm(self, seconds: float) -> None:
+        await self.start_all()
+        end = self.loop.time() + seconds
+        while self.loop.time() < end and not all(self.tasks[n].done() for n in self.lives):
+            await asyncio.sleep(0.5)
+
+    def _used(self, name: str) -> set[tuple[str, str, tuple[int, ...]]]:
+        """The links that an edge has used, by what is on its disk."""
+        notes = self.disks[name].found.agreement
+        rows = [(row[0], row[1:4]) for row in notes.get("settled", ())]
+        rows += [(row["peer"], row["id"]) for row in notes.get("open", ()) if row["used"]]
+        return {(min(name, peer), max(name, peer), tuple(id_)) for peer, id_ in rows}
+
+    def _is_even(self) -> bool:
+        """Whether every link that is on a disk as used is so on both."""
+        used = {name: self._used(name) for name in self.lives}
+        links = {link for found in used.values() for link in found}
+        return all(link in used[link[0]] and link in used[link[1]] for link in links)
+
+    def where(self) -> dict[str, Any]:
+        return {n: (e.phase, e.done, sorted(e.cluster.sessions)) for n, e in self.edges.items()}
+
+
+class Checker:
+    """What must hold at every moment, and what must hold in the end."""
+
+    def __init__(self, world: TwinWorld) -> None:
+        self.world = world
+        self.looks = 0
+
+    def saved(self, name: str) -> None:
+        """A checkpoint was written. What an edge calls settled, the other end's disk has."""
+        self.looks += 1
+        mine = self.world.disks[name].found.agreement
+        for peer, *id_, _own in mine.get("settled", ()):
+            theirs = self.world.disks[peer].found.agreement
+            known = [row[1:4] for row in theirs.get("settled", ()) if row[0] == name]
+            known += [row["id"] for row in theirs.get("open", ()) if row["peer"] == name]
+            assert id_ in known, f"{name} calls {id_} settled, {peer} does not have it"
+
+    def calm(self) -> None:
+        """Everything is made good: the mean is what it was, and nobody is in doubt."""
+        world = self.world
+        moved = np.abs(world.mean() - world.first).max()
+        assert moved < 1e-4, f"the weighted mean has moved by {moved}"
+        for name, disk in world.disks.items():
+            assert disk.found.done == world.topology.periods, f"{name} is at {disk.found.done}"
+            assert not disk.found.agreement["owed"], f"{name} has not paid"
+
+
+@cache
+def small(shape: str, averager: str, periods: int) -> tuple[Deployment, Topology]:
+    """A deployment of a few edges with a client each; made once, used thousands of times."""
+    links = {
+        "pair": [("e00", "e01")],
+        "path": [("e00", "e01"), ("e01", "e02")],
+        "ring": [("e00", "e01"), ("e01", "e02"), ("e00", "e02")],
+        "star": [("e00", "e01"), ("e00", "e02"), ("e00", "e03")],
+    }[shape]
+    count = 1 + max(int(name[1:]) for link in links for name in link)
+    deployment = make_deployment([1] * count, links, periods, averager)
+    return deployment, Topology(deployment)
+
+
+class Uncounted:
+    """In the place of metrics: making a registry costs more than a period here."""
+
+    def __getattr__(self, _name: str) -> Uncounted:
+        return self
+
+    def labels(self, *_names: str) -> Uncounted:
+        return self
+
+    def inc(self, _amount: float = 1) -> None:
+        pass
+
+    set = observe = inc
+
+
+def make_edges_cheap(monkeypatch: Any) -> None:
+    """Edges take the network that was worked out before, and the first model from nowhere."""
+    made: dict[int, Topology] = {}
+
+    def known(deployment: Deployment) -> Topology:
+        found = made.get(id(deployment))
+        if found is None:
+            found = made[id(deployment)] = Topology(deployment)
+        return found
+
+    monkeypatch.setattr(edge_module, "Metrics", Uncounted)
+    zeros = as_vector(np.zeros(SIZE))
+    monkeypatch.setattr(edge_module, "Topology", known)
+    monkeypatch.setattr(edge_module, "read_safetensors", lambda _path: (zeros, {}))
+    # There are no certificates here whose renewal or end would have to be noticed.
+    monkeypatch.setattr(edge_module, "WATCH_SECONDS", 60.0)
+    monkeypatch.setattr(dialler, "RENEWAL_SECONDS", 60.0)
+
+
+async def trouble(world: TwinWorld, seconds: float, every: float) -> None:
+    """Things go wrong, one after the other, until the time is over."""
+    chance, net = world.chance, world.net
+    end = world.loop.time() + seconds
+    ways = [(a, b) for a in world.topology.edges for b in world.topology.neighbours(a)]
+    while world.loop.time() < end:
+        await asyncio.sleep(every * (0.1 + chance.expovariate(1.0)))
+        kind = chance.choice(("cut", "silence", "slow", "kill", "kill", "client"))
+        way = chance.choice(ways)
+        if kind == "cut":
+            net.cut(*way)
+        elif kind == "silence":
+            net.silence(way, chance.choice((0.2, 1.0, 3.0)))
+        elif kind == "slow":
+            net.slow[way] = chance.choice((0.0, 0.0, 0.05, 0.7))
+        else:
+            names = world.topology.edges if kind == "kill" else world.topology.clients
+            name = chance.choice(names)
+            if name in world.tasks:
+                world.kill(name, quietly=chance.random() < 0.3)
+                world.loop.call_later(chance.choice((0.01, 0.3, 2.0)), _back, world, name)
+    net.slow.clear()
+
+
+def _back(world: TwinWorld, name: str) -> None:
+    if name not in world.tasks:
+        world.starting = asyncio.ensure_future(world.start(name))
+
+
+def run_schedule(seed: int, shape: str, averager: str, periods: int = 3) -> TwinWorld:
+    """One history with faults, from its start to its end."""
+    deployment, topology = small(shape, averager, periods)
+    chance = random.Random(f"think {seed}")  # noqa: S311
+    loop = VirtualLoop(lambda: 0.1 * chance.random())
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, topology, seed, loop)
+        world.net.repeats = 0.05
+        await world.start_all()
+        await trouble(world, 1.5, 0.2)
+        await world.finish(400.0)
+        world.checker.calm()
+        return world
+
+    return loop.run(main())
