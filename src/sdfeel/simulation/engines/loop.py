@@ -187,7 +187,7 @@ class _Crew:
         torch.set_num_threads(1)
         while True:
             try:
-                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64).reshape(8, -1)
+                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64).reshape(8, -1).copy()
             except (EOFError, OSError):
                 return
             pipe.send_bytes(self._train(asked))

@@ -1,0 +1,102 @@
+"""The loop engine's processes: what they say, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from worlds import Problem, classification, vector
+
+import sdfeel
+from sdfeel import RunError, Schedule
+from sdfeel.data import ClientData
+from sdfeel.simulation.engines.engine import Work
+from sdfeel.simulation.engines.loop import LoopEngine
+from sdfeel.simulation.problem import make_problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+
+@pytest.fixture
+def two_threads():
+    """As many processes as torch has threads; tests have one by default."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def work(clients: int) -> Work:
+    ones = np.ones(clients, dtype=np.int64)
+    return Work(np.arange(clients), ones, 3 * ones)
+
+
+def engine_of(model: nn.Module, clients: int = 5) -> tuple[LoopEngine, torch.Tensor]:
+    world = classification([8] * clients, [list(range(clients))], "path")
+    data = ClientData.from_datasets(world.datasets)
+    problem = make_problem(model, data, batch_size=4, seed=0)
+    return LoopEngine(problem), problem.layout.vector(problem.model).repeat(clients, 1)
+
+
+class Picky(nn.Module):
+    """Trains on a batch of four, and complains about it in the middle of training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += self.training
+        if self.calls > 3:
+            raise ValueError("enough is enough")
+        return self.layer(x)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_what_a_users_model_raises_is_told() -> None:
+    engine, models = engine_of(Picky())
+    with pytest.raises(RuntimeError, match="ValueError: enough is enough"):
+        engine.local_updates(models, {}, work(5))
+    engine.close()
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_process_that_dies_ends_the_run_in_words() -> None:
+    engine, models = engine_of(nn.Linear(4, 3))
+    engine.local_updates(models, {}, work(5))
+    assert engine._crew is not None
+    for process in engine._crew._processes:
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+    with pytest.raises(RunError, match="was lost"):
+        engine.local_updates(models, {}, work(5))
+    engine.close()
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_processes_end_with_the_engine() -> None:
+    engine, models = engine_of(nn.Linear(4, 3))
+    engine.local_updates(models, {}, work(5))
+    assert engine._crew is not None
+    processes = engine._crew._processes
+    assert len(processes) == 2
+    engine.close()
+    assert [process.exitcode for process in processes] == [0, 0]
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("local", [sdfeel.SGD(prox=0.1), sdfeel.Momentum(0.9, memory="keep")])
+def test_a_run_in_processes_is_the_run_in_one(small: Problem, local: sdfeel.LocalRule) -> None:
+    """Rows that begin as servers' models, anchors and memories all go through shared memory."""
+
+    def run(engine: str) -> sdfeel.Result:
+        return sdfeel.train(
+            small.model, small.datasets, network=small.network, schedule=Schedule(3, 2, 2),
+            steps=20, lr=0.1, batch_size=4, local=local, engine=engine, evaluate_every=7,
+        )  # fmt: skip
+
+    np.testing.assert_array_equal(vector(run("loop").model), vector(run("reference").model))
