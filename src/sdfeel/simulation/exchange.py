@@ -19,73 +19,78 @@ from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["Exchanges", "Routes"]
 
+# Up to so many servers an exchange is one product of matrices; beyond, most weights are zero.
+FEW = 16
+
 
 @dataclass(frozen=True)
 class Routes:
     """Who needs which models in an exchange between neighbours: the same in all of them.
 
-    known   the servers whose models a rank has in an exchange: its own, then what comes
-    out     other rank -> places in `known` of what it is sent
-    into    other rank -> the places that it fills
-    inside  own servers without neighbours elsewhere; border: the others
+    known    the servers whose models a rank has in an exchange, in their order
+    own      where its own servers are among them
+    out      other rank -> places in `known` of what it is sent
+    into     other rank -> the places that it fills
+    product  whether an exchange is a product of matrices: a matter of the whole network
     """
 
     known: tuple[int, ...]
+    own: slice
     out: dict[int, list[int]]
     into: dict[int, slice]
-    inside: tuple[int, ...]
-    border: tuple[int, ...]
+    product: bool
 
     @classmethod
     def find(cls, network: Network, placement: Placement, rank: int) -> Routes:
-        own = placement.servers[rank]
+        mine = placement.servers[rank]
         near = [set(network.neighbours(server)) for server in range(network.servers)]
-        known, out, into = list(own), {}, {}
+        known: list[int] = []
+        into: dict[int, slice] = {}
+        sent: dict[int, list[int]] = {}
         for other, theirs in enumerate(placement.servers):
-            if other == rank:
-                continue
-            sent = [j for j in own if not near[j].isdisjoint(theirs)]
-            coming = [j for j in theirs if not near[j].isdisjoint(own)]
-            if coming:  # a link has two ends: then something is sent too
-                out[other] = [own.index(j) for j in sent]
-                into[other] = slice(len(known), len(known) + len(coming))
-                known += coming
-        inside = tuple(d for d in own if near[d] <= set(own))
-        border = tuple(d for d in own if d not in inside)
-        return cls(tuple(known), out, into, inside, border)
+            coming = mine if other == rank else [j for j in theirs if not near[j].isdisjoint(mine)]
+            into[other] = slice(len(known), len(known) + len(coming))
+            known += coming
+            if other != rank and coming:  # a link has two ends: then something is sent too
+                sent[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
+        own = into.pop(rank)
+        out = {other: [known.index(j) for j in servers] for other, servers in sent.items()}
+        filled = {other: places for other, places in into.items() if other in sent}
+        return cls(tuple(known), own, out, filled, network.servers <= FEW)
 
 
 class Exchanges:
-    """Eq. (5) for the servers of one rank, again and again, in float64."""
+    """Exchanges one after the other, in float64."""
 
     def __init__(self, routes: Routes, ranks: Ranks, models: Tensor) -> None:
         self._routes, self._ranks = routes, ranks
-        self._own = len(models)
-        self._place = {server: place for place, server in enumerate(routes.known)}
         shape = len(routes.known), models.shape[1]
         self._now = torch.empty(shape, dtype=torch.float64, device=models.device)
-        self._now[: self._own] = models
+        self._now[routes.own] = models
         self._next = torch.empty_like(self._now)
 
     @property
     def models(self) -> Tensor:
-        return self._now[: self._own]
+        return self._now[self._routes.own]
 
     def step(self, P: NDArray[np.float64]) -> None:
-        """While messages travel, the servers that wait for none are mixed."""
+        """One exchange: every server takes the models of its neighbours as they were before it."""
         routes = self._routes
         out = [(rank, self._now[places]) for rank, places in routes.out.items()]
         into = [(rank, self._now[places]) for rank, places in routes.into.items()]
-        with self._ranks.exchanging(out, into):
-            self._mix(P, routes.inside)
-        self._mix(P, routes.border)
+        self._ranks.exchange(out, into)
+        weights = P[list(routes.known)][:, routes.known[routes.own]].T
+        if routes.product:
+            own = torch.from_numpy(np.ascontiguousarray(weights)).to(self._now.device)
+            torch.mm(own, self._now, out=self._next[routes.own])
+        else:
+            self._mix(weights, range(*routes.own.indices(len(routes.known))))
         self._now, self._next = self._next, self._now
 
-    def _mix(self, P: NDArray[np.float64], servers: Sequence[int]) -> None:
-        """Sums in server order, so that the number of ranks does not show in the last bits."""
-        for d in servers:
-            mixed = self._next[self._place[d]]
-            first, *others = (int(j) for j in np.flatnonzero(P[:, d]))
-            torch.mul(self._now[self._place[first]], float(P[first, d]), out=mixed)
+    def _mix(self, weights: NDArray[np.float64], places: Sequence[int]) -> None:
+        for row, place in zip(weights, places, strict=True):
+            mixed = self._next[place]
+            first, *others = (int(j) for j in np.flatnonzero(row))
+            torch.mul(self._now[first], float(row[first]), out=mixed)
             for j in others:
-                mixed.add_(self._now[self._place[j]], alpha=float(P[j, d]))
+                mixed.add_(self._now[j], alpha=float(row[j]))

@@ -7,8 +7,7 @@ variables. Whole clusters live on a rank; the messages between ranks are tensors
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -121,21 +120,12 @@ class Ranks:
         self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
     ) -> None:
         """Send tensors to ranks and receive others from ranks, all at the same time."""
-        with self.exchanging(out, into):
-            pass
-
-    @contextmanager
-    def exchanging(
-        self, out: Sequence[tuple[int, Tensor]], into: Sequence[tuple[int, Tensor]]
-    ) -> Iterator[None]:
-        """As `exchange`, while the body of the `with` goes on; at its end all has arrived."""
         operations = [dist.P2POp(dist.isend, tensor, rank) for rank, tensor in out]
         operations += [dist.P2POp(dist.irecv, tensor, rank) for rank, tensor in into]
+        if not operations:
+            return
         with _lost():
-            requests = dist.batch_isend_irecv(operations) if operations else []
-        yield
-        with _lost():
-            for request in requests:
+            for request in dist.batch_isend_irecv(operations):
                 request.wait()
 
     def chain(self, own: Tensor) -> Tensor:
