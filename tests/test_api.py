@@ -344,6 +344,10 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
             "x", 1.0, 0.0, 1.0, 1.0, 1.0, 1.0
         )}, "rates.cpu", "0.0", "above 0",
     ),
+    "network": (lambda p: {"network": [[0, 1], [2]]}, "network", "[0, 1]", "Network.ring"),
+    "a class as model": (lambda p: {"model": nn.Linear}, "model", "Linear", "not its class"),
+    "loss by name": (lambda p: {"loss": "mse"}, "loss", "'mse'", "a function"),
+    "codecs by name": (lambda p: {"codecs": "float16"}, "codecs", "'float16'", "by way"),
     "engine": (lambda p: {"engine": "quick"}, "engine", "'quick'", "known: auto"),
     "device": (lambda p: {"device": "warp9"}, "device", "'warp9'", "`cpu` is"),
     "a client too few": (

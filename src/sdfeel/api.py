@@ -115,7 +115,8 @@ def carry_out(
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
     if leads:
-        logger.info("engine: %s", choice.reason)
+        other = choice.engine.name not in (name, "trainers") and name != "auto"
+        logger.log(logging.WARNING if other else logging.INFO, "engine: %s", choice.reason)
         on_start(choice.engine.name, choice.reason)
     try:
         with nullcontext() if folder is None else folder.signals():

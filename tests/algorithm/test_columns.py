@@ -14,6 +14,7 @@ from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.averaging import Rule
 from sdfeel.algorithm.codecs import CODECS, Draw
 from sdfeel.algorithm.local import LOCAL_RULES
 from sdfeel.algorithm.schemes import Algorithm
@@ -26,7 +27,9 @@ PAPER = load_profile("paper")
 
 def train(problem: Problem, **options: object) -> sdfeel.Result:
     own = {"network": problem.network, "schedule": Schedule(3, 2, 2), "steps": 24, "lr": 0.1}
-    own |= {"batch_size": 4, "engine": "reference", "evaluate_every": 6}
+    own |= {"batch_size": 4, "evaluate_every": 6}
+    if "trainers" not in options:
+        own["engine"] = "reference"
     return sdfeel.train(problem.model, problem.datasets, **{**own, **options})
 
 
@@ -74,6 +77,54 @@ def test_what_a_rule_keeps_is_found_by_its_name(small: Problem) -> None:
         np.testing.assert_allclose(vector(mine.model), vector(truth.model), atol=1e-5)
 
 
+class Returns(sdfeel.LocalRule):
+    def step(self, w, g, kept, eta):
+        return w - eta * g
+
+
+class Normalised(sdfeel.LocalRule):
+    def step(self, w, g, kept, eta):
+        w.sub_(g / g.norm(), alpha=eta)
+
+
+class Doubled(sdfeel.LocalRule):
+    affine = sdfeel.Affine()
+
+    def step(self, w, g, kept, eta):
+        w.sub_(g, alpha=2 * eta)
+
+
+class Forgetful(sdfeel.LocalRule):
+    def step(self, w, g, kept, eta):
+        w.sub_(kept["velocity"].add_(g), alpha=eta)
+
+
+@pytest.mark.parametrize(
+    ("rule", "remedy"),
+    [
+        (Returns(), "change w in place"),
+        (Normalised(), "the same to every element"),
+        (Doubled(), "`affine` is not what its `step` does"),
+        (Forgetful(), "does not name in `keeps`"),
+    ],
+)
+def test_a_rule_that_cannot_work_is_refused_before_any_training(small, rule, remedy) -> None:
+    with pytest.raises(InputError, match=remedy) as error:
+        train(small, local=rule)
+    assert error.value.field == "local"
+
+
+def test_a_run_does_not_go_on_with_another_function_of_the_same_name(small, tmp_path) -> None:
+    """Two lambdas are called the same."""
+    own = {"lr": lambda k: 0.1, "averaging_rule": lambda models, weights, before: weights @ models}
+    other = {"lr": lambda k: 0.9, "averaging_rule": lambda models, weights, before: models[0]}
+    train(small, **own, out=tmp_path, steps=6)
+    for what in own:
+        with pytest.raises(InputError, match="another run"):
+            train(small, **(own | {what: other[what]}), out=tmp_path, resume=True)
+    train(small, **own, out=tmp_path, resume=True)
+
+
 def test_a_rate_that_falls_is_seen_by_a_resumed_run(small: Problem, tmp_path) -> None:
     def rate(k: int) -> float:
         return 0.2 / (1 + k / 5)
@@ -109,6 +160,21 @@ def test_the_clock_charges_what_the_codec_says() -> None:
     assert half.round_cost().upload == pytest.approx(plain.round_cost().upload / 2)
     assert half.round_cost().exchange == pytest.approx(plain.round_cost().exchange)
     assert half.round_cost().compute == plain.round_cost().compute
+
+
+def test_a_codec_or_rule_that_gives_back_something_else_is_named(small: Problem) -> None:
+    class Short(CODECS["float16"]):
+        def decode(self, message, like):
+            return message["values"][:, :1].float()
+
+    with pytest.raises(InputError, match=r"codecs.up.*\[6, 1\]"):
+        train(small, codecs={"up": Short()})
+    for rule in (lambda m, w, b: m.sum(), lambda m, w, b: None, lambda m, w, b: m[:, :2]):
+        with pytest.raises(InputError, match="averaging_rule"):
+            train(small, averaging_rule=rule)
+    by_name = train(small, averaging_rule="median")
+    by_object = train(small, averaging_rule=Rule("median"))
+    np.testing.assert_array_equal(vector(by_name.model), vector(by_object.model))
 
 
 # Paces
@@ -189,6 +255,10 @@ def test_an_averager_for_other_clusters_or_that_moves_the_mean_is_refused(small:
 
     with pytest.raises(InputError, match="moves the weighted mean"):
         train(small, averager=drifting)
+    network = small.network.with_samples(small.samples)
+    full = Network(network.clusters, "full", small.samples)
+    with pytest.raises(InputError, match="a link 0-2 that the network does not have"):
+        train(small, averager=full.averager("paper", 2))
     with pytest.raises(InputError, match="averager = 3"):
         train(small, averager=3)
     with pytest.raises(InputError, match="averager"):
@@ -216,6 +286,11 @@ def test_trainers_of_ones_own_take_the_place_of_an_engine(small: Problem) -> Non
     result = train(small, trainers=trainers, averager="exact")
     np.testing.assert_allclose(vector(result.model), vector(small.model) + 24, rtol=1e-5)
     assert trainers[0].asked == [(1 + 3 * n, 3) for n in range(8)]
+    assert result.history["batch_loss"].isna().all()  # nobody told
+    with pytest.raises(InputError, match="engine = 'fast'"):
+        train(small, trainers=trainers, engine="fast")
+    with pytest.raises(InputError, match="local"):
+        train(small, trainers=trainers, local="momentum")
 
 
 def test_a_trainer_that_does_not_fit_is_named(small: Problem) -> None:

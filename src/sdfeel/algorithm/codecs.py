@@ -108,6 +108,8 @@ def codec_of(way: str, codec: str | Codec) -> Codec:
 def codecs_of(given: Mapping[str, str | Codec] | None) -> dict[str, Codec]:
     """The codec of every way; what is not named goes as it is."""
     given = given or {}
+    if not isinstance(given, Mapping):
+        raise InputError("codecs", given, 'a codec by way, such as {"up": "float16"}')
     for way in given:
         if way not in WAYS:
             raise InputError("codecs", way, f"a way that models take; {closest(way, WAYS)}")

@@ -61,7 +61,7 @@ class LocalRule(ABC):
     def __post_init__(self) -> None:
         for name in ("weight_decay", "prox"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
                 raise InputError(f"local.{name}", value, "a finite number, not below 0")
         if self.memory not in ("reset", "keep"):
             raise InputError("local.memory", self.memory, closest(self.memory, ("reset", "keep")))
@@ -102,7 +102,9 @@ class LocalRule(ABC):
             g = g.add(w - anchor, alpha=self.prox)
         if shift is not None:
             g = g + shift
-        self.step(w, g, kept, eta)
+        done: object = self.step(w, g, kept, eta)
+        if done is not None:
+            raise InputError("local", self, "its step must change w in place and return nothing")
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Momentum(LocalRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
+        if not isinstance(self.momentum, int | float) or not 0 <= self.momentum < 1:
             raise InputError("local.momentum", self.momentum, "beta, from 0 to below 1")
 
     def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:

@@ -93,10 +93,9 @@ class Deadline(Pace):
     seconds: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise InputError(
-                "pace.seconds", self.seconds, "the length of an upload period, above 0"
-            )
+        real = isinstance(self.seconds, int | float)
+        if not real or not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise InputError("pace.seconds", self.seconds, "the length of a period, above 0")
 
     def check(self, algorithm: Algorithm) -> None:
         needed = self._needed(algorithm)
@@ -151,5 +150,5 @@ def pace_of(pace: str | Pace) -> Pace:
     if pace not in PACES:
         raise InputError("pace", pace, closest(str(pace), PACES))
     if pace == "deadline":
-        raise InputError("pace", pace, "needs its length: sdfeel.Deadline(seconds=...)")
+        raise InputError("pace", pace, "needs its length: pace.seconds, or sdfeel.Deadline(1.0)")
     return PACES[pace]()

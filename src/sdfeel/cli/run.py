@@ -91,11 +91,12 @@ def run(
         _print(result, as_json, profile, figure)
     if result.interrupted:
         number = result.signal or signal.SIGINT
-        raise Stopped(_again(config, settings or [], out), result.folder, number, result.leads)
+        again = _again(config, settings or [], out, ranks)
+        raise Stopped(again, result.folder, number, result.leads)
 
 
-def _again(config: str, settings: list[str], out: Path | None) -> str:
-    words = ["sdfeel", "run", config]
+def _again(config: str, settings: list[str], out: Path | None, ranks: int) -> str:
+    words = ["sdfeel", "run", config, *(["--ranks", str(ranks)] if ranks != 1 else [])]
     for setting in settings:
         words += ["--set", setting]
     return shlex.join([*words, "--out", str(out), "--resume"])

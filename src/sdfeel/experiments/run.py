@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -101,6 +102,15 @@ def build_model(config: RunConfig, dataset: Dataset) -> nn.Module:
     if ":" not in name:
         return build(name, dataset.shape, dataset.classes, seed)
     factory = imported("model.name", name)
+    try:
+        inspect.signature(factory).bind(dataset.shape, dataset.classes)
+    except TypeError:
+        raise InputError(
+            "model.name",
+            name,
+            f"is called as function(shape, classes), here with ({dataset.shape}, "
+            f"{dataset.classes})",
+        ) from None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = factory(dataset.shape, dataset.classes)

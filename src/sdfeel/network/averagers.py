@@ -129,11 +129,11 @@ def build_averager(
     if isinstance(averager, str):
         return AVERAGERS[averager](graph, shares, int(alpha))
     built = averager if isinstance(averager, Averager) else averager(graph, shares, int(alpha))
-    return _checked(built, shares)
+    return _checked(built, graph, shares)
 
 
-def _checked(averager: object, shares: NDArray[np.float64]) -> Averager:
-    """One's own averager has to keep the weighted mean of these clusters."""
+def _checked(averager: object, graph: nx.Graph, shares: NDArray[np.float64]) -> Averager:
+    """One's own averager has to keep the weighted mean of these clusters, over these links."""
     if not isinstance(averager, Averager):
         raise InputError(
             "averager", averager, "a name, an `Averager`, or a function (graph, shares, alpha) -> "
@@ -154,6 +154,12 @@ def _checked(averager: object, shares: NDArray[np.float64]) -> Averager:
             "moves the weighted mean: the columns of its generator must sum to 0, and the "
             "generator times m-tilde must be 0",
         )
+    if averager.route == "neighbours":
+        for a, b in zip(*np.nonzero(A), strict=True):
+            if a != b and not graph.has_edge(a, b):
+                raise InputError(
+                    "averager", averager.name, f"uses a link {a}-{b} that the network does not have"
+                )
     return averager
 
 

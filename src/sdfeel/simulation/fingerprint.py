@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from types import CodeType, FunctionType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from sdfeel.algorithm.rates import Given
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import LatencyProfile
 from sdfeel.simulation.named import name_of
@@ -40,13 +42,33 @@ def fingerprint(
     }
     for what in ("rule", "local", "rate", "pace"):
         value = getattr(algorithm, what)
-        about[what] = None if value is None else name_of(value)
-    about["codecs"] = {way: name_of(codec) for way, codec in algorithm.codecs.items()}
-    about["loss"] = name_of(problem.loss)
+        about[what] = None if value is None else _identity(value)
+    about["codecs"] = {way: _identity(codec) for way, codec in algorithm.codecs.items()}
+    about["loss"] = _identity(problem.loss)
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(_bytes(start))
     digest.update(data)
     return digest.hexdigest()
+
+
+def _identity(value: object) -> list[str]:
+    """What tells a user's function or object from another: its text, what it does and holds."""
+    found = [name_of(value)]
+    if isinstance(value, FunctionType):
+        code = value.__code__
+        held = [cell.cell_contents for cell in value.__closure__ or ()]
+        found += [code.co_code.hex(), repr(_without_code(code.co_consts)), repr(code.co_names)]
+        found += [name_of(each) for each in (*held, *(value.__defaults__ or ()))]
+    elif isinstance(value, Given):
+        found = _identity(value.function)
+    elif not isinstance(value, nn.Module) and hasattr(value, "__dict__"):
+        found += [f"{key} = {name_of(held)}" for key, held in sorted(vars(value).items())]
+    return found
+
+
+def _without_code(constants: tuple[object, ...]) -> list[object]:
+    """Code inside code says where it lies in memory."""
+    return [c.co_code.hex() if isinstance(c, CodeType) else c for c in constants]
 
 
 def data_digests(problem: Problem) -> bytes:

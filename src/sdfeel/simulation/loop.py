@@ -233,7 +233,8 @@ class _Run:
         losses = self.state.local_updates(self.engine, event, first, last, pause)
         if losses is not None:
             here = self.state.clients
-            _refuse_non_finite(losses, here[event.clients[here]], first)
+            if self.engine.tells_losses:
+                _refuse_non_finite(losses, here[event.clients[here]], first)
             self.k = last
             present = max(int(event.clients.sum()), 1)
             for column in losses.T:

@@ -93,6 +93,8 @@ def _table_or(make: Callable[[Any], Any], where: str, known: Mapping[str, type])
 
 def _averaging_rule(value: Any) -> AveragingRule | None:
     """None for the mean: it is built in."""
+    if isinstance(value, str):
+        value = {"name": value}
     if isinstance(value, Mapping):
         name = value.get("name", "mean")
         value = from_table("averaging_rule", {"name": name, **value}, dict.fromkeys(RULES, Rule))

@@ -32,6 +32,7 @@ from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.problem import Loss, Problem, check_device, make_problem
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
+from sdfeel.simulation.rule_check import check_rule
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
@@ -86,12 +87,19 @@ class Simulation:
         partition: str | Sequence[Any] | None = None,
     ) -> Simulation:
         """Every mistake that a user can make is named here, before any training."""
+        if not isinstance(network, Network):
+            raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
+        if not isinstance(model, nn.Module):
+            raise InputError("model", model, "a torch.nn.Module (an object, not its class)")
+        if loss is not None and not callable(loss):
+            raise InputError("loss", loss, "a function (outputs, targets), such as F.mse_loss")
         device = check_device(settings.device)
         source = ClientSource.of(data, partition, network.clients, settings.seed)
         network = network.with_samples(_checked(source.samples, network.clients))
         latency = _counted(settings.latency, model, source, settings.batch_size)
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
+        check_rule(algorithm.local)
         ranks = join()
         placement = place(algorithm.network.clusters, ranks.size)
         held = placement.clients[ranks.rank] if ranks.size > 1 else None
@@ -149,6 +157,10 @@ class Simulation:
     def engine_of(self, trainers: Sequence[Trainer]) -> Choice:
         """Trainers of the user's in place of an engine."""
         tau1 = self.algorithm.schedule.tau1
+        if self.settings.engine != "auto":
+            raise InputError("engine", self.settings.engine, "trainers take the place of an engine")
+        if self.settings.local != Settings().local:
+            raise InputError("local", self.settings.local, "with trainers that is their business")
         if self.ranks.size > 1:
             raise InputError("trainers", len(trainers), "on one process only")
         if self.evaluation.every % tau1 or self.settings.steps % tau1:
@@ -190,8 +202,8 @@ class Simulation:
         averager = self.algorithm.averager
         if averager.has_negative_weights and not averager.overshoots:
             warnings.warn(
-                "clusters of unequal size give the paper's mixing matrix negative entries; "
-                "averager='metropolis' has none (and mixes more slowly)",
+                "clusters with unequal amounts of data give the paper's mixing matrix negative "
+                "entries; averager='metropolis' has none (and mixes more slowly)",
                 NegativeMixingWarning,
                 stacklevel=4,
             )

@@ -23,6 +23,7 @@ from sdfeel.algorithm.codecs import Draw
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.errors import InputError
 from sdfeel.network import Averager
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Exchanges, Routes
@@ -211,7 +212,15 @@ class State:
         )
         for name, rows in kept.items():
             self._kept[name][held] = rows
-        return before + codec.decode(message, like=models)
+        decoded = codec.decode(message, like=models)
+        if decoded.shape != models.shape or decoded.dtype != models.dtype:
+            raise InputError(
+                "codecs.up",
+                codec,
+                f"decoded {decoded.dtype}{list(decoded.shape)} where {models.dtype}"
+                f"{list(models.shape)} was sent",
+            )
+        return before + decoded
 
     def _aggregate(self, models: Tensor, sums: Sums) -> None:
         """Eq. (3), or what the rule makes of a whole cluster."""
@@ -222,7 +231,14 @@ class State:
         for server in np.unique(sums.to):
             own = np.flatnonzero(sums.to == server)
             weights = torch.from_numpy(sums.weights[own]).to(models)
-            sums.rows[int(server)] = rule(models[own], weights, self.models[int(server)])
+            before = self.models[int(server)]
+            after = rule(models[own], weights, before)
+            if not isinstance(after, Tensor) or after.shape != before.shape:
+                shown = list(after.shape) if isinstance(after, Tensor) else type(after).__name__
+                raise InputError(
+                    "averaging_rule", shown, f"must give back a tensor of {len(before)} values"
+                )
+            sums.rows[int(server)] = after
 
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, each with the models of the one before.

@@ -110,6 +110,9 @@ CASES: dict[str, Case] = {
     "squared error": Case(mlp, loss=functional.mse_loss),
     "a loss of one's own": Case(mlp, loss=lambda o, t: functional.cross_entropy(2 * o, t)),
     "batch norm": Case(lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))),
+    "cumulative batch norm": Case(
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6, momentum=None), nn.Linear(6, 3))
+    ),
     "layer norm": Case(lambda: nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3))),
     "frozen": Case(Frozen),
     "tied": Case(Tied),

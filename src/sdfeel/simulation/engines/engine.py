@@ -64,6 +64,7 @@ class Engine(ABC):
 
     name: str
     problem: Problem
+    tells_losses: bool = True  # or it does not know them, and they come back as not a number
 
     @abstractmethod
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:

@@ -46,6 +46,12 @@ class PlainUpdates:
         self._model = copy.deepcopy(problem.model).to(problem.device)
         own = dict(self._model.named_parameters())
         self._trained = [own[name] for name in problem.layout.names[: problem.layout.trainable]]
+        # Whole-numbered buffers (counters) belong to no client: every step finds them unchanged.
+        self._counters = [
+            (buffer, buffer.clone())
+            for buffer in self._model.buffers()
+            if not buffer.is_floating_point()
+        ]
         # Whether the model draws random numbers, once that is seen; a GPU's are not looked at.
         self._draws: bool | None = None if problem.device.type == "cpu" else True
 
@@ -85,6 +91,8 @@ class PlainUpdates:
         """The mean loss of a batch and its gradient, a vector for each parameter."""
         data = self.problem.data
         chosen = rows.to(self.problem.device)
+        for counter, value in self._counters:
+            counter.copy_(value)
         loss = self.problem.loss(self._model(data.inputs[chosen]), data.targets[chosen])
         found = torch.autograd.grad(loss, self._trained, allow_unused=True)
         return float(loss.detach()), [
