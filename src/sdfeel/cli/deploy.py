@@ -1,4 +1,4 @@
-"""The deployment's commands: `sdfeel provision`, `edge`, `client`, `launch` and `status`."""
+"""The deployment's commands: from `sdfeel provision` to `sdfeel export`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import IO, Annotated
 import typer
 from rich.console import Console
 
+from sdfeel.cli.output import print_json, say
 from sdfeel.errors import InputError
 
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
-__all__ = ["client", "edge", "launch", "provision", "status"]
+__all__ = ["client", "edge", "export", "launch", "provision", "rollback", "status"]
 
 File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
 LogFile = Annotated[
@@ -128,6 +129,60 @@ def status(
         Console().print(status_table(rows, deployment.name))
     if any(row.problem for row in rows):
         raise typer.Exit(1)
+
+
+def export(
+    file: File,
+    out: Annotated[Path, typer.Option(help="The model, by name and shape (safetensors).")],
+    edge: Annotated[
+        list[str] | None, typer.Option(help="Only this edge's model, not the mean of all.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Write the weighted mean of all edges' last checkpoints, ready for load_state_dict."""
+    _require_extra()
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.operate.export import export as write
+
+    made = write(load_deployment(file), out, edge or (), state)
+    if as_json:
+        print_json({"written": str(made.path), "periods": made.periods, "values": made.model.size})
+        return
+    periods = ", ".join(f"{name} {period}" for name, period in made.periods.items())
+    say(f"{made.model.size} values after periods: {periods}")
+    typer.echo(f"written: {made.path}")
+
+
+def rollback(
+    file: File,
+    name: Annotated[
+        str | None, typer.Argument(help="Which edge; all that have a state folder here if none.")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option(help="Go back to this period, or to the last one before it.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
+    ] = None,
+) -> None:
+    """Go back to an older checkpoint, after a poisoned model; without --to, list what there is.
+
+    Edges must be stopped. What is put aside is removed when training has passed it again.
+    """
+    _require_extra()
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.operate.rollback import histories, roll_back
+
+    deployment = load_deployment(file)
+    if to is None:
+        for edge_name, periods in histories(deployment, name, state).items():
+            typer.echo(f"{edge_name}: {' '.join(map(str, periods)) or 'no checkpoint'}")
+        return
+    for edge_name, period in roll_back(deployment, to, name, state).items():
+        typer.echo(f"{edge_name} goes on from period {period}")
 
 
 def _role_and_name(text: str) -> tuple[str, str]:

@@ -100,6 +100,12 @@ class Security(_Table):
     plaintext: bool = False
 
 
+class StateTable(_Table):
+    """What an edge keeps on its disk."""
+
+    history: int = Field(default=6, ge=0, le=20, description="older checkpoints, for a rollback")
+
+
 class Averaging(_Table):
     """How an edge averages its clients; see `sdfeel.training.robust`."""
 
@@ -151,6 +157,7 @@ class Deployment(_Table):
     deadlines: Deadlines = Deadlines()
     limits: Limits = Limits()
     security: Security = Security()
+    state: StateTable = StateTable()
     averaging: Averaging = Averaging()
     local: Local = Local()
     audit: bool = False

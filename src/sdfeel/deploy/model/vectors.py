@@ -8,6 +8,7 @@ a large model lives in an unnamed file and the edge's memory does not grow with 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import math
 import os
@@ -61,6 +62,13 @@ class OpenFile:
         os.close(self.descriptor)
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """`os.write` may write less than it is asked to."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 class Vector:
     """A finished model: `size` float32 values with their sha256."""
 
@@ -78,7 +86,10 @@ class Vector:
         if self._data is not None:
             return self._data[4 * start : 4 * stop]
         assert self._file is not None  # noqa: S101 - one of the two by construction
-        return os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
+        found = os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
+        if len(found) != 4 * (stop - start):
+            raise OSError(errno.EIO, "a model's file has become shorter")
+        return found
 
     def read(self, start: int, stop: int) -> Block:
         return np.frombuffer(self.read_bytes(start, stop), dtype="<f4")
@@ -134,7 +145,7 @@ class VectorWriter:
         if self._file is None:
             self._parts.append(values)
         else:
-            os.write(self._file.descriptor, values)
+            write_all(self._file.descriptor, values)
 
     def finish(self) -> Vector:
         if self._file is not None:

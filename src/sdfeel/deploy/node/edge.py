@@ -19,7 +19,8 @@ from sdfeel.deploy.link.dialler import Dialler
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors
+from sdfeel.deploy.model.files import read_model
+from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
@@ -50,8 +51,7 @@ class EdgeServer:
         self.metrics = Metrics()
         self.credentials = Credentials(deployment, "edge", name)
         self.bell = Bell()
-        self.store = Store(state, deployment.digest)
-        model, done, found = self._restore()
+        model, done, found = self._restore(state)
         size = model.size
         self.cluster = Cluster(name, self.topology, size, state, self.bell, self.log, self.metrics)
         self.links = {
@@ -99,14 +99,17 @@ class EdgeServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
-    def _restore(self) -> tuple[Vector, int, Checkpoint | None]:
+    def _restore(self, state: Path) -> tuple[Vector, int, Checkpoint | None]:
         """From the own checkpoint; else the model that everybody starts from."""
         initial = self.deployment.path(self.deployment.model.initial)
-        model, _ = read_safetensors(initial)
+        first = read_model(initial)
+        model = first.vector
         most = self.deployment.limits.values
         if model.size > most:
             raise InputError("limits.values", most, f"the first model has {model.size} values")
         self._agreed = f"{self.deployment.digest}/{model.sha256.hex()[:16]}"
+        self.store = Store.of(self.deployment, self.name, state, first)
+        self.store.acquire()
         found, problems = self.store.load(model.size)
         for problem in problems:
             self.log("checkpoint-damaged", reason=problem)
@@ -157,6 +160,7 @@ class EdgeServer:
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
+        self.store.release()
         self.log("stopped", period=self.done)
 
     async def run(self) -> None:

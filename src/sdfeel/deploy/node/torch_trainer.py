@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.model.store import write_safetensors
+from sdfeel.deploy.model.files import Constant, Layout, write_model
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import Model
 from sdfeel.deploy.node.trainers import imported
@@ -22,7 +23,13 @@ from sdfeel.network import Network
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.setup import make_problem
 
-__all__ = ["TorchTrainer", "trainer", "write_initial"]
+__all__ = ["TorchTrainer", "trainer", "write_initial", "write_module"]
+
+DTYPES = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 def trainer(deployment: Deployment, client: str) -> TorchTrainer:
@@ -39,12 +46,37 @@ def write_initial(deployment: Deployment, model: torch.nn.Module | None = None) 
     if model is None:
         torch.manual_seed(deployment.seed)
         model = imported("local.model", deployment.local.model)()
-    layout = ParameterLayout.of(model)
     path = deployment.path(deployment.model.initial)
     path.parent.mkdir(parents=True, exist_ok=True)
-    vector = as_vector(layout.vector(model).numpy())
-    write_safetensors(path, vector, {"names": " ".join(layout.names)})
+    write_module(path, model)
     return path
+
+
+def write_module(path: Path, model: torch.nn.Module) -> None:
+    """A model file of the module: the trained vector, and what else its state dict holds.
+
+    hidden  in the vector and not in the state dict (buffers that are not persistent)
+    tied    second names of weights in the vector
+    """
+    found = ParameterLayout.of(model)
+    layout = Layout(found.names, tuple(tuple(shape) for shape in found.shapes))
+    own = dict(model.named_parameters()) | dict(model.named_buffers())
+    places = {id(own[name]): name for name in found.names}
+    state = model.state_dict(keep_vars=True)
+    tied = {name: places[id(t)] for name, t in state.items() if places.get(id(t), name) != name}
+    constants = {name: _constant(t) for name, t in state.items() if id(t) not in places}
+    notes = {
+        "hidden": json.dumps([name for name in found.names if name not in state]),
+        "tied": json.dumps(tied),
+    }
+    vector = as_vector(found.vector(model).float().cpu().numpy())
+    write_model(path, layout, vector, notes, constants=constants)
+
+
+def _constant(tensor: torch.Tensor) -> Constant:
+    flat = tensor.detach().cpu().contiguous()
+    kind = DTYPES[flat.dtype]
+    return Constant(kind, tuple(flat.shape), flat.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 class TorchTrainer:

@@ -19,11 +19,9 @@ from rich.console import Console
 from rich.live import Live
 
 from sdfeel.deploy.config import Deployment, load_deployment
-from sdfeel.deploy.model.store import Store, write_safetensors
-from sdfeel.deploy.model.vectors import Vector, combine
-from sdfeel.deploy.operate.programs import state_folder
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.operate.export import export
 from sdfeel.deploy.operate.status import EdgeStatus, ask, status_table
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import InputError, RunError
 
@@ -175,17 +173,5 @@ def _or_last(nodes: Launch, row: EdgeStatus, known: dict[str, EdgeStatus]) -> Ed
 
 def final_model(deployment: Deployment, state: Path | None = None) -> tuple[Vector, Path]:
     """The weighted mean u_K of all edges' last checkpoints, also written beside the file."""
-    topology = Topology(deployment)
-    models, weights = [], []
-    for name in topology.edges:
-        folder = (state / name) if state else state_folder(deployment, name)
-        store = Store(folder, deployment.digest)
-        found, _ = store.load(None)
-        if found is None:
-            raise RunError(f"edge {name} has no checkpoint in {folder}")
-        models.append(found.model)
-        weights.append(topology.share(name))
-    mean = combine(models, weights)
-    path = deployment.path(Path("final.safetensors"))
-    write_safetensors(path, mean, {"deployment": deployment.digest})
-    return mean, path
+    made = export(deployment, deployment.path(Path("final.safetensors")), state=state)
+    return made.model, made.path

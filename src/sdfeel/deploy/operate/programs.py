@@ -11,18 +11,14 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import IO, Any
 
-from sdfeel.deploy.config import Deployment, load_deployment
+from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.node.trainers import make_trainer
+from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
 
-__all__ = ["run_client", "run_edge", "state_folder"]
-
-
-def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) -> Path:
-    """Where an edge keeps its checkpoints unless told otherwise."""
-    return chosen or deployment.path(Path("state") / edge)
+__all__ = ["run_client", "run_edge"]
 
 
 def _few_arenas() -> None:
