@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import networkx as nx
 import numpy as np
@@ -276,16 +276,18 @@ def import_path() -> str:
 class Process:
     """A node as a program of its own, to be killed and frozen for real."""
 
-    def __init__(self, world: World, role: str, name: str, **environment: str) -> None:
+    def __init__(
+        self, world: World, role: str, name: str, out: IO[str] | None = None, **environment: str
+    ) -> None:
         self.world, self.role, self.name = world, role, name
         file = world.folder / "deployment.toml"
         if not file.exists():
             file.write_text(as_toml(world.deployment.model_dump(mode="json")))
         self.log = world.folder / f"{name}.log"
-        with self.log.open("a") as out:
+        with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sdfeel.deploy.operate.programs", role, str(file), name],
-                stdout=out,
+                stdout=out or log,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": import_path(), **environment},
             )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import IO, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,12 +13,15 @@ from rich.console import Console
 from sdfeel.cli.output import print_json, say
 from sdfeel.errors import InputError
 
+if TYPE_CHECKING:
+    from sdfeel.deploy.observe.logs import LogFile
+
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
 __all__ = ["client", "edge", "export", "launch", "provision", "rollback", "status"]
 
 File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
-LogFile = Annotated[
+LogOption = Annotated[
     Path | None, typer.Option("--log", help="Append the JSON log here instead of standard output.")
 ]
 
@@ -30,7 +32,7 @@ def edge(
     state: Annotated[
         Path | None, typer.Option(help="Folder of its checkpoints (default: state/NAME).")
     ] = None,
-    log: LogFile = None,
+    log: LogOption = None,
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
     _require_extra()
@@ -48,7 +50,7 @@ def client(
         str, typer.Option(help="package.module:function that opens this client's own data.")
     ] = "",
     trainer: Annotated[str, typer.Option(help="package.module:function; replaces both.")] = "",
-    log: LogFile = None,
+    log: LogOption = None,
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
     _require_extra()
@@ -192,9 +194,14 @@ def _role_and_name(text: str) -> tuple[str, str]:
     return role, name
 
 
-def _log(path: Path | None) -> contextlib.AbstractContextManager[IO[str]]:
+def _log(path: Path | None) -> LogFile:
     """A file to append to, or standard output."""
-    return path.open("a", encoding="utf-8") if path else contextlib.nullcontext(sys.stdout)
+    from sdfeel.deploy.observe.logs import LogFile
+
+    try:
+        return LogFile(path)
+    except OSError as problem:
+        raise InputError("--log", str(path), f"cannot be written: {problem.strerror}") from None
 
 
 def _require_extra() -> None:

@@ -130,14 +130,19 @@ class Vector:
 
 
 class VectorWriter:
-    """Takes the values of a model in order; `finish` gives the vector."""
+    """Takes the values of a model in order; `finish` gives the vector.
 
-    def __init__(self, size: int, folder: Path | None = None) -> None:
+    A large one goes to a file, and OSError comes out if the disk does not take it; `in_memory` it
+    never does.
+    """
+
+    def __init__(self, size: int, folder: Path | None = None, in_memory: bool = False) -> None:
         self.size = size
         self.written = 0
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
-        self._file = OpenFile.unnamed(folder) if size > 2 * BLOCK else None
+        is_large = size > 2 * BLOCK and not in_memory
+        self._file = OpenFile.unnamed(folder) if is_large else None
 
     def write(self, values: bytes) -> None:
         self._hash.update(values)
@@ -172,8 +177,21 @@ def merge(
     rule: Callable[[list[Block], int], NDArray[np.floating]],
     folder: Path | None = None,
 ) -> Vector:
-    """Applies `rule(blocks of all vectors, offset)` block by block."""
-    writer = VectorWriter(vectors[0].size, folder)
+    """Applies `rule(blocks of all vectors, offset)` block by block.
+
+    An edge's own results are few: if the disk is full, they fit into its memory.
+    """
+    try:
+        return _merge(vectors, rule, VectorWriter(vectors[0].size, folder))
+    except OSError:
+        return _merge(vectors, rule, VectorWriter(vectors[0].size, in_memory=True))
+
+
+def _merge(
+    vectors: Sequence[Vector],
+    rule: Callable[[list[Block], int], NDArray[np.floating]],
+    writer: VectorWriter,
+) -> Vector:
     for start, stop in vectors[0].spans():
         blocks = [vector.read(start, stop) for vector in vectors]
         writer.write(np.ascontiguousarray(rule(blocks, start), dtype="<f4").tobytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import grpc
 import numpy as np
@@ -15,7 +15,7 @@ from sdfeel.deploy.link import rpc
 from sdfeel.deploy.link.dialler import open_channel
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.errors import InputError
@@ -44,7 +44,7 @@ class ClientProgram:
     """One client of a deployment. `run` returns when its edge says that training is over."""
 
     def __init__(
-        self, deployment: Deployment, name: str, trainer: Trainer, log: IO[str] | None = None
+        self, deployment: Deployment, name: str, trainer: Trainer, log: Sink | None = None
     ) -> None:
         self.deployment, self.name, self.trainer = deployment, name, trainer
         self.me = deployment.client(name)

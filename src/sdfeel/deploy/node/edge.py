@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import grpc
 
@@ -25,7 +25,7 @@ from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.node.rounds import Rounds
-from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -42,13 +42,14 @@ class EdgeServer:
     """One edge of a deployment. `run` returns when all periods are done."""
 
     def __init__(
-        self, deployment: Deployment, name: str, state: Path, log: IO[str] | None = None
+        self, deployment: Deployment, name: str, state: Path, log: Sink | None = None
     ) -> None:
         self.deployment, self.name = deployment, name
         self.me = deployment.edge(name)
         self.topology = Topology(deployment)
         self.log = Log(name, log)
         self.metrics = Metrics()
+        self.metrics.log_lost.set_function(lambda: self.log.lost)
         self.credentials = Credentials(deployment, "edge", name)
         self.bell = Bell()
         model, done, found = self._restore(state)
@@ -178,7 +179,7 @@ class EdgeServer:
 
     @property
     def phase(self) -> str:
-        return self.rounds.phase
+        return "paused" if self.rounds.disk.problem else self.rounds.phase
 
     def _hello(self) -> v1.Hello:
         """To neighbours; they must also have begun with the same model."""

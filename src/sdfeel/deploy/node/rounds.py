@@ -13,6 +13,7 @@ import numpy as np
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Block, Change, Vector, combine, merge, probe
@@ -56,6 +57,7 @@ class Rounds:
     def __post_init__(self) -> None:
         averaging = self.deployment.averaging
         self._saving: asyncio.Future[None] | None = None
+        self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
 
     @property
@@ -192,8 +194,10 @@ class Rounds:
         changes: list[Change] = []
         links = {peer: link.memory.dump(changes) for peer, link in self.links.items()}
         checkpoint = Checkpoint(period, model, links, changes)
-        self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
-        await asyncio.shield(self._saving)
+        is_saved = False
+        while not is_saved:
+            self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
+            is_saved = await self.disk.took(self._saving)
         self.model, self.done = model, period
         for link in self.links.values():
             link.forget(period)

@@ -9,12 +9,13 @@ import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.node.trainers import make_trainer
+from sdfeel.deploy.observe.logs import LogFile
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
 
@@ -27,7 +28,7 @@ def _few_arenas() -> None:
         ctypes.CDLL("libc.so.6").mallopt(-8, 2)
 
 
-def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | None = None) -> int:
+def run_edge(file: Path, name: str, state: Path | None = None, log: LogFile | None = None) -> int:
     """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
     _few_arenas()
     deployment = load_deployment(file)
@@ -46,11 +47,11 @@ def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | No
         finally:
             handshakes.stop()
 
-    return _until_signal(program())
+    return _until_signal(program(), log)
 
 
 def run_client(
-    file: Path, name: str, log: IO[str] | None = None, local: dict[str, str] | None = None
+    file: Path, name: str, log: LogFile | None = None, local: dict[str, str] | None = None
 ) -> int:
     """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
     deployment = load_deployment(file)
@@ -62,15 +63,17 @@ def run_client(
     async def program() -> None:
         await ClientProgram(deployment, name, trainer, log).run()
 
-    return _until_signal(program())
+    return _until_signal(program(), log)
 
 
-def _until_signal(program: Coroutine[Any, Any, None]) -> int:
+def _until_signal(program: Coroutine[Any, Any, None], log: LogFile | None) -> int:
     async def main() -> int:
         task = asyncio.ensure_future(program)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
+        if log is not None and log.path is not None:
+            loop.add_signal_handler(signal.SIGHUP, log.reopen)
         try:
             await task
         except asyncio.CancelledError:
@@ -83,4 +86,4 @@ def _until_signal(program: Coroutine[Any, Any, None]) -> int:
 if __name__ == "__main__":  # the programs alone, without the rest of the command line
     role, path, node = sys.argv[1:4]
     run = run_edge if role == "edge" else run_client
-    sys.exit(run(Path(path), node, log=sys.stdout))
+    sys.exit(run(Path(path), node, log=LogFile()))
