@@ -70,6 +70,8 @@ class Link:
         self._loan: asyncio.Task[None] | None = None
         self._incarnation = 0
         self.used = self.skipped = 0
+        self.weights = ""
+        self._keeps_mean = True
         self.on_state: Callable[[v1.LinkState], None] = lambda _: None
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
         self._stream: Any = None
@@ -80,7 +82,8 @@ class Link:
 
     @property
     def up(self) -> bool:
-        return self._stream is not None
+        """Whether it can be used: the peer is there, and means the same weighted mean."""
+        return self._stream is not None and self._keeps_mean
 
     def note(self, event: str, **fields: Any) -> None:
         """Something about this link for the edge's log."""
@@ -97,6 +100,9 @@ class Link:
         self._incarnation, self.met_at = hello.incarnation, hello.done
         self._heard(hello.done)
         self._log("link-up", peer=self.peer, done=hello.done)
+        self._keeps_mean = hello.weights in ("", self.weights)
+        if not self._keeps_mean:
+            self._log("weights-differ", peer=self.peer, reason="the clients' samples differ there")
         for state in states:
             self.tell(v1.LinkMessage(state=state))
         for key in self.memory.meet(hello.done, hello.incarnation):

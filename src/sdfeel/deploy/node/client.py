@@ -17,6 +17,7 @@ from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.agreement import Agreement
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.errors import InputError
 
@@ -86,6 +87,7 @@ class ClientProgram:
                 name=self.name,
                 deployment=self.deployment.digest,
                 samples=self.trainer.samples,
+                settings=Agreement.of_clients(self.deployment).tell(),
             )
             # Not wait_for: before Python 3.12 it may swallow the end of this very program.
             async with asyncio.timeout(self.deployment.deadlines.ping):

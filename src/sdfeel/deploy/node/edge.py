@@ -29,6 +29,7 @@ from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.agreement import Agreement
 from sdfeel.deploy.trust.identity import Credentials, Identity, check, identify, server_options
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
@@ -62,6 +63,7 @@ class EdgeServer:
         self.states = LinkStates(name, self.links)
         for peer, link in self.links.items():
             link.others = self.links
+            link.weights = self.topology.weights_digest
             if found is not None and peer in found.links:
                 link.memory.load(found.links[peer], found.changes)
             for key, doubt in link.memory.doubts.items():
@@ -108,7 +110,8 @@ class EdgeServer:
         most = self.deployment.limits.values
         if model.size > most:
             raise InputError("limits.values", most, f"the first model has {model.size} values")
-        self._agreed = f"{self.deployment.digest}/{model.sha256.hex()[:16]}"
+        self._with_edges = Agreement.of_edges(self.topology, model.sha256)
+        self._with_clients = Agreement.of_clients(self.deployment)
         self.store = Store.of(self.deployment, self.name, state, first)
         self.store.acquire()
         found, problems = self.store.load(model.size)
@@ -186,9 +189,11 @@ class EdgeServer:
         return v1.Hello(
             protocol=wire.PROTOCOL,
             name=self.name,
-            deployment=self._agreed,
+            deployment=self.deployment.digest,
             done=self.done,
             incarnation=self._incarnation,
+            settings=self._with_edges.tell(),
+            weights=self.topology.weights_digest,
         )
 
     async def _watch(self) -> None:
@@ -227,7 +232,9 @@ class EdgeServer:
 
     async def _work(self, _requests: Any, context: Any) -> None:
         async def serve(identity: Identity | None) -> None:
-            name = self.cluster.greet(await _hello(context), identity)
+            hello = await _hello(context)
+            self._with_clients.check(hello)
+            name = self.cluster.greet(hello, identity)
             await context.write(v1.FromEdge(hello=self._hello()))
             await self.cluster.serve(name, context, identity)
 
@@ -238,8 +245,7 @@ class EdgeServer:
             hello = await _hello(context)
             if identity is not None and identity.name != hello.name:
                 raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
-                raise wire.Refused("deployment", "another protocol, deployment file or first model")
+            self._with_edges.check(hello)
             link = self.links.get(hello.name)
             if link is None or self.topology.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
