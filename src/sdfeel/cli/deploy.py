@@ -80,13 +80,23 @@ def launch(
 
 def provision(
     file: File,
-    hours: Annotated[float, typer.Option(help="How long certificates are valid.")] = 24.0,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="How long certificates are valid (default: as before; 24 at first)."),
+    ] = None,
     node: Annotated[str | None, typer.Option(help="Only this node (also to renew it).")] = None,
     revoke: Annotated[
         list[str] | None, typer.Option(help="Revoke ROLE/NAME instead, such as client/c3.")
     ] = None,
     model: Annotated[
-        bool, typer.Option(help="Also write the first model, from local.model and the seed.")
+        bool,
+        typer.Option(help="Write the first model, from local.model and the seed; renew nothing."),
+    ] = False,
+    passphrase: Annotated[
+        bool,
+        typer.Option(
+            help="Protect ca.key with a passphrase (SDFEEL_CA_PASSPHRASE, or you are asked)."
+        ),
     ] = False,
 ) -> None:
     """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
@@ -97,18 +107,35 @@ def provision(
 
     deployment = load_deployment(file)
     folder = deployment.path(deployment.security.folder)
+    key = _passphrase(folder / "ca.key", wanted=passphrase)
     if revoke:
         pairs = [_role_and_name(text) for text in revoke]
-        Authority(folder).revoke(pairs)
-        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to the edges")
+        Authority(folder, key).revoke(pairs)
+        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to every node")
         return
-    made = issue(deployment, hours, node)
-    typer.echo(f"{len(made)} certificates in {folder}, valid for {hours:g} hours")
     if model:
         from sdfeel.deploy.node.torch_trainer import write_initial
 
-        sys.path.insert(0, str(deployment.folder.resolve()))
         typer.echo(f"first model in {write_initial(deployment)}")
+    # Beside --model, others keep what they have.
+    made = issue(deployment, hours, node, missing=model and hours is None and node is None, key=key)
+    if passphrase and key is not None:
+        Authority(folder, key).protect(key)
+    typer.echo(f"{len(made)} certificates in {folder}; copy revoked.pem with them")
+
+
+def _passphrase(path: Path, wanted: bool) -> bytes | None:
+    """From the environment, or asked for if the key has one and somebody is there to ask."""
+    from sdfeel.deploy.trust.provision import passphrase
+
+    found = passphrase()
+    has_one = path.exists() and b"ENCRYPTED" in path.read_bytes()
+    if found is None and (wanted or has_one) and sys.stdin.isatty():
+        text = typer.prompt(f"passphrase of {path}", hide_input=True, confirmation_prompt=wanted)
+        found = str(text).encode() or None
+    if found is None and wanted:
+        raise InputError("--passphrase", "", "set SDFEEL_CA_PASSPHRASE, or use a terminal")
+    return found
 
 
 def status(

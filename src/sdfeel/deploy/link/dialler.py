@@ -14,7 +14,7 @@ from sdfeel.deploy.link import rpc
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.trust.identity import Credentials, channel_options
+from sdfeel.deploy.trust.identity import Credentials, Identity, channel_options, check
 
 __all__ = ["Dialler", "open_channel"]
 
@@ -42,6 +42,7 @@ class Dialler:
         self._deployment, self._me, self._credentials = deployment, me, credentials
         self._link, self._hello, self._states = link, hello, states
         self._last_problem = ""
+        self._answered_by: Identity | None = None
 
     async def run(self) -> None:
         """For ever: connect, serve, wait a little, again."""
@@ -57,6 +58,7 @@ class Dialler:
                         await self._replace(before)
                 pause = self._deployment.deadlines.retry
                 await asyncio.wait({current}, timeout=min(RENEWAL_SECONDS, pause))
+                self._check_revoked(current)
                 if current.done():
                     await asyncio.sleep(pause)
         finally:
@@ -64,6 +66,15 @@ class Dialler:
                 current.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await current
+
+    def _check_revoked(self, current: asyncio.Task[None]) -> None:
+        """The other end's certificate may be revoked while the stream stands."""
+        if self._answered_by is not None:
+            try:
+                check(self._answered_by, self._credentials)
+            except wire.Refused as refusal:
+                self._problem(refusal.reason)
+                current.cancel()
 
     async def _replace(self, before: asyncio.Task[None]) -> None:
         """Gives the new stream time to take over, then ends the old one."""
@@ -77,23 +88,33 @@ class Dialler:
             await before
 
     async def _connect(self) -> None:
+        if self._credentials.has_expired:
+            self._problem("the own certificate has expired")
+            return
         channel = open_channel(self._deployment, self._credentials, self._link.peer)
         call: Any = None
         try:
             call = rpc.call_link(channel)
+            hello, nonce = self._hello(), self._credentials.challenge()
+            hello.nonce = nonce
             async with asyncio.timeout(self._deployment.deadlines.ping):
-                await call.write(v1.LinkMessage(hello=self._hello()))
+                await call.write(v1.LinkMessage(hello=hello))
                 answer = await call.read()
             if answer is grpc.aio.EOF:
                 self._problem(await call.details() or "the stream ended")
                 return
+            peer = self._link.peer
+            self._answered_by = self._credentials.check_edge(peer, answer.hello, nonce)
             self._last_problem = ""
             await self._link.serve(call, answer.hello, self._states())
         except grpc.aio.AioRpcError as problem:
             self._problem(f"{problem.code().name}: {problem.details()}")
         except TimeoutError:
             self._problem("no answer")
+        except wire.Refused as refusal:
+            self._problem(refusal.reason)
         finally:
+            self._answered_by = None
             if call is not None:
                 call.cancel()
             await channel.close()

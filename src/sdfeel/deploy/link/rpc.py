@@ -42,14 +42,14 @@ def call_link(channel: grpc.aio.Channel) -> Any:
     return _stream(channel, LINK)
 
 
-def call_status(channel: grpc.aio.Channel, timeout: float) -> Any:
+def call_status(channel: grpc.aio.Channel, timeout: float, nonce: bytes = b"") -> Any:
     service, method, request, reply = STATUS
     call = channel.unary_unary(
         f"/{service}/{method}",
         request_serializer=request.SerializeToString,
         response_deserializer=reply.FromString,
     )
-    return call(v1.StatusRequest(), timeout=timeout)
+    return call(v1.StatusRequest(nonce=nonce), timeout=timeout)
 
 
 def _stream(channel: grpc.aio.Channel, names: tuple[str, str, Any, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from typing import Any, Protocol
 
 import grpc
@@ -18,7 +19,8 @@ from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.agreement import Agreement
-from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.errors import InputError
 
 __all__ = ["ClientProgram", "Trainer"]
@@ -57,6 +59,9 @@ class ClientProgram:
             )
         self.credentials = Credentials(deployment, "client", name)
         self.log = Log(name, log)
+        self.lifetime = Lifetime(self.credentials, self.log)
+        self._incarnation = time.time_ns()
+        self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []
         self._work: tuple[v1.Task, Vector] | None = None
@@ -78,6 +83,9 @@ class ClientProgram:
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""
+        self.lifetime.look()
+        if self.credentials.has_expired:
+            return "unreachable"
         channel = open_channel(self.deployment, self.credentials, edge)
         call: Any = None
         try:
@@ -88,26 +96,33 @@ class ClientProgram:
                 deployment=self.deployment.digest,
                 samples=self.trainer.samples,
                 settings=Agreement.of_clients(self.deployment).tell(),
+                incarnation=self._incarnation,
+                nonce=self.credentials.challenge(),
             )
             # Not wait_for: before Python 3.12 it may swallow the end of this very program.
             async with asyncio.timeout(self.deployment.deadlines.ping):
                 await call.write(v1.FromClient(hello=hello))
                 answer = await call.read()
             if answer is grpc.aio.EOF:
-                self.log("edge-refused", edge=edge, reason=await call.details())
+                self.log.again("edge-refused", edge=edge, reason=await call.details())
                 return "refused"
-            self.edge = edge
+            found = self.credentials.check_edge(edge, answer.hello, hello.nonce)
+            self.edge, self._answered_by = edge, found
             self.log("connected", edge=edge)
             return await self._take_part(call, edge)
         except grpc.aio.AioRpcError as problem:
             kind = "edge-lost" if self.edge == edge else "edge-unreachable"
             if problem.code() == grpc.StatusCode.PERMISSION_DENIED:
                 kind = "edge-refused"
-            self.log(kind, edge=edge, reason=f"{problem.code().name}: {problem.details()}")
+            tell = self.log if kind == "edge-lost" else self.log.again
+            tell(kind, edge=edge, reason=f"{problem.code().name}: {problem.details()}")
             return "lost" if self.edge == edge else "unreachable"
         except TimeoutError:
-            self.log("edge-unreachable", edge=edge, reason="no answer")
+            self.log.again("edge-unreachable", edge=edge, reason="no answer")
             return "unreachable"
+        except wire.Refused as refusal:
+            self.log.again("edge-distrusted", edge=edge, kind=refusal.kind, reason=refusal.reason)
+            return "refused"
         finally:
             if call is not None:
                 call.cancel()
@@ -181,6 +196,9 @@ class ClientProgram:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            self.lifetime.look()
+            if self._answered_by is not None:
+                check(self._answered_by, self.credentials)
             if self.credentials.stamp != stamp:
                 self.log("renewed", edge=edge)
                 return "renew"

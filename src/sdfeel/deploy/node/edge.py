@@ -31,6 +31,8 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.agreement import Agreement
 from sdfeel.deploy.trust.identity import Credentials, Identity, check, identify, server_options
+from sdfeel.deploy.trust.lifetime import Lifetime
+from sdfeel.deploy.trust.namesakes import Namesakes
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -52,6 +54,7 @@ class EdgeServer:
         self.metrics = Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.lost)
         self.credentials = Credentials(deployment, "edge", name)
+        self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.bell = Bell()
         model, done, found = self._restore(state)
         size = model.size
@@ -98,6 +101,7 @@ class EdgeServer:
             adopter if found is None else None,
         )
         self._incarnation = time.time_ns()
+        self._namesakes = Namesakes()
         self._identities: dict[asyncio.Task[Any], Identity] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
@@ -196,9 +200,17 @@ class EdgeServer:
             weights=self.topology.weights_digest,
         )
 
+    def _answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:
+        """The same to whoever dialled, with a proof that our certificate is a good one."""
+        answer = self._hello()
+        for name, value in self.credentials.prove(hello.nonce, caller).items():
+            setattr(answer, name, value)
+        return answer
+
     async def _watch(self) -> None:
         """Ends streams whose certificate has run out or was revoked; keeps link states fresh."""
         while True:
+            self.lifetime.look()
             self.states.refresh()
             self.metrics.links.set(sum(link.up for link in self.links.values()))
             for task, identity in list(self._identities.items()):
@@ -235,7 +247,10 @@ class EdgeServer:
             hello = await _hello(context)
             self._with_clients.check(hello)
             name = self.cluster.greet(hello, identity)
-            await context.write(v1.FromEdge(hello=self._hello()))
+            is_there = name in self.cluster.sessions
+            if self._namesakes.admit(name, hello.incarnation, is_there):
+                self.log("client-replaced", client=name, reason="a newer process has its name")
+            await context.write(v1.FromEdge(hello=self._answer(hello, identity)))
             await self.cluster.serve(name, context, identity)
 
         await self._guarded(context, ("client",), serve)
@@ -249,14 +264,16 @@ class EdgeServer:
             link = self.links.get(hello.name)
             if link is None or self.topology.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
-            await context.write(v1.LinkMessage(hello=self._hello()))
+            await context.write(v1.LinkMessage(hello=self._answer(hello, identity)))
             await link.serve(context, hello, self.states.all())
 
         await self._guarded(context, ("edge",), serve)
 
-    async def _status(self, _request: v1.StatusRequest, context: Any) -> v1.StatusReply:
-        async def serve(_identity: Identity | None) -> None:
-            return
+    async def _status(self, request: v1.StatusRequest, context: Any) -> v1.StatusReply:
+        proof: dict[str, bytes] = {}
+
+        async def serve(identity: Identity | None) -> None:
+            proof.update(self.credentials.prove(request.nonce, identity))
 
         await self._guarded(context, ("edge", "operator"), serve)
         value = self.metrics.value
@@ -276,7 +293,17 @@ class EdgeServer:
             disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
             refused=int(value("sdfeel_uploads_total", verdict="refused")),
             late=int(value("sdfeel_uploads_total", verdict="late")),
+            warnings=self.warnings,
+            certificate_hours=self.lifetime.hours,
+            certificate=proof.get("certificate", b""),
+            proof=proof.get("proof", b""),
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should look at."""
+        disk = self.rounds.disk.problem
+        return [*([f"state disk: {disk}"] if disk else []), *self.lifetime.look()]
 
     async def _guarded(
         self,

@@ -19,6 +19,7 @@ from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import Model
 from sdfeel.deploy.node.trainers import imported
 from sdfeel.engines.reference import sgd_step
+from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.setup import make_problem
@@ -36,16 +37,21 @@ def trainer(deployment: Deployment, client: str) -> TorchTrainer:
     """Plain SGD on `local.model()` and `local.data(name, number, **options)`."""
     local = deployment.local
     number = [c.name for c in deployment.clients].index(client)
-    model = imported("local.model", local.model)()
-    data = imported("local.data", local.data)(client, number, **local.options)
+    model = imported("local.model", local.model, deployment.folder)()
+    data = imported("local.data", local.data, deployment.folder)(client, number, **local.options)
     return TorchTrainer(model, data, number, deployment.seed, local.lr, local.batch_size)
 
 
 def write_initial(deployment: Deployment, model: torch.nn.Module | None = None) -> Path:
     """Makes the file that everybody starts from: `model`, or `local.model` with the seed."""
     if model is None:
+        if not deployment.local.model:
+            example = 'model = "my_project:make_model" in the [local] table'
+            raise InputError(
+                "local.model", "", f"name the function that makes the model: {example}"
+            )
         torch.manual_seed(deployment.seed)
-        model = imported("local.model", deployment.local.model)()
+        model = imported("local.model", deployment.local.model, deployment.folder)()
     path = deployment.path(deployment.model.initial)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_module(path, model)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 __all__ = ["Log", "LogFile", "Sink"]
 
 KEPT = 10_000
+KINDS = 256  # of repeated events that are counted
 LONGEST = 500  # characters of a text that somebody else may have chosen
 
 
@@ -83,6 +84,7 @@ class Log:
         self.node = node
         self.lost = 0
         self._untold = 0
+        self._times: dict[str, int] = {}
         self._sink = sink
         self.recent: list[dict[str, Any]] = []
 
@@ -100,6 +102,15 @@ class Log:
         except (OSError, ValueError):  # a ValueError: the stream was closed
             self.lost += 1
             self._untold += 1
+
+    def again(self, event: str, **fields: Any) -> None:
+        """Something that repeats: told the first time, and then at each doubling of its number."""
+        key = repr((event, sorted(fields.items())))
+        if len(self._times) > KINDS:
+            self._times.clear()
+        times = self._times[key] = self._times.get(key, 0) + 1
+        if times & (times - 1) == 0:
+            self(event, **fields, **({"times": times} if times > 1 else {}))
 
     def _keep(self, event: str, fields: dict[str, Any]) -> None:
         known = {"time": round(time.time(), 6), "node": self.node, "event": event}

@@ -57,6 +57,9 @@ class Metrics:
             "1 while checkpoints cannot be written and the edge waits",
             registry=registry,
         )
+        self.certificate = Gauge(
+            "sdfeel_certificate_days", "Until the edge's own certificate ends", registry=registry
+        )
         self.log_lost = Gauge(
             "sdfeel_log_lines_lost", "Log lines that could not be written", registry=registry
         )

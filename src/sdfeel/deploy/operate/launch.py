@@ -44,7 +44,6 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
                 str(deployment.model.initial),
                 "is not there, and without local.model it cannot be made",
             )
-        sys.path.insert(0, str(deployment.folder.resolve()))
         from sdfeel.deploy.node.torch_trainer import write_initial
 
         write_initial(deployment)

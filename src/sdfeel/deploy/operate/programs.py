@@ -57,7 +57,6 @@ def run_client(
     deployment = load_deployment(file)
     own = deployment.local.model_copy(update=local or {})
     deployment = deployment.model_copy(update={"local": own})
-    sys.path.insert(0, str(deployment.folder.resolve()))
     trainer = make_trainer(deployment, name)
 
     async def program() -> None:

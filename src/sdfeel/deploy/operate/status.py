@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.table import Table
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link import rpc
 from sdfeel.deploy.link.dialler import open_channel
+from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import OPERATOR
@@ -36,6 +38,8 @@ class EdgeStatus:
     disagreement: float = 0.0
     refused: int = 0
     late: int = 0
+    warnings: tuple[str, ...] = ()
+    certificate_hours: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,10 +56,14 @@ async def _one(
     deployment: Deployment, credentials: Credentials, edge: str, timeout: float
 ) -> EdgeStatus:
     channel = open_channel(deployment, credentials, edge)
+    nonce = credentials.challenge()
     try:
-        reply: v1.StatusReply = await rpc.call_status(channel, timeout)
+        reply: v1.StatusReply = await rpc.call_status(channel, timeout, nonce)
+        credentials.check_edge(edge, reply, nonce)
     except grpc.aio.AioRpcError as problem:
         return EdgeStatus(edge, problem=f"{problem.code().name}: {problem.details()}")
+    except Refused as refusal:
+        return EdgeStatus(edge, problem=refusal.reason)
     finally:
         await channel.close()
     links = {
@@ -75,6 +83,8 @@ async def _one(
         disagreement=reply.disagreement,
         refused=reply.refused,
         late=reply.late,
+        warnings=tuple(reply.warnings),
+        certificate_hours=hours if math.isfinite(hours := reply.certificate_hours) else None,
     )
 
 
