@@ -79,8 +79,9 @@ def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
     assert "revoked client/c1" in revoked.output
     answer = run(app, ["status", str(file), "--json", "--timeout", "1"])
     assert answer.exit_code == 1, "nobody is there"
-    assert [row["edge"] for row in json.loads(answer.output)] == ["a", "b"]
-    assert "UNAVAILABLE" in json.loads(answer.output)[0]["problem"]
+    edges = json.loads(answer.output)["edges"]
+    assert [row["name"] for row in edges] == ["a", "b"]
+    assert "UNAVAILABLE" in edges[0]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,6 +32,15 @@ def edge(
     state: Annotated[
         Path | None, typer.Option(help="Folder of its checkpoints (default: state/NAME).")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder: metrics and model, for `sdfeel plot`.")
+    ] = None,
+    holdout: Annotated[
+        str, typer.Option(help="package.module:function that opens samples to evaluate on.")
+    ] = "",
+    stay: Annotated[
+        bool, typer.Option(help="Answer `sdfeel status` after the end too, until it is stopped.")
+    ] = False,
     log: LogOption = None,
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
@@ -39,7 +48,7 @@ def edge(
     from sdfeel.deploy.operate.programs import run_edge
 
     with _log(log) as stream:
-        raise typer.Exit(run_edge(file, name, state, stream))
+        raise typer.Exit(run_edge(file, name, state, stream, out, holdout, stay))
 
 
 def client(
@@ -67,13 +76,16 @@ def launch(
     fresh: Annotated[
         bool, typer.Option(help="Forget checkpoints and logs of an earlier run.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder with a run folder for each edge in it.")
+    ] = None,
 ) -> None:
     """Start every node of a deployment on this machine, for a trial, with one live view."""
     _require_extra()
     from sdfeel.deploy.operate.launch import final_model
     from sdfeel.deploy.operate.launch import launch as run
 
-    nodes = run(file, logs, fresh)
+    nodes = run(file, logs, fresh, out=out)
     _, path = final_model(nodes.deployment)
     typer.echo(f"finished; the weighted mean of all edges is in {path}")
 
@@ -142,21 +154,35 @@ def status(
     file: File,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge.")] = 2.0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until all edges have finished.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.")] = 2.0,
 ) -> None:
-    """Show every edge: its period, clients and links. Status 1 if one does not answer."""
+    """Show every edge: its period, clients, links, loss and accuracy.
+
+    Status 0 if every edge is running or has finished, else 1.
+    """
     _require_extra()
     import asyncio
 
     from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.operate.status import ask, status_table
+    from sdfeel.deploy.operate.status import ask, is_well, status_table
+    from sdfeel.deploy.operate.watching import follow
 
+    if not (math.isfinite(timeout) and timeout > 0 and math.isfinite(every) and every > 0):
+        raise InputError("--timeout, --every", (timeout, every), "seconds above 0")
     deployment = load_deployment(file)
-    rows = asyncio.run(ask(deployment, timeout))
-    if as_json:
-        typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
+    if watch and not as_json:
+        rows = asyncio.run(follow(deployment, timeout, every))
     else:
-        Console().print(status_table(rows, deployment.name))
-    if any(row.problem for row in rows):
+        rows = asyncio.run(ask(deployment, timeout))
+        if as_json:
+            edges = [row.as_dict() for row in rows]
+            print_json({"deployment": deployment.name, "edges": edges})
+        else:
+            Console().print(status_table(rows, deployment.name))
+    if not is_well(rows):
         raise typer.Exit(1)
 
 

@@ -119,9 +119,23 @@ class Local(_Table):
     trainer: str = "sdfeel.deploy.node.torch_trainer:trainer"
     model: str = ""
     data: str = ""
+    loss: str = "torch.nn.functional:cross_entropy"
+    metrics: dict[Name, str] | None = None  # accuracy, where the loss is cross-entropy
     lr: Positive = 0.01
     batch_size: Steps = 10
     options: dict[str, Any] = Field(default_factory=dict)
+
+
+class EvaluationTable(_Table):
+    """What is measured while training goes on, every so many iterations.
+
+    holdout  import path of a function(edge, **local.options) with samples that no client holds
+    samples  of a client's own on which it measures the model that it is given; 0: it does not
+    """
+
+    every: Steps | None = None  # a twentieth of the run
+    holdout: str = ""
+    samples: int = Field(default=1000, ge=0, le=2**31)
 
 
 class Edge(_Table):
@@ -159,6 +173,7 @@ class Deployment(_Table):
     state: StateTable = StateTable()
     averaging: Averaging = Averaging()
     local: Local = Local()
+    evaluation: EvaluationTable = EvaluationTable()
     audit: bool = False
     folder: Path = Field(default=Path(), exclude=True)
 
@@ -166,6 +181,11 @@ class Deployment(_Table):
     def digest(self) -> str:
         """Of the name: whose node somebody is. What must be the same, see `trust.agreement`."""
         return hashlib.sha256(self.name.encode()).hexdigest()[:16]
+
+    @property
+    def evaluate_every(self) -> int:
+        """Iterations between two rows of a run folder."""
+        return self.evaluation.every or max(1, self.schedule.iterations // 20)
 
     def path(self, relative: Path) -> Path:
         """A path of the file, which counts from the file's own folder."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
@@ -23,9 +25,17 @@ from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.errors import InputError
 
-__all__ = ["ClientProgram", "Trainer"]
+__all__ = ["ClientProgram", "Trained", "Trainer"]
 
 Model = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with what was measured on the way: `batch_loss`, `train_loss`, `train_accuracy`."""
+
+    model: Model
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Trainer(Protocol):
@@ -39,7 +49,7 @@ class Trainer(Protocol):
     def size(self) -> int:
         """Number of values of the model."""
 
-    def train(self, model: Model, first: int, steps: int) -> Model:
+    def train(self, model: Model, first: int, steps: int) -> Model | Trained:
         """Local updates k = first, ..., first + steps - 1 of eq. (2), from `model`."""
 
 
@@ -65,7 +75,7 @@ class ClientProgram:
         self.edge: str | None = None
         self.accepted: list[int] = []
         self._work: tuple[v1.Task, Vector] | None = None
-        self._training: asyncio.Task[Model] | None = None
+        self._training: asyncio.Task[Model | Trained] | None = None
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -215,20 +225,25 @@ class ClientProgram:
                 seconds = loop.time() - start
                 if self._work is None:  # else the period is over: what we have is late
                     await self._upload(call, task, trained)
-                    self.log("uploaded", period=task.period, trained=round(seconds, 6))
+                    took = round(seconds, 6)
+                    self.log("uploaded", period=task.period, trained=took, **trained.measures)
 
-    async def _train(self, task: v1.Task, model: Vector) -> Model:
+    async def _train(self, task: v1.Task, model: Vector) -> Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
             with contextlib.suppress(Exception):
                 await self._training
         self._training = asyncio.create_task(
             asyncio.to_thread(self.trainer.train, model.array(), task.first, task.steps)
         )
-        return await asyncio.shield(self._training)
+        found = await asyncio.shield(self._training)
+        return found if isinstance(found, Trained) else Trained(found)
 
-    async def _upload(self, call: Any, task: v1.Task, model: Model) -> None:
-        vector = as_vector(model)
-        announced = wire.header(vector, task.period, samples=self.trainer.samples)
+    async def _upload(self, call: Any, task: v1.Task, trained: Trained) -> None:
+        vector = as_vector(trained.model)
+        measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
+        announced = wire.header(
+            vector, task.period, samples=self.trainer.samples, measures=measures
+        )
         await call.write(v1.FromClient(model=announced))
         async for chunk in wire.chunks(vector):
             await call.write(v1.FromClient(chunk=chunk))

@@ -91,6 +91,7 @@ class Cluster:
         self.finished = False
         self.uploads: dict[str, Vector] = {}
         self.failed: set[str] = set()
+        self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
         self._task: tuple[v1.Task, Vector] | None = None
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
 
@@ -238,6 +239,7 @@ class Cluster:
             self._late(session, announced.period)
             return
         self.uploads[session.name] = vector
+        self.on_upload(session.name, announced)
         self._bell.ring()
 
     def _late(self, session: Session, period: int) -> None:

@@ -24,9 +24,11 @@ from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.agreement import Agreement
@@ -45,7 +47,12 @@ class EdgeServer:
     """One edge of a deployment. `run` returns when all periods are done."""
 
     def __init__(
-        self, deployment: Deployment, name: str, state: Path, log: Sink | None = None
+        self,
+        deployment: Deployment,
+        name: str,
+        state: Path,
+        log: Sink | None = None,
+        out: Path | None = None,
     ) -> None:
         self.deployment, self.name = deployment, name
         self.me = deployment.edge(name)
@@ -56,7 +63,7 @@ class EdgeServer:
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.bell = Bell()
-        model, done, found = self._restore(state)
+        model, done, found = self._restore(state, out)
         size = model.size
         self.cluster = Cluster(name, self.topology, size, state, self.bell, self.log, self.metrics)
         self.links = {
@@ -100,16 +107,29 @@ class EdgeServer:
             self.metrics,
             adopter if found is None else None,
         )
+        self.results = Results(
+            self.topology.tau1,
+            self.topology.periods,
+            deployment.evaluate_every,
+            self.topology.weights,
+            self.log,
+            self.metrics,
+        )
+        self.cluster.on_upload = lambda client, about: self.results.report(client, about.measures)
+        self.rounds.on_period = self.results.take
+        self.recorder = Recorder(
+            self.topology, name, self.results, self.log, out, lambda: self.model, self._first
+        )
         self._incarnation = time.time_ns()
         self._namesakes = Namesakes()
         self._identities: dict[asyncio.Task[Any], Identity] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
-    def _restore(self, state: Path) -> tuple[Vector, int, Checkpoint | None]:
+    def _restore(self, state: Path, out: Path | None) -> tuple[Vector, int, Checkpoint | None]:
         """From the own checkpoint; else the model that everybody starts from."""
         initial = self.deployment.path(self.deployment.model.initial)
-        first = read_model(initial)
+        self._first = first = read_model(initial, constants=out is not None)
         model = first.vector
         most = self.deployment.limits.values
         if model.size > most:
@@ -138,15 +158,8 @@ class EdgeServer:
         )
         self._server.add_generic_rpc_handlers(rpc.handlers(self._work, self._link, self._status))
         address = self.me.listen or self.me.address
-        if self.credentials.plaintext:
-            self._server.add_insecure_port(address)
-        else:
-            self._server.add_secure_port(address, self.credentials.server())
+        self._listen(address)
         await self._server.start()
-        if self.me.metrics:
-            self._http = serve_http(
-                self.me.metrics, self.metrics, lambda: True, lambda: self.rounds.is_ready
-            )
         self._spawn(self._watch())
         for peer, link in self.links.items():
             if self.topology.leads(self.name, peer):
@@ -155,6 +168,25 @@ class EdgeServer:
                 )
                 self._spawn(dialler.run())
         self.log("listening", address=address, secure=not self.credentials.plaintext)
+
+    def _listen(self, address: str) -> None:
+        """On both ports; InputError names the one that cannot be had."""
+        field = "listen" if self.me.listen else "address"
+        try:
+            if self.credentials.plaintext:
+                self._server.add_insecure_port(address)
+            else:
+                self._server.add_secure_port(address, self.credentials.server())
+            field = "metrics"
+            if self.me.metrics:
+                self._http = serve_http(
+                    self.me.metrics, self.metrics, lambda: True, lambda: bool(self.cluster.sessions)
+                )
+        except (RuntimeError, OSError) as problem:
+            self.store.release()
+            place = self.me.metrics if field == "metrics" else address
+            reason = f"nobody can listen there, or somebody does already: {problem}"
+            raise InputError(f"edges.{self.name}.{field}", place, reason) from None
 
     def _spawn(self, work: Any) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work))
@@ -173,7 +205,11 @@ class EdgeServer:
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""
-        await self.rounds.run()
+        await self.recorder.start(self.done)
+        try:
+            await self.rounds.run()
+        finally:
+            await self.recorder.finish(self.done)
 
     @property
     def model(self) -> Vector:
@@ -293,6 +329,7 @@ class EdgeServer:
             disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
             refused=int(value("sdfeel_uploads_total", verdict="refused")),
             late=int(value("sdfeel_uploads_total", verdict="late")),
+            measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
             warnings=self.warnings,
             certificate_hours=self.lifetime.hours,
             certificate=proof.get("certificate", b""),

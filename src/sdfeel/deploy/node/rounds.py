@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class Rounds:
     def __post_init__(self) -> None:
         averaging = self.deployment.averaging
         self._saving: asyncio.Future[None] | None = None
+        self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
 
@@ -132,6 +134,7 @@ class Rounds:
         model = await self._repair(model)
         await self._save(period, model)
         self.cluster.acknowledge(worked, order)
+        self.on_period(worked, period, order)
         ended = time.perf_counter()
         self._note(period, order, used, (start, collected, mixed, ended))
 

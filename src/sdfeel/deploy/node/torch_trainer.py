@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch.nn import functional
 
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import Constant, Layout, write_model
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.client import Model
+from sdfeel.deploy.node.client import Model, Trained
+from sdfeel.deploy.node.measuring import Measuring
 from sdfeel.deploy.node.trainers import imported
 from sdfeel.engines.reference import sgd_step
 from sdfeel.errors import InputError
 from sdfeel.network import Network
+from sdfeel.training.evaluation import subset
 from sdfeel.training.parameters import ParameterLayout
 from sdfeel.training.setup import make_problem
 
@@ -39,7 +39,17 @@ def trainer(deployment: Deployment, client: str) -> TorchTrainer:
     number = [c.name for c in deployment.clients].index(client)
     model = imported("local.model", local.model, deployment.folder)()
     data = imported("local.data", local.data, deployment.folder)(client, number, **local.options)
-    return TorchTrainer(model, data, number, deployment.seed, local.lr, local.batch_size)
+    return TorchTrainer(
+        model,
+        data,
+        number,
+        deployment.seed,
+        local.lr,
+        local.batch_size,
+        Measuring.of(deployment),
+        deployment.evaluate_every if deployment.evaluation.samples else 0,
+        deployment.evaluation.samples,
+    )
 
 
 def write_initial(deployment: Deployment, model: torch.nn.Module | None = None) -> Path:
@@ -86,7 +96,11 @@ def _constant(tensor: torch.Tensor) -> Constant:
 
 
 class TorchTrainer:
-    """Eq. (2) for one client, as the reference engine carries it out."""
+    """Eq. (2) for one client, as the reference engine carries it out.
+
+    every    iterations between two looks at the model that it is given; 0: none
+    samples  of its own that it looks at
+    """
 
     def __init__(
         self,
@@ -96,14 +110,19 @@ class TorchTrainer:
         seed: int,
         lr: float,
         batch_size: int,
+        measuring: Measuring | None = None,
+        every: int = 0,
+        samples: int = 1000,
     ) -> None:
         torch.set_num_threads(1)
         self._model = model
+        self._measuring = measuring or Measuring()
+        self._every = every
         whole = make_problem(
             model,
             ClientData.from_datasets([data]),
             Network([[0]]),
-            loss=functional.cross_entropy,
+            loss=self._measuring.loss,
             lr=lr,
             batch_size=batch_size,
             seed=seed,
@@ -111,6 +130,7 @@ class TorchTrainer:
         )
         # The batches are drawn by the client's number among all, from a store with its data alone.
         self._problem = dataclasses.replace(whole, held=np.array([number]))
+        self._part = subset(self._problem.data.client(0), samples)
 
     @property
     def samples(self) -> int:
@@ -120,12 +140,24 @@ class TorchTrainer:
     def size(self) -> int:
         return self._problem.layout.size
 
-    def train(self, model: Model, first: int, steps: int) -> Model:
+    def train(self, model: Model, first: int, steps: int) -> Trained:
         """The batches are those that the simulator would draw for this client."""
         layout = self._problem.layout
         layout.load(self._model, torch.from_numpy(np.array(model)))
+        measures = self._look() if self._is_due(first, steps) else {}
         self._model.train()
-        for k in range(first, first + steps):
-            sgd_step(self._problem, self._model, 0, k)
-        trained: NDArray[np.float32] = layout.vector(self._model).numpy()
-        return trained
+        losses = [sgd_step(self._problem, self._model, 0, k) for k in range(first, first + steps)]
+        trained = layout.vector(self._model).float().numpy()
+        return Trained(trained, {"batch_loss": sum(losses) / len(losses), **measures})
+
+    def _is_due(self, first: int, steps: int) -> bool:
+        """At the start, and in the first period that begins at a multiple of `every` or later."""
+        if not self._every:
+            return False
+        before = first - 1
+        return before == 0 or before // self._every > (before - steps) // self._every
+
+    def _look(self) -> dict[str, float]:
+        """F_i of the model that it was given; the mean over all clients is the training loss."""
+        found = self._measuring(self._model, *self._part)
+        return {f"train_{name}": value for name, value in found.items()}

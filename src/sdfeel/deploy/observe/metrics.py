@@ -52,6 +52,9 @@ class Metrics:
         self.adoptions = Counter(
             "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
         )
+        self.measures = Gauge(
+            "sdfeel_measure", "Losses and metrics, the last of each", ["name"], registry=registry
+        )
         self.disk = Gauge(
             "sdfeel_state_disk_problem",
             "1 while checkpoints cannot be written and the edge waits",

@@ -53,8 +53,10 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
 class Launch:
     """The nodes of a deployment as child processes; leaving the context ends those that run."""
 
-    def __init__(self, file: Path, deployment: Deployment, logs: Path) -> None:
-        self.file, self.deployment, self.logs = file, deployment, logs
+    def __init__(
+        self, file: Path, deployment: Deployment, logs: Path, out: Path | None = None
+    ) -> None:
+        self.file, self.deployment, self.logs, self.out = file, deployment, logs, out
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Launch:
@@ -95,6 +97,8 @@ class Launch:
                 str(self.file),
                 name,
             ]
+            if role == "edge" and self.out is not None:
+                command.append(str(self.out / name))
             self.processes[name] = subprocess.Popen(  # noqa: S603 - our own program
                 command, stdout=log, stderr=other
             )
@@ -118,6 +122,7 @@ def launch(
     logs: Path | None = None,
     fresh: bool = False,
     on_status: Callable[[list[EdgeStatus]], None] = lambda _: None,
+    out: Path | None = None,
 ) -> Launch:
     """`sdfeel launch`: runs to the end with one live table. Raises RunError if a node failed."""
     deployment = prepare(file, fresh)
@@ -125,7 +130,7 @@ def launch(
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     console = Console(stderr=True)
-    with Launch(file, deployment, folder) as nodes:
+    with Launch(file, deployment, folder, out) as nodes:
         asyncio.run(_watch(nodes, console, on_status))
     if nodes.failed:
         raise RunError(
@@ -150,7 +155,7 @@ async def _watch(
                 live.update(status_table(rows, title))
             elif time.monotonic() - last > 5:
                 last = time.monotonic()
-                console.print("  ".join(f"{r.edge} {r.period}/{r.periods} {r.phase}" for r in rows))
+                console.print("  ".join(f"{r.name} {r.period}/{r.periods} {r.phase}" for r in rows))
             if nodes.failed:
                 return
             await asyncio.sleep(REFRESH)
@@ -159,14 +164,14 @@ async def _watch(
 def _or_last(nodes: Launch, row: EdgeStatus, known: dict[str, EdgeStatus]) -> EdgeStatus:
     """An edge that does not answer is starting, or it has ended: then its last word stands."""
     if not row.problem:
-        known[row.edge] = row
+        known[row.name] = row
         return row
-    if nodes.processes[row.edge].poll() is not None and row.edge in known:
-        return replace(known[row.edge], phase="ended")
+    if nodes.processes[row.name].poll() is not None and row.name in known:
+        return replace(known[row.name], phase="ended")
     return (
         replace(row, phase="not answering")
-        if row.edge in known
-        else EdgeStatus(row.edge, phase="starting")
+        if row.name in known
+        else EdgeStatus(row.name, phase="starting")
     )
 
 

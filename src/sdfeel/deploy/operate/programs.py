@@ -28,13 +28,24 @@ def _few_arenas() -> None:
         ctypes.CDLL("libc.so.6").mallopt(-8, 2)
 
 
-def run_edge(file: Path, name: str, state: Path | None = None, log: LogFile | None = None) -> int:
+def run_edge(
+    file: Path,
+    name: str,
+    state: Path | None = None,
+    log: LogFile | None = None,
+    out: Path | None = None,
+    holdout: str = "",
+    stay: bool = False,
+) -> int:
     """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
     _few_arenas()
     deployment = load_deployment(file)
+    if holdout:
+        evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
+        deployment = deployment.model_copy(update={"evaluation": evaluation})
 
     async def program() -> None:
-        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log)
+        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log, out)
         handshakes = Handshakes(edge.handshake_refused)
         if not edge.credentials.plaintext:
             handshakes.start()
@@ -42,12 +53,20 @@ def run_edge(file: Path, name: str, state: Path | None = None, log: LogFile | No
             await edge.start()
             try:
                 await edge.run()
+                if stay:
+                    await _until_stopped()
             finally:
                 await edge.stop()
         finally:
             handshakes.stop()
 
     return _until_signal(program(), log)
+
+
+async def _until_stopped() -> None:
+    """A signal then is no interruption: training is over."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
 
 
 def run_client(
@@ -83,6 +102,7 @@ def _until_signal(program: Coroutine[Any, Any, None], log: LogFile | None) -> in
 
 
 if __name__ == "__main__":  # the programs alone, without the rest of the command line
-    role, path, node = sys.argv[1:4]
-    run = run_edge if role == "edge" else run_client
-    sys.exit(run(Path(path), node, log=LogFile()))
+    role, path, node, *folder = sys.argv[1:]
+    if role == "edge":
+        sys.exit(run_edge(Path(path), node, log=LogFile(), out=Path(folder[0]) if folder else None))
+    sys.exit(run_client(Path(path), node, log=LogFile()))
