@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 PAUSE = 0.5  # seconds between two writes: a row a period would be many
+WAITING = 8  # models to be looked at; if looking takes too long, the oldest is left out
 
 
 class Recorder:
@@ -49,7 +51,7 @@ class Recorder:
         self._out, self._model, self._first = out, model, first
         self._folder: RunFolder | None = None
         self._evaluate: Callable[[Any], dict[str, float]] | None = None
-        self._due: tuple[int, Vector] | None = None
+        self._due: deque[tuple[int, Vector]] = deque(maxlen=WAITING)
         self._changed = asyncio.Event()
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -64,6 +66,8 @@ class Recorder:
             self._results.on_begin = self._begin
             self._results.on_change = self._changed.set
             self._task = asyncio.get_running_loop().create_task(self._run())
+            if done == 0:
+                self._results.begin(0)
 
     def _open(self, path: Path) -> list[Row]:
         # PyTorch comes with it, which an edge has no other use for: only if it is asked for.
@@ -80,7 +84,7 @@ class Recorder:
     def _begin(self, iteration: int) -> None:
         """A new row: of the model that the edge holds at this moment."""
         if self._evaluate is not None:
-            self._due = (iteration, self._model())
+            self._due.append((iteration, self._model()))
         self._changed.set()
 
     async def _run(self) -> None:
@@ -94,18 +98,17 @@ class Recorder:
                     await self._ending.wait()
 
     async def _look(self) -> None:
-        if self._evaluate is None or self._due is None:
-            return
-        (iteration, model), self._due = self._due, None
-        evaluate = self._evaluate
-        try:
-            found = await asyncio.to_thread(lambda: evaluate(model.array()))
-        except Exception as problem:
-            # Somebody else's code on somebody else's data: training goes on without it.
-            self._log("evaluation-failed", reason=f"{type(problem).__name__}: {problem}")
-            self._evaluate = None
-            return
-        self._results.evaluated(iteration, found)
+        while self._evaluate is not None and self._due:
+            iteration, model = self._due.popleft()
+            try:
+                values = await asyncio.to_thread(model.array)
+                found = await asyncio.to_thread(self._evaluate, values)
+            except Exception as problem:
+                # Somebody else's code on somebody else's data: training goes on without it.
+                self._log("evaluation-failed", reason=f"{type(problem).__name__}: {problem}")
+                self._evaluate = None
+                return
+            self._results.evaluated(iteration, found)
 
     async def _write(self) -> None:
         if self._folder is None:

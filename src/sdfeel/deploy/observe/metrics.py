@@ -53,7 +53,7 @@ class Metrics:
             "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
         )
         self.measures = Gauge(
-            "sdfeel_measure", "Losses and metrics, the last of each", ["name"], registry=registry
+            "sdfeel_measure", "Losses and metrics, the last of each", ["kind"], registry=registry
         )
         self.disk = Gauge(
             "sdfeel_state_disk_problem",

@@ -81,7 +81,7 @@ class Results:
         if found:
             self._fill((worked - 1) * self._tau1, found)
         if period == self._periods or self._is_due(period, period - worked + 1):
-            self._begin(period * self._tau1, len(clients))
+            self.begin(period * self._tau1, len(clients))
 
     def _means(self, clients: Sequence[str]) -> Row:
         """Weighted as the models are, over the clients that reported."""
@@ -97,7 +97,8 @@ class Results:
         now, before = period * self._tau1, (period - periods) * self._tau1
         return now // self._every > before // self._every
 
-    def _begin(self, iteration: int, participants: int) -> None:
+    def begin(self, iteration: int, participants: int = 0) -> None:
+        """A row of the model that the edge holds now."""
         row: Row = {"iteration": iteration, "seconds": time.monotonic() - self._started}
         if self._losses:
             row["batch_loss"] = sum(self._losses) / len(self._losses)

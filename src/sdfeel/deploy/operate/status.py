@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import grpc
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -145,7 +144,7 @@ COLUMNS = ("edge", "period", "phase", "clients", "links", "loss", "acc.", "s/per
 
 def status_table(rows: list[EdgeStatus], title: str) -> RenderableType:
     """For 80 columns. What is not as it should be stands below, a line each."""
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in COLUMNS:
         table.add_column(name, overflow="fold", justify="left" if name == "edge" else "right")
     for row in rows:
