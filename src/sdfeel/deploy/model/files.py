@@ -187,7 +187,7 @@ def read_model(path: Path, size: int | None = None, constants: bool = False) -> 
     constants  whether tensors that are not trained are wanted: an edge has no use for them
     """
     with _named(path), path.open("rb") as file:
-        table, base = _header(file.read(HEADER_LIMIT + 8))
+        table, base = _header(file)
         metadata = _metadata(table.pop("__metadata__"))
         entries = _entries(table, os.fstat(file.fileno()).st_size - base)
         layout = _layout(json.loads(metadata.pop("vector")), entries)
@@ -226,11 +226,11 @@ def _named(path: Path) -> Iterator[None]:
         raise InputError("model file", str(path), f"cannot be used: {reason}") from None
 
 
-def _header(start: bytes) -> tuple[dict[str, Any], int]:
+def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
     """The table in front, its seal checked, and where the values begin."""
-    (length,) = struct.unpack("<Q", start[:8])
-    text = start[8 : 8 + length]
-    if length > HEADER_LIMIT or len(text) < length:
+    (length,) = struct.unpack("<Q", file.read(8))
+    text = file.read(min(length, HEADER_LIMIT))
+    if len(text) < length:
         raise ValueError("is cut short")
     table = json.loads(text)
     seal = str(table["__metadata__"]["seal"])
