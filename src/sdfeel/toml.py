@@ -23,25 +23,25 @@ def read_toml(source: Path | str, field: str, most: int = MAX_BYTES) -> dict[str
     most  bytes that a file may have
     """
     shown = str(source) if isinstance(source, Path) else source
+    text = _read(source, field, most) if isinstance(source, Path) else source
     try:
-        text = _read(source, field, most) if isinstance(source, Path) else source
         table = tomllib.loads(text)
-    # A ValueError is also a number of 5,000 digits, bytes that are no text, and a path with a NUL.
-    except (OSError, ValueError, RecursionError, MemoryError) as problem:
-        if isinstance(problem, InputError):
-            raise
+    except (ValueError, RecursionError, MemoryError) as problem:  # also a number of 5,000 digits
         reason = str(problem) or type(problem).__name__
-        raise InputError(field, shown, f"cannot be read as TOML: {reason}") from None
+        raise InputError(field, shown, f"not TOML: {reason}") from None
     _check(table, field, shown)
     return table
 
 
 def _read(path: Path, field: str, most: int) -> str:
-    with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError(field, str(path), f"at most {most} bytes")
-    return content.decode("utf-8")
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) <= most:
+            return content.decode("utf-8")
+    except (OSError, ValueError) as problem:  # a ValueError: no UTF-8, or a NUL in the path
+        raise InputError(field, str(path), f"cannot be read: {problem}") from None
+    raise InputError(field, str(path), f"at most {most} bytes")
 
 
 def _check(table: dict[str, Any], field: str, shown: str) -> None:

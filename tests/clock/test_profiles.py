@@ -80,7 +80,7 @@ def test_counted_flops_are_asked_for() -> None:
         ('"1-0" = 5e5', '"one" = 5e5', "links", "two servers"),
         ("summary", 'cloud_uplink = "pigeon"\nsummary', "cloud_uplink", "direct or shared"),
         ("[rates]", "rates = 5\n[other]", "ours: other", "unknown key"),
-        ("summary", "summary = = =\nsummary", "profile", "as TOML"),
+        ("summary", "summary = = =\nsummary", "profile", "not TOML"),
     ],
 )
 def test_a_bad_profile_names_the_key(file: Path, old: str, new: str, field: str, says: str) -> None:

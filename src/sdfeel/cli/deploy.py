@@ -158,6 +158,10 @@ def status(
         bool, typer.Option("--watch", help="Again and again, until all edges have finished.")
     ] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.")] = 2.0,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder with state folders of edges that have ended (default: state)."),
+    ] = None,
 ) -> None:
     """Show every edge: its period, clients, links, loss and accuracy.
 
@@ -174,9 +178,9 @@ def status(
         raise InputError("--timeout, --every", (timeout, every), "seconds above 0")
     deployment = load_deployment(file)
     if watch and not as_json:
-        rows = asyncio.run(follow(deployment, timeout, every))
+        rows = asyncio.run(follow(deployment, timeout, every, state))
     else:
-        rows = asyncio.run(ask(deployment, timeout))
+        rows = asyncio.run(ask(deployment, timeout, state))
         if as_json:
             edges = [row.as_dict() for row in rows]
             print_json({"deployment": deployment.name, "edges": edges})

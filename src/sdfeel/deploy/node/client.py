@@ -23,6 +23,8 @@ from sdfeel.errors import InputError
 
 __all__ = ["ClientProgram"]
 
+LOOK_SECONDS = 0.5
+
 
 @dataclass(frozen=True)
 class _Trained:
@@ -179,7 +181,10 @@ class ClientProgram:
         loop = asyncio.get_running_loop()
         look_home = loop.time() + self.deployment.deadlines.home
         while True:
-            await self._wake.wait()
+            # Also when nobody says anything: certificates and lists may have changed.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
             self.lifetime.look()
             if self._answered_by is not None:

@@ -94,14 +94,18 @@ class Log:
             return
         lines = self.recent[-1:]
         if self._untold:
-            lines = [{**self.recent[-1], "event": "log-lost", "count": self._untold}, *lines]
+            lost = self._line("log-lost", {"count": self._untold})
+            lines = [lost, *lines]
         try:
             self._sink.write("".join(json.dumps(line, default=str) + "\n" for line in lines))
             self._sink.flush()
-            self._untold = 0
         except (OSError, ValueError):  # a ValueError: the stream was closed
             self.lost += 1
             self._untold += 1
+            return
+        if self._untold:
+            self._untold = 0
+            self.recent.insert(-1, lost)
 
     def again(self, event: str, **fields: Any) -> None:
         """Something that repeats: told the first time, and then at each doubling of its number."""
@@ -113,9 +117,12 @@ class Log:
             self(event, **fields, **({"times": times} if times > 1 else {}))
 
     def _keep(self, event: str, fields: dict[str, Any]) -> None:
-        known = {"time": round(time.time(), 6), "node": self.node, "event": event}
-        self.recent.append({**known, **{name: _short(value) for name, value in fields.items()}})
+        self.recent.append(self._line(event, fields))
         del self.recent[:-KEPT]
+
+    def _line(self, event: str, fields: dict[str, Any]) -> dict[str, Any]:
+        known = {"time": round(time.time(), 6), "node": self.node, "event": event}
+        return {**known, **{name: _short(value) for name, value in fields.items()}}
 
 
 def _short(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -59,10 +60,13 @@ def is_well(rows: list[EdgeStatus]) -> bool:
     return not any(row.problem for row in rows)
 
 
-async def ask(deployment: Deployment, timeout: float = 2.0) -> list[EdgeStatus]:
+async def ask(
+    deployment: Deployment, timeout: float = 2.0, state: Path | None = None
+) -> list[EdgeStatus]:
     """All edges at once, with the operator's certificate.
 
-    An edge that has ended does not answer; if its checkpoints lie here, they say how it ended.
+    An edge that has ended does not answer; if its checkpoints lie here (in `state`, or `state`
+    beside the file), they say how it ended.
     """
     credentials = Credentials(deployment, "operator", OPERATOR)
     if credentials.has_expired:
@@ -70,7 +74,7 @@ async def ask(deployment: Deployment, timeout: float = 2.0) -> list[EdgeStatus]:
         raise InputError("certificate", f"operator/{OPERATOR}", remedy)
     names = [edge.name for edge in deployment.edges]
     rows = await asyncio.gather(*(_one(deployment, credentials, n, timeout) for n in names))
-    return [_or_ended(deployment, row) if row.problem else row for row in rows]
+    return [_or_ended(deployment, row, state) if row.problem else row for row in rows]
 
 
 async def _one(
@@ -120,9 +124,10 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
     )
 
 
-def _or_ended(deployment: Deployment, row: EdgeStatus) -> EdgeStatus:
+def _or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
     periods = deployment.schedule.iterations // deployment.schedule.tau1
-    done = Store(state_folder(deployment, row.name), {}).periods()
+    folder = state_folder(deployment, row.name, state / row.name if state else None)
+    done = Store(folder, {}).periods()
     if not done or done[-1] < periods:
         return row
     return replace(row, problem="", phase="finished", period=done[-1], periods=periods)
