@@ -2,33 +2,112 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from sdfeel.errors import InputError
 
-__all__ = ["check_writable", "write_atomically", "write_report"]
+__all__ = [
+    "FileLock",
+    "cache_folder",
+    "check_writable",
+    "replacing",
+    "write_atomically",
+    "write_report",
+]
 
 
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+@contextmanager
+def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     """Write beside the file, force to disk, rename: a kill leaves the old or the new one."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = Path(name)
     try:
         os.fchmod(handle, mode)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """The same for content that is there at once."""
+    with replacing(path, mode) as file:
+        file.write(content)
+
+
+class FileLock:
+    """A file that one holder at a time has locked; the system lets go of it when a process ends.
+
+    The file itself stays and says who holds it, or held it last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[str] | None = None
+
+    def acquire(self, who: str = "", wait: bool = False) -> None:
+        """Raises BlockingIOError with what the holder wrote if it is taken and we do not wait."""
+        file = self.path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as problem:
+            with file:
+                file.seek(0)
+                holder = file.read(200).strip()
+            raise BlockingIOError(problem.errno, holder) from None
+        with contextlib.suppress(OSError):  # a full disk does not keep us from holding it
+            file.truncate(0)
+            file.write(who)
+            file.flush()
+        self._file = file
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is this object that has it."""
+        return self._file is not None
+
+    def release(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def __enter__(self) -> FileLock:
+        if self._file is None:
+            self.acquire(wait=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def cache_folder(variable: str) -> Path:
+    """The folder that this environment variable names, else `sdfeel` in the XDG cache folder."""
+    chosen = os.environ.get(variable)
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG rules: a relative path is to be ignored.
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "sdfeel"
 
 
 def check_writable(folder: Path) -> None:

@@ -13,11 +13,15 @@ from sdfeel.errors import InputError
 __all__ = ["imported"]
 
 
-def imported(field: str, path: str) -> Callable[..., Any]:
-    """The function at an import path; a module beside the caller is found as `python -m` does."""
+def imported(field: str, path: str, beside: Path | None = None) -> Callable[..., Any]:
+    """The function at an import path; a module beside the caller is found as `python -m` does.
+
+    beside  the folder of the file that names it, where modules are looked for first
+    """
     module, _, name = path.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    folder = str((beside or Path.cwd()).resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as problem:
@@ -25,7 +29,7 @@ def imported(field: str, path: str) -> Callable[..., Any]:
             field,
             path,
             f"cannot be imported: {problem}; an import path such as `package.module:function`, "
-            f"looked for in {Path.cwd()} and on Python's path",
+            f"looked for in {folder}, PYTHONPATH and what is installed",
         ) from None
     if not callable(found):
         raise InputError(field, path, "must be a function")

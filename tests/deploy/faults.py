@@ -50,6 +50,20 @@ class Fault(Enum):
     CLIENT_NOT_ALLOWED = auto()
     CLIENT_WRONG_SAMPLES = auto()
     CLIENT_WRONG_DEPLOYMENT = auto()
+    CLIENT_WRONG_SEED = auto()
+    CLIENT_TWICE = auto()
+    EDGE_WRONG_SCHEDULE = auto()
+    EDGE_SECOND_INSTANCE = auto()
+    STATE_DISK_FULL = auto()
+    STATE_DISK_READ_ONLY = auto()
+    LOG_DISK_FULL = auto()
+    CHECKPOINT_DAMAGED = auto()
+    CHECKPOINT_OTHER_PERIOD = auto()
+    CERTIFICATE_STOLEN = auto()
+    CERTIFICATE_RAN_OUT = auto()
+    EDGE_REVOKED = auto()
+    REVOCATION_LIST_MISSING = auto()
+    MEASURES_NONSENSE = auto()
 
 
 @dataclass

@@ -11,17 +11,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import networkx as nx
 import numpy as np
 import toy
 
 import sdfeel
+from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.client import ClientProgram, Trainer
+from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
@@ -276,16 +277,18 @@ def import_path() -> str:
 class Process:
     """A node as a program of its own, to be killed and frozen for real."""
 
-    def __init__(self, world: World, role: str, name: str, **environment: str) -> None:
+    def __init__(
+        self, world: World, role: str, name: str, out: IO[str] | None = None, **environment: str
+    ) -> None:
         self.world, self.role, self.name = world, role, name
         file = world.folder / "deployment.toml"
         if not file.exists():
             file.write_text(as_toml(world.deployment.model_dump(mode="json")))
         self.log = world.folder / f"{name}.log"
-        with self.log.open("a") as out:
+        with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sdfeel.deploy.operate.programs", role, str(file), name],
-                stdout=out,
+                stdout=out or log,
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": import_path(), **environment},
             )

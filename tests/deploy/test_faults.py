@@ -9,6 +9,7 @@ from typing import Any
 import identity_faults
 import message_faults
 import node_faults
+import operator_faults
 import pytest
 import toy
 from faults import CASES, Case, Fault, refused
@@ -17,11 +18,12 @@ from harness import World, deploy
 assert identity_faults
 assert message_faults
 assert node_faults
+assert operator_faults
 
 
 def test_every_fault_has_a_case() -> None:
     assert set(CASES) == set(Fault)
-    assert len(CASES) >= 25
+    assert len(CASES) >= 50
 
 
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())

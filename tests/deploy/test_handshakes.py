@@ -38,7 +38,6 @@ FAILED = (
         ("PEER_DID_NOT_RETURN_A_CERTIFICATE: Invalid certificate verification", "no-certificate"),
         ("WRONG_VERSION_NUMBER: Invalid certificate verification context", "not-tls"),
         ("HTTP_REQUEST: Invalid certificate verification context", "not-tls"),
-        ("TLSV1_ALERT_UNKNOWN_CA: Invalid certificate verification", "caller-refused"),
         ("NO_SHARED_CIPHER: Invalid certificate verification context", "other"),
     ],
 )

@@ -17,6 +17,7 @@ import toy
 from harness import World, deploy
 
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.model.files import read_model
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
 from sdfeel.deploy.protocol import v1
@@ -31,13 +32,20 @@ class Still(toy.ToyTrainer):
         return model
 
 
+def store_of(deployment: Deployment, edge: str) -> Store:
+    first = read_model(deployment.folder / "initial.safetensors")
+    return Store.of(deployment, edge, deployment.folder / "state" / edge, first)
+
+
 def apart(folder: Path, size: int = toy.SIZE, **options: Any) -> Deployment:
     """Two edges that have finished period 1 with models of their own."""
     deployment = deploy(folder, size, sizes=(1, 2), periods=8, deadlines=PATIENT, **options)
     for number, edge in enumerate(deployment.edges):
         model = as_vector(np.random.default_rng(number).normal(size=size))
-        store = Store(folder / "state" / edge.name, deployment.digest)
+        store = store_of(deployment, edge.name)
+        store.acquire()
         store.save(Checkpoint(1, model))
+        store.release()
     return deployment
 
 
@@ -45,7 +53,7 @@ def mean(deployment: Deployment) -> np.ndarray:
     """Of what is on the disks."""
     topology, models = Topology(deployment), []
     for name in topology.edges:
-        found, _ = Store(deployment.folder / "state" / name, deployment.digest).load(None)
+        found, _ = store_of(deployment, name).load(None)
         assert found is not None
         models.append(found.model)
     return combine(models, [topology.share(name) for name in topology.edges]).array()

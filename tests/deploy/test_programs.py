@@ -20,10 +20,10 @@ from sdfeel.deploy.link.transport import TurnedAway
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.node.trainers import imported
 from sdfeel.deploy.operate.launch import final_model, launch
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError, RunError
+from sdfeel.importing import imported
 
 
 @pytest.fixture
@@ -78,8 +78,9 @@ def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
     assert "revoked client/c1" in revoked.output
     answer = run(app, ["status", str(file), "--json", "--timeout", "1"])
     assert answer.exit_code == 1, "nobody is there"
-    assert [row["edge"] for row in json.loads(answer.output)] == ["a", "b"]
-    assert "UNAVAILABLE" in json.loads(answer.output)[0]["problem"]
+    edges = json.loads(answer.output)["edges"]
+    assert [row["name"] for row in edges] == ["a", "b"]
+    assert "UNAVAILABLE" in edges[0]["problem"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_status_metrics_and_health(tmp_path: Path) -> None:
         assert rows[0].disagreement > 0
         out = StringIO()
         Console(file=out, width=200).print(status_table(rows, "test"))
-        assert "b up" in out.getvalue()
+        assert "2/2" in out.getvalue()
         for name in (
             "sdfeel_period",
             "sdfeel_participants 2.0",

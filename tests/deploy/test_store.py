@@ -18,6 +18,7 @@ from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors, write
 from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector, combine, distance, probe
 from sdfeel.errors import InputError
 
+ABOUT = {"deployment": "test", "edge": "a"}
 SIZES = [1, 13, BLOCK, 2 * BLOCK, 2 * BLOCK + 1, 3 * BLOCK + 7]
 
 
@@ -75,7 +76,7 @@ def test_a_model_file_is_safetensors_and_checked(tmp_path: Path) -> None:
     path.write_bytes(damaged[:-4])
     with pytest.raises(InputError, match="cut short"):
         read_safetensors(path)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be used"):
         read_safetensors(tmp_path / "missing")
 
 
@@ -97,28 +98,32 @@ def test_checkpoints_are_durable_before_save_returns(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
-    store = Store(tmp_path, "digest")
+    store = Store(tmp_path, ABOUT)
     store.save(Checkpoint(1, as_vector(values(5)), {"checkpoint": 1}))
     assert calls == ["fsync file", "rename", "fsync folder"]
 
 
 def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -> None:
-    store = Store(tmp_path, "digest")
+    store = Store(tmp_path, ABOUT)
     assert store.load(5) == (None, [])
     for done in (1, 2, 3):
         store.save(Checkpoint(done, as_vector(values(5, done)), {"checkpoint": done}))
-    assert len(list(tmp_path.iterdir())) == 2
+    assert store.periods() == [1, 2, 3], "the last two, and one that is older"
     found, problems = store.load(5)
     assert found is not None
     assert (found.done, found.agreement, problems) == (3, {"checkpoint": 3}, [])
     (tmp_path / "period-000000004.safetensors").write_bytes(b"half")
     (tmp_path / "period-000000005.safetensors.tmp").write_bytes(b"a crash")
-    found, problems = Store(tmp_path, "digest").load(5)
+    again = Store(tmp_path, ABOUT)
+    again.acquire()
+    assert not (tmp_path / "period-000000005.safetensors.tmp").exists()
+    found, problems = again.load(5)
     assert found is not None
     assert found.done == 3
     assert len(problems) == 1
+    assert again.periods() == [1, 2, 3], "what is damaged is put aside"
     with pytest.raises(InputError, match="another deployment"):
-        Store(tmp_path, "other").load(5)
+        Store(tmp_path, {"edge": "b"}).load(5)
 
 
 @pytest.mark.parametrize("size", [13, 3 * BLOCK + 7])
@@ -126,7 +131,7 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
     a, b, c = (values(size, n) for n in range(3))
     own, theirs, model = as_vector(a), as_vector(b), as_vector(c)
     change = Change.towards(own, theirs, 0.25)
-    store = Store(tmp_path, "digest")
+    store = Store(tmp_path, ABOUT)
     store.save(Checkpoint(7, model, {}, [change, -change]))
     found, problems = store.load(size)
     assert found is not None
@@ -138,7 +143,7 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
         applied = kept.applied(model).array()
         np.testing.assert_allclose(applied, c + sign * expected, atol=1e-6)
     store.save(Checkpoint(8, model, {}, found.changes))
-    again, _ = Store(tmp_path, "digest").load(size)
+    again, _ = Store(tmp_path, ABOUT).load(size)
     assert again is not None
     assert again.changes[1] is not None
     np.testing.assert_allclose(again.changes[1].applied(model).array(), c - expected, atol=1e-6)
@@ -147,11 +152,11 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
 
 
 def test_small_changes_are_written_with_the_model(tmp_path: Path) -> None:
-    store = Store(tmp_path, "digest")
+    store = Store(tmp_path, ABOUT)
     change = Change((as_vector(values(5, 1)),), (2.0,))
     store.save(Checkpoint(7, as_vector(values(5)), {}, [change, change]))
     (path,) = tmp_path.iterdir()
-    assert set(load_file(path)) == {"model", "change-0", "change-1"}
+    assert set(load_file(path)) == {"model", "sdfeel/change-0", "sdfeel/change-1"}
     damaged = bytearray(path.read_bytes())
     damaged[-3] ^= 1
     path.write_bytes(damaged)
@@ -164,7 +169,7 @@ def test_large_changes_may_be_lost_in_a_power_cut_and_the_model_is_not(
 ) -> None:
     size = 3 * BLOCK
     model, own, theirs = (as_vector(values(size, n), tmp_path) for n in range(3))
-    store = Store(tmp_path, "digest")
+    store = Store(tmp_path, ABOUT)
     store.save(Checkpoint(7, model, {}, [Change.towards(own, theirs, 0.5)]))
     kept = sorted(tmp_path.glob("*.kept"))
     assert len(kept) == 2

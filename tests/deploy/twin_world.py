@@ -21,6 +21,7 @@ from virtual import NODE, VirtualLoop
 
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.link import dialler
+from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import Checkpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.node import edge as edge_module
@@ -70,6 +71,11 @@ class Disk:
         self.store, self.world, self.name = store, world, name
         self.folder = store.folder
         self.life = world.lives[name]
+
+    def acquire(self) -> None:
+        """Nobody else has it."""
+
+    def release(self) -> None: ...
 
     def load(self, size: int) -> tuple[Checkpoint | None, list[str]]:
         return self.store.load(size)
@@ -292,7 +298,7 @@ class Uncounted:
     def inc(self, _amount: float = 1) -> None:
         pass
 
-    set = observe = inc
+    set = set_function = observe = inc
 
 
 def make_edges_cheap(monkeypatch: Any) -> None:
@@ -306,9 +312,9 @@ def make_edges_cheap(monkeypatch: Any) -> None:
         return found
 
     monkeypatch.setattr(edge_module, "Metrics", Uncounted)
-    zeros = as_vector(np.zeros(SIZE))
+    zeros = ModelFile(Layout.flat(SIZE), as_vector(np.zeros(SIZE)))
     monkeypatch.setattr(edge_module, "Topology", known)
-    monkeypatch.setattr(edge_module, "read_safetensors", lambda _path: (zeros, {}))
+    monkeypatch.setattr(edge_module, "read_model", lambda _path, **_: zeros)
     # There are no certificates here whose renewal or end would have to be noticed.
     monkeypatch.setattr(edge_module, "WATCH_SECONDS", 60.0)
     monkeypatch.setattr(dialler, "RENEWAL_SECONDS", 60.0)

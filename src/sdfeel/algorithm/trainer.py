@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Model", "Trainer"]
+__all__ = ["MeasuringTrainer", "Model", "Trainer"]
 
 Model = NDArray[np.float32]
 
@@ -25,3 +26,12 @@ class Trainer(Protocol):
 
     def train(self, model: Model, first: int, steps: int) -> Model:
         """Local updates k = first, ..., first + steps - 1 of eq. (2), from `model`."""
+
+
+@runtime_checkable
+class MeasuringTrainer(Trainer, Protocol):
+    """One that also says what it measured; a deployment reports it."""
+
+    @property
+    def measures(self) -> Mapping[str, float]:
+        """Of the last `train`, by name: `batch_loss`, `train_loss`, `train_accuracy`."""

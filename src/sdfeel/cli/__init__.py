@@ -16,7 +16,7 @@ from sdfeel.cli.bound import bound
 from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
 from sdfeel.cli.data import app as data_app
-from sdfeel.cli.deploy import client, edge, launch, provision, status
+from sdfeel.cli.deploy import client, edge, export, launch, provision, rollback, status
 from sdfeel.cli.output import say
 from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
@@ -43,7 +43,7 @@ app = typer.Typer(
 COMMANDS = {
     "Simulate": (run, compare, plot),
     "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
-    "Deploy": (provision, edge, client, launch, status),
+    "Deploy": (provision, edge, client, launch, status, export, rollback),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:

@@ -1,24 +1,27 @@
-"""The deployment's commands: `sdfeel provision`, `edge`, `client`, `launch` and `status`."""
+"""The deployment's commands: from `sdfeel provision` to `sdfeel export`."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import math
 import sys
 from pathlib import Path
-from typing import IO, Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from sdfeel.cli.output import print_json, say
 from sdfeel.errors import InputError
+
+if TYPE_CHECKING:
+    from sdfeel.deploy.observe.logs import LogFile
 
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
-__all__ = ["client", "edge", "launch", "provision", "status"]
+__all__ = ["client", "edge", "export", "launch", "provision", "rollback", "status"]
 
 File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
-LogFile = Annotated[
+LogOption = Annotated[
     Path | None, typer.Option("--log", help="Append the JSON log here instead of standard output.")
 ]
 
@@ -29,14 +32,23 @@ def edge(
     state: Annotated[
         Path | None, typer.Option(help="Folder of its checkpoints (default: state/NAME).")
     ] = None,
-    log: LogFile = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder: metrics and model, for `sdfeel plot`.")
+    ] = None,
+    holdout: Annotated[
+        str, typer.Option(help="package.module:function that opens samples to evaluate on.")
+    ] = "",
+    stay: Annotated[
+        bool, typer.Option(help="Answer `sdfeel status` after the end too, until it is stopped.")
+    ] = False,
+    log: LogOption = None,
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
     _require_extra()
     from sdfeel.deploy.operate.programs import run_edge
 
     with _log(log) as stream:
-        raise typer.Exit(run_edge(file, name, state, stream))
+        raise typer.Exit(run_edge(file, name, state, stream, out, holdout, stay))
 
 
 def client(
@@ -47,7 +59,7 @@ def client(
         str, typer.Option(help="package.module:function that opens this client's own data.")
     ] = "",
     trainer: Annotated[str, typer.Option(help="package.module:function; replaces both.")] = "",
-    log: LogFile = None,
+    log: LogOption = None,
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
     _require_extra()
@@ -64,26 +76,39 @@ def launch(
     fresh: Annotated[
         bool, typer.Option(help="Forget checkpoints and logs of an earlier run.")
     ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder with a run folder for each edge in it.")
+    ] = None,
 ) -> None:
     """Start every node of a deployment on this machine, for a trial, with one live view."""
     _require_extra()
     from sdfeel.deploy.operate.launch import final_model
     from sdfeel.deploy.operate.launch import launch as run
 
-    nodes = run(file, logs, fresh)
+    nodes = run(file, logs, fresh, out=out)
     _, path = final_model(nodes.deployment)
     typer.echo(f"finished; the weighted mean of all edges is in {path}")
 
 
 def provision(
     file: File,
-    hours: Annotated[float, typer.Option(help="How long certificates are valid.")] = 24.0,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="How long certificates are valid (default: as before; 24 at first)."),
+    ] = None,
     node: Annotated[str | None, typer.Option(help="Only this node (also to renew it).")] = None,
     revoke: Annotated[
         list[str] | None, typer.Option(help="Revoke ROLE/NAME instead, such as client/c3.")
     ] = None,
     model: Annotated[
-        bool, typer.Option(help="Also write the first model, from local.model and the seed.")
+        bool,
+        typer.Option(help="Write the first model, from local.model and the seed; renew nothing."),
+    ] = False,
+    passphrase: Annotated[
+        bool,
+        typer.Option(
+            help="Protect ca.key with a passphrase (SDFEEL_CA_PASSPHRASE, or you are asked)."
+        ),
     ] = False,
 ) -> None:
     """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
@@ -94,40 +119,129 @@ def provision(
 
     deployment = load_deployment(file)
     folder = deployment.path(deployment.security.folder)
+    key = _passphrase(folder / "ca.key", wanted=passphrase)
     if revoke:
         pairs = [_role_and_name(text) for text in revoke]
-        Authority(folder).revoke(pairs)
-        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to the edges")
+        Authority(folder, key).revoke(pairs)
+        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to every node")
         return
-    made = issue(deployment, hours, node)
-    typer.echo(f"{len(made)} certificates in {folder}, valid for {hours:g} hours")
     if model:
         from sdfeel.deploy.node.torch_trainer import write_initial
 
-        sys.path.insert(0, str(deployment.folder.resolve()))
         typer.echo(f"first model in {write_initial(deployment)}")
+    # Beside --model, others keep what they have.
+    made = issue(deployment, hours, node, missing=model and hours is None and node is None, key=key)
+    if passphrase and key is not None:
+        Authority(folder, key).protect(key)
+    typer.echo(f"{len(made)} certificates in {folder}; copy revoked.pem with them")
+
+
+def _passphrase(path: Path, wanted: bool) -> bytes | None:
+    """From the environment, or asked for if the key has one and somebody is there to ask."""
+    from sdfeel.deploy.trust.provision import passphrase
+
+    found = passphrase()
+    has_one = path.exists() and b"ENCRYPTED" in path.read_bytes()
+    if found is None and (wanted or has_one) and sys.stdin.isatty():
+        text = typer.prompt(f"passphrase of {path}", hide_input=True, confirmation_prompt=wanted)
+        found = str(text).encode() or None
+    if found is None and wanted:
+        raise InputError("--passphrase", "", "set SDFEEL_CA_PASSPHRASE, or use a terminal")
+    return found
 
 
 def status(
     file: File,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge.")] = 2.0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again and again, until all edges have finished.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.")] = 2.0,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="Folder with state folders of edges that have ended (default: state)."),
+    ] = None,
 ) -> None:
-    """Show every edge: its period, clients and links. Status 1 if one does not answer."""
+    """Show every edge: its period, clients, links, loss and accuracy.
+
+    Status 0 if every edge is running or has finished, else 1.
+    """
     _require_extra()
     import asyncio
 
     from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.operate.status import ask, status_table
+    from sdfeel.deploy.operate.status import ask, is_well, status_table
+    from sdfeel.deploy.operate.watching import follow
+
+    if not (math.isfinite(timeout) and timeout > 0 and math.isfinite(every) and every > 0):
+        raise InputError("--timeout, --every", (timeout, every), "seconds above 0")
+    deployment = load_deployment(file)
+    if watch and not as_json:
+        rows = asyncio.run(follow(deployment, timeout, every, state))
+    else:
+        rows = asyncio.run(ask(deployment, timeout, state))
+        if as_json:
+            edges = [row.as_dict() for row in rows]
+            print_json({"deployment": deployment.name, "edges": edges})
+        else:
+            Console().print(status_table(rows, deployment.name))
+    if not is_well(rows):
+        raise typer.Exit(1)
+
+
+def export(
+    file: File,
+    out: Annotated[Path, typer.Option(help="The model, by name and shape (safetensors).")],
+    edge: Annotated[
+        list[str] | None, typer.Option(help="Only this edge's model, not the mean of all.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Write the weighted mean of all edges' last checkpoints, ready for load_state_dict."""
+    _require_extra()
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.operate.export import export as write
+
+    made = write(load_deployment(file), out, edge or (), state)
+    if as_json:
+        print_json({"written": str(made.path), "periods": made.periods, "values": made.model.size})
+        return
+    periods = ", ".join(f"{name} {period}" for name, period in made.periods.items())
+    say(f"{made.model.size} values after periods: {periods}")
+    typer.echo(f"written: {made.path}")
+
+
+def rollback(
+    file: File,
+    name: Annotated[
+        str | None, typer.Argument(help="Which edge; all that have a state folder here if none.")
+    ] = None,
+    to: Annotated[
+        int | None, typer.Option(help="Go back to this period, or to the last one before it.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
+    ] = None,
+) -> None:
+    """Go back to an older checkpoint, after a poisoned model; without --to, list what there is.
+
+    Edges must be stopped. What is put aside is removed when training has passed it again.
+    """
+    _require_extra()
+    from sdfeel.deploy.config import load_deployment
+    from sdfeel.deploy.operate.rollback import histories, roll_back
 
     deployment = load_deployment(file)
-    rows = asyncio.run(ask(deployment, timeout))
-    if as_json:
-        typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
-    else:
-        Console().print(status_table(rows, deployment.name))
-    if any(row.problem for row in rows):
-        raise typer.Exit(1)
+    if to is None:
+        for edge_name, periods in histories(deployment, name, state).items():
+            typer.echo(f"{edge_name}: {' '.join(map(str, periods)) or 'no checkpoint'}")
+        return
+    for edge_name, period in roll_back(deployment, to, name, state).items():
+        typer.echo(f"{edge_name} goes on from period {period}")
 
 
 def _role_and_name(text: str) -> tuple[str, str]:
@@ -137,9 +251,14 @@ def _role_and_name(text: str) -> tuple[str, str]:
     return role, name
 
 
-def _log(path: Path | None) -> contextlib.AbstractContextManager[IO[str]]:
+def _log(path: Path | None) -> LogFile:
     """A file to append to, or standard output."""
-    return path.open("a", encoding="utf-8") if path else contextlib.nullcontext(sys.stdout)
+    from sdfeel.deploy.observe.logs import LogFile
+
+    try:
+        return LogFile(path)
+    except OSError as problem:
+        raise InputError("--log", str(path), f"cannot be written: {problem.strerror}") from None
 
 
 def _require_extra() -> None:

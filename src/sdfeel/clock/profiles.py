@@ -8,7 +8,6 @@ server (server_cloud). `[links]` gives single server-server links a rate of thei
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.errors import InputError, closest
+from sdfeel.toml import read_toml
 
 __all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names"]
 
@@ -123,19 +123,13 @@ def load_profile(name: str) -> LatencyProfile:
     """A profile by name, or by the path of a TOML file."""
     if name in profile_names():
         text = (resources.files("sdfeel.clock") / "profiles" / f"{name}.toml").read_text("utf-8")
+        table = read_toml(text, "profile")
     elif name.endswith(".toml"):
-        try:
-            text = Path(name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise InputError("profile", name, f"cannot be read: {problem}") from None
+        table = read_toml(Path(name), "profile")
     else:
         raise InputError(
             "profile", name, f"{closest(name, profile_names())}; or the path of a .toml file"
         )
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise InputError("profile", name, f"not TOML: {problem}") from None
     return _from_table(Path(name).stem, table)
 
 

@@ -5,7 +5,6 @@ from sdfeel.data.client_source import ClientSource
 from sdfeel.data.clients import ClientData
 from sdfeel.data.datasets import Dataset, load, train_labels
 from sdfeel.data.fetch import Fetched, fetch
-from sdfeel.data.files import cache_folder
 from sdfeel.data.partitions import PARTITIONS, partition
 
 __all__ = [
@@ -15,7 +14,6 @@ __all__ = [
     "ClientSource",
     "Dataset",
     "Fetched",
-    "cache_folder",
     "fetch",
     "load",
     "partition",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
+import struct
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,11 +23,35 @@ from sdfeel.data.download import SourceError
 __all__ = ["CIFAR_MEMBERS", "ar_member", "cifar_batches", "gunzip", "tar_members"]
 
 Content = Iterator[tuple[str, bytes]]
+# What the readers of the standard library and of Pillow raise on bytes that are not what they say.
+_DAMAGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    ArithmeticError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    Image.DecompressionBombError,
+)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Whatever is wrong with an archive is a SourceError."""
+    try:
+        yield
+    except _DAMAGE as problem:
+        raise SourceError(f"{what} is damaged: {problem or type(problem).__name__}") from None
 
 
 def gunzip(stream: BinaryIO, limit: int) -> bytes:
     """The decompressed bytes; more than `limit` of them is an error, not a full memory."""
-    with gzip.open(stream) as unpacked:
+    with _named("a gzip file"), gzip.open(stream) as unpacked:
         content = unpacked.read(limit + 1)
     if len(content) > limit:
         raise SourceError(f"unpacks to more than {limit:,} bytes")
@@ -33,7 +61,7 @@ def gunzip(stream: BinaryIO, limit: int) -> bytes:
 def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
     """The regular files among `limits`, by their names, none larger than its limit."""
     missing = set(limits)
-    with tarfile.open(fileobj=archive) as tar:
+    with _named("a tar archive"), tarfile.open(fileobj=archive) as tar:
         for member in tar:
             name = member.name.removeprefix("./")
             if name not in missing or not member.isfile():
@@ -42,7 +70,10 @@ def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
             if stream is None or member.size > limits[name]:
                 raise SourceError(f"{name} has {member.size:,} bytes: too large")
             missing.remove(name)
-            yield name, stream.read()
+            content = stream.read()
+            if len(content) != member.size:
+                raise SourceError(f"{name} is cut short")
+            yield name, content
             if not missing:
                 return
     raise SourceError(f"the archive lacks {', '.join(sorted(missing))}")
@@ -50,16 +81,22 @@ def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
 
 def ar_member(path: Path, prefix: str, limit: int) -> bytes:
     """The first member of an `ar` archive (which a .deb is) whose name starts with `prefix`."""
-    with path.open("rb") as archive:
+    with _named(path.name), path.open("rb") as archive:
         if archive.read(8) != b"!<arch>\n":
             raise SourceError(f"{path.name} is not an ar archive")
         while len(header := archive.read(60)) == 60:
             name = header[:16].decode("ascii", "replace").strip().rstrip("/")
-            size = int(header[48:58])
+            digits = header[48:58].strip()
+            if not digits.isdigit():  # a minus would lead back to this header, for ever
+                raise SourceError(f"{path.name}: {name!r} says that it has {digits!r} bytes")
+            size = int(digits)
             if name.startswith(prefix):
                 if size > limit:
                     raise SourceError(f"{name} has {size:,} bytes: too large")
-                return archive.read(size)
+                content = archive.read(size)
+                if len(content) != size:
+                    raise SourceError(f"{name} is cut short")
+                return content
             archive.seek(size + size % 2, io.SEEK_CUR)  # members begin at even offsets
     raise SourceError(f"{path.name} has no {prefix}*")
 
@@ -90,14 +127,15 @@ def cifar_batches(package: Path) -> Content:
 
 
 def _labels(content: bytes, count: int) -> NDArray[np.uint8]:
-    labels = np.array(json.loads(content))
+    with _named("a list of labels"):
+        labels = np.array(json.loads(content))
     if labels.shape != (count,) or labels.dtype.kind != "i":
         raise SourceError(f"expected {count:,} labels, found an array of shape {labels.shape}")
     return labels.astype(np.uint8)
 
 
 def _batch(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:
-    with Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
+    with _named("a sheet"), Image.open(io.BytesIO(sheet), formats=["PNG"]) as image:
         if image.mode != "RGB" or image.size != (1024, len(labels)):
             raise SourceError(f"a sheet is {image.mode} {image.size}, not RGB (1024, 10000)")
         pixels = np.asarray(image)

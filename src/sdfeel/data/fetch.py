@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import lzma
 import os
 import tarfile
@@ -17,6 +16,7 @@ from sdfeel.data.download import Progress, SourceError, download, no_progress
 from sdfeel.data.files import File, content_fault, file_fault
 from sdfeel.data.sources import Source, sources
 from sdfeel.errors import RunError
+from sdfeel.files import FileLock
 
 __all__ = ["Fetched", "fetch", "obtain"]
 
@@ -137,14 +137,14 @@ def _locked(folder: Path) -> Iterator[None]:
     """One process at a time fills a folder; another waits, and then finds it full."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
+        lock = FileLock(folder / ".lock")
+        lock.acquire(wait=True)
     except OSError as error:
         raise RunError(
             f"cannot write in {folder} ({error.strerror}): "
             "set SDFEEL_DATA to a folder that you may write in"
         ) from error
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

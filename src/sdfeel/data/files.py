@@ -1,13 +1,12 @@
-"""Where data sets lie on this machine, and the checksums by which their files are accepted."""
+"""The checksums by which the files of a data set are accepted."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["File", "cache_folder", "content_fault", "file_fault"]
+__all__ = ["File", "content_fault", "file_fault"]
 
 
 @dataclass(frozen=True)
@@ -18,16 +17,6 @@ class File:
     size: int
     sha256: str
     md5: str | None = None
-
-
-def cache_folder() -> Path:
-    """`$SDFEEL_DATA` if set, else `sdfeel` in the XDG cache folder (`~/.cache`)."""
-    chosen = os.environ.get("SDFEEL_DATA")
-    if chosen:
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules: a relative path is to be ignored.
-    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "sdfeel"
 
 
 def file_fault(path: Path, file: File) -> str | None:

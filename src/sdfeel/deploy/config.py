@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import tomllib
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sdfeel.errors import InputError, closest
-from sdfeel.network import AVERAGERS
+from sdfeel.network import AVERAGERS, route_of
+from sdfeel.toml import read_toml
+from sdfeel.validation import validated
 
 __all__ = ["Client", "Deployment", "Edge", "load_deployment"]
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
-Address = Annotated[
-    str, StringConstraints(pattern=r"^[^:/\s]+:\d{1,5}$|^\[[0-9a-fA-F:]+\]:\d{1,5}$")
-]
-MAX_FILE_BYTES = 8 * 2**20
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+# A millisecond to eleven days: gRPC counts milliseconds in 32 bits.
+Seconds = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Every iteration is counted; the steps of one period travel in 32 bits.
+Steps = Annotated[int, Field(ge=1, le=2**31)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+PLACE = re.compile(r"(?P<host>[^:/\s\[\]]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):(?P<port>[0-9]{1,5})")
+
+
+def _is_address(text: str) -> str:
+    """host:port, [::1]:port"""
+    found = PLACE.fullmatch(text)
+    if found is None or not 0 <= int(found["port"]) < 2**16:
+        raise ValueError("host:port, such as 127.0.0.1:7001 or [::1]:7001, ports up to 65535")
+    return text
+
+
+def _is_path(path: Path) -> Path:
+    if "\0" in str(path):
+        raise ValueError("a path has no NUL in it")
+    return path
+
+
+File = Annotated[Path, AfterValidator(_is_path)]
+Address = Annotated[str, AfterValidator(_is_address)]
+MaybeAddress = Annotated[str, AfterValidator(lambda text: text and _is_address(text))]
 
 
 class _Table(BaseModel):
@@ -30,17 +54,17 @@ class _Table(BaseModel):
 class ScheduleTable(_Table):
     """How long, and how often: K iterations, tau1, tau2 and alpha of the paper."""
 
-    iterations: int = Field(ge=1)
-    tau1: int = Field(default=1, ge=1)
-    tau2: int = Field(default=1, ge=1)
-    alpha: int = Field(default=1, ge=1)
+    iterations: int = Field(ge=1, le=2**53)
+    tau1: Steps = 1
+    tau2: Steps = 1
+    alpha: int = Field(default=1, ge=1, le=1000)
     averager: str = "paper"
 
 
 class ModelTable(_Table):
     """The model that everybody starts from: a safetensors file made by `sdfeel provision model`."""
 
-    initial: Path = Path("initial.safetensors")
+    initial: File = Path("initial.safetensors")
 
 
 class GraphTable(_Table):
@@ -53,32 +77,40 @@ class GraphTable(_Table):
 class Deadlines(_Table):
     """Seconds. A deadline is a timer: it runs out whether or not a message comes."""
 
-    round: float = Field(default=60.0, gt=0, description="for the clients' uploads of a period")
-    exchange: float = Field(default=90.0, gt=0, description="for a neighbour to reach an exchange")
-    ping: float = Field(default=5.0, gt=0, description="silence after which a peer counts as gone")
-    retry: float = Field(default=1.0, gt=0, description="between two attempts to connect")
-    home: float = Field(default=30.0, gt=0, description="between two attempts to go back home")
+    round: Seconds = Field(default=60.0, description="for the clients' uploads of a period")
+    exchange: Seconds = Field(default=90.0, description="for a neighbour to reach an exchange")
+    ping: Seconds = Field(default=5.0, description="silence after which a peer counts as gone")
+    retry: Seconds = Field(default=1.0, description="between two attempts to connect")
+    home: Seconds = Field(default=30.0, description="between two attempts to go back home")
 
 
 class Limits(_Table):
     """What one node may ask of another."""
 
-    connections: int = Field(default=1024, ge=1, description="streams that an edge serves at once")
-    values: int = Field(default=500_000_000, ge=1, description="of a model")
+    connections: int = Field(
+        default=1024, ge=1, le=2**16, description="streams that an edge serves at once"
+    )
+    values: int = Field(default=500_000_000, ge=1, le=2**40, description="of a model")
 
 
 class Security(_Table):
     """Where the certificates lie. Plain text is for trials on one machine only."""
 
-    folder: Path = Path("certificates")
+    folder: File = Path("certificates")
     plaintext: bool = False
+
+
+class StateTable(_Table):
+    """What an edge keeps on its disk."""
+
+    history: int = Field(default=6, ge=0, le=20, description="older checkpoints, for a rollback")
 
 
 class Averaging(_Table):
     """How an edge averages its clients; see `sdfeel.algorithm.averaging`."""
 
     rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
-    limit: float = Field(default=10.0, gt=0)
+    limit: Positive = 10.0
     trim: float = Field(default=0.2, gt=0, lt=0.5)
 
 
@@ -88,9 +120,23 @@ class Local(_Table):
     trainer: str = "sdfeel.deploy.node.torch_trainer:trainer"
     model: str = ""
     data: str = ""
-    lr: float = Field(default=0.01, gt=0)
-    batch_size: int = Field(default=10, ge=1)
+    loss: str = "torch.nn.functional:cross_entropy"
+    metrics: dict[Name, str] | None = None  # accuracy, where the loss is cross-entropy
+    lr: Positive = 0.01
+    batch_size: Steps = 10
     options: dict[str, Any] = Field(default_factory=dict)
+
+
+class EvaluationTable(_Table):
+    """What is measured while training goes on, every so many iterations.
+
+    holdout  import path of a function(edge, **local.options) with samples that no client holds
+    samples  of a client's own on which it measures the model that it is given; 0: it does not
+    """
+
+    every: Steps | None = None  # a twentieth of the run
+    holdout: str = ""
+    samples: int = Field(default=1000, ge=0, le=2**31)
 
 
 class Edge(_Table):
@@ -98,8 +144,8 @@ class Edge(_Table):
 
     name: Name
     address: Address
-    listen: str = ""
-    metrics: str = ""
+    listen: MaybeAddress = ""
+    metrics: MaybeAddress = ""
     allow: list[Name] | None = None
 
 
@@ -109,40 +155,38 @@ class Client(_Table):
     name: Name
     edge: Name
     fallbacks: list[Name] = Field(default_factory=list)
-    samples: int = Field(ge=1)
+    samples: int = Field(ge=1, le=2**40)
 
 
 class Deployment(_Table):
     """The whole file."""
 
     name: Name
-    seed: int = 0
+    seed: Seed = 0
     schedule: ScheduleTable
-    edges: list[Edge] = Field(min_length=1)
-    clients: list[Client] = Field(min_length=1)
+    edges: list[Edge] = Field(min_length=1, max_length=1000)  # their matrix is dense
+    clients: list[Client] = Field(min_length=1, max_length=100_000)
     model: ModelTable = ModelTable()
     graph: GraphTable = GraphTable()
     deadlines: Deadlines = Deadlines()
     limits: Limits = Limits()
     security: Security = Security()
+    state: StateTable = StateTable()
     averaging: Averaging = Averaging()
     local: Local = Local()
+    evaluation: EvaluationTable = EvaluationTable()
     audit: bool = False
     folder: Path = Field(default=Path(), exclude=True)
 
     @property
     def digest(self) -> str:
-        """Of what all nodes must agree on; addresses, deadlines and paths may differ."""
-        agreed = {
-            "name": self.name,
-            "seed": self.seed,
-            "schedule": self.schedule.model_dump(),
-            "edges": [edge.name for edge in self.edges],
-            "clients": [(c.name, c.edge, c.samples) for c in self.clients],
-            "graph": self.graph.model_dump(),
-            "averaging": self.averaging.model_dump(),
-        }
-        return hashlib.sha256(json.dumps(agreed, sort_keys=True).encode()).hexdigest()[:16]
+        """Of the name: whose node somebody is. What must be the same, see `trust.common_ground`."""
+        return hashlib.sha256(self.name.encode()).hexdigest()[:16]
+
+    @property
+    def evaluate_every(self) -> int:
+        """Iterations between two rows of a run folder."""
+        return self.evaluation.every or max(1, self.schedule.iterations // 20)
 
     def path(self, relative: Path) -> Path:
         """A path of the file, which counts from the file's own folder."""
@@ -164,47 +208,16 @@ class Deployment(_Table):
 def load_deployment(path: str | Path) -> Deployment:
     """Reads and checks a deployment file; every mistake names its field."""
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError("deployment file", str(path), f"at most {MAX_FILE_BYTES} bytes")
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
-        raise InputError("deployment file", str(path), f"cannot be read: {problem}") from None
+    content = read_toml(path, "deployment file")
     content.pop("folder", None)
     return parse_deployment(content, path.parent)
 
 
 def parse_deployment(content: dict[str, Any], folder: Path) -> Deployment:
     """The same from a dictionary; paths count from `folder`."""
-    try:
-        deployment = Deployment(**content, folder=folder)
-    except ValidationError as problem:
-        raise _explain(problem) from None
+    deployment = validated(Deployment, {**content, "folder": folder})
     _check(deployment)
     return deployment
-
-
-def _explain(problem: ValidationError) -> InputError:
-    """The first mistake in our own words; an unknown key gets the nearest right one."""
-    mistakes = problem.errors()
-    # A misspelt key also leaves the right one missing: say the former.
-    first = next((m for m in mistakes if m["type"] == "extra_forbidden"), mistakes[0])
-    place = ".".join(str(step) for step in first["loc"])
-    if first["type"] == "extra_forbidden":
-        table: type[BaseModel] = Deployment
-        for step in first["loc"][:-1]:
-            if isinstance(step, str):
-                table = _inner(table, step)
-        known = set(table.model_fields) - {"folder"}
-        return InputError(place, first["input"], closest(str(first["loc"][-1]), known))
-    return InputError(place, first["input"], first["msg"])
-
-
-def _inner(table: type[BaseModel], name: str) -> type[BaseModel]:
-    """The model of a table within a table, also inside a list."""
-    kind = table.model_fields[name].annotation
-    inside = getattr(kind, "__args__", (kind,))[0]
-    return inside if isinstance(inside, type) and issubclass(inside, BaseModel) else table
 
 
 def _check(deployment: Deployment) -> None:
@@ -212,7 +225,7 @@ def _check(deployment: Deployment) -> None:
     edges = [edge.name for edge in deployment.edges]
     clients = [client.name for client in deployment.clients]
     for kind, names in (("edges", edges), ("clients", clients)):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if twice:
             raise InputError(kind, twice, "every name may appear once")
     for client in deployment.clients:
@@ -243,12 +256,12 @@ def _check(deployment: Deployment) -> None:
 
 def _check_schedule(schedule: ScheduleTable) -> None:
     if schedule.averager not in AVERAGERS:
-        known = set(AVERAGERS) - {"exact"}
+        known = [name for name in AVERAGERS if route_of(name) != "cloud"]
         raise InputError("schedule.averager", schedule.averager, closest(schedule.averager, known))
-    if schedule.averager == "exact":
+    if route_of(schedule.averager) == "cloud":
         raise InputError(
             "schedule.averager",
-            "exact",
+            schedule.averager,
             "needs a cloud, and a deployment has none: all-reduce or finite-time give the same "
             "mean between neighbours",
         )

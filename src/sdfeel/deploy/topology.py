@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -99,6 +100,14 @@ class Topology:
         """m-tilde of an edge: the weight of its model in the mean."""
         return float(self.network.shares.cluster[self.edges.index(edge)])
 
+    @cached_property
+    def weights_digest(self) -> str:
+        """Two edges can only keep a weighted mean together if this is the same at both."""
+        counts: Counter[str] = Counter()
+        for client in self.deployment.clients:
+            counts[client.edge] += client.samples
+        return hashlib.sha256(repr(sorted(counts.items())).encode()).hexdigest()[:16]
+
     def leads(self, edge: str, other: str) -> bool:
         """Whether `edge` dials and decides on the link to `other`."""
         return self.edges.index(edge) < self.edges.index(other)
@@ -145,7 +154,8 @@ class Topology:
         part = sorted(nx.node_connected_component(live, self.edges.index(edge)))
         inside = live.subgraph(part)
         links = sorted((min(a, b), max(a, b)) for a, b in inside.edges())
-        digest = hashlib.sha256(repr(links).encode()).hexdigest()[:16]
+        about = [links, self.weights_digest]
+        digest = hashlib.sha256(repr(about).encode()).hexdigest()[:16]
         if len(links) == self.network.graph.number_of_edges():
             return View(tuple(self.edges), self.network.graph, self.averager, digest)
         graph = nx.convert_node_labels_to_integers(inside, ordering="sorted")

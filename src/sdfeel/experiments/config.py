@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.errors import InputError, closest
 from sdfeel.simulation.settings import Settings
+from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 MAX_BYTES = 2**20
+LEVELS = 32  # of tables in each other, as a dotted key names them
 
 
 class _Strict(BaseModel):
@@ -121,22 +122,12 @@ def read_table(source: str) -> dict[str, Any]:
     """The table of a preset or of a TOML file."""
     if source in presets():
         path = resources.files("sdfeel.experiments") / "presets" / f"{source}.toml"
-        text = path.read_text("utf-8")
-    elif source.endswith(".toml"):
-        try:
-            if Path(source).stat().st_size > MAX_BYTES:
-                raise InputError("config", source, f"at most {MAX_BYTES} bytes")
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise InputError("config", source, f"cannot be read: {problem}") from None
-    else:
-        raise InputError(
-            "config", source, f"the path of a .toml file, or a preset; {closest(source, presets())}"
-        )
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
-        raise InputError("config", source, f"not TOML: {problem}") from None
+        return read_toml(path.read_text("utf-8"), "config")
+    if source.endswith(".toml"):
+        return read_toml(Path(source), "config", MAX_BYTES)
+    raise InputError(
+        "config", source, f"the path of a .toml file, or a preset; {closest(source, presets())}"
+    )
 
 
 def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,11 +152,12 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str
     result = dict(table)
     for setting in settings:
         key, sign, text = setting.partition("=")
-        if not sign or not key.strip():
+        is_key = key.strip() and key.isprintable() and key.count(".") < LEVELS
+        if not sign or not is_key:
             raise InputError("--set", setting, "key=value, such as schedule.tau1=3")
         try:
-            value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+            value = read_toml(f"value = {text}", "--set")["value"]
+        except InputError:
             value = text
         result = merge(result, {key.strip(): value})
     return result

@@ -1,6 +1,6 @@
 """The network room: who belongs to whom, which edge servers are neighbours, and how they agree."""
 
-from sdfeel.network.averagers import AVERAGERS, Averager, Builder, build_averager
+from sdfeel.network.averagers import AVERAGERS, Averager, Builder, build_averager, route_of
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GRAPHS, build_graph, read_graph
 from sdfeel.network.mixing import (
@@ -28,6 +28,7 @@ __all__ = [
     "metropolis_matrix",
     "paper_mixing",
     "read_graph",
+    "route_of",
     "spectrum",
     "weighted_norm",
 ]

@@ -25,7 +25,15 @@ from numpy.typing import ArrayLike, NDArray
 from sdfeel.errors import InputError, closest
 from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum
 
-__all__ = ["AVERAGERS", "Averager", "Builder", "Route", "build_averager", "leja_order"]
+__all__ = [
+    "AVERAGERS",
+    "Averager",
+    "Builder",
+    "Route",
+    "build_averager",
+    "leja_order",
+    "route_of",
+]
 
 Route = Literal["neighbours", "all-reduce", "cloud"]
 CHUNKS = 64
@@ -245,6 +253,11 @@ AVERAGERS: dict[str, Builder] = {
     "all-reduce": _all_reduce,
     "exact": _exact,
 }
+
+
+def route_of(name: str) -> Route:
+    """Which way models go with an averager of the table; no graph changes it."""
+    return build_averager(name, nx.path_graph(2), (0.5, 0.5)).route
 
 
 def leja_order(points: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,6 +16,9 @@ __all__ = ["GRAPHS", "GraphLike", "as_graph", "build_graph", "read_graph"]
 GraphLike: TypeAlias = "nx.Graph | Iterable[tuple[int, int]] | str"
 
 MAX_FILE_BYTES = 64 * 2**20
+# The mixing matrix of more servers fills a memory (800 MB), links of more a minute.
+MAX_SERVERS = 10_000
+MAX_LINKS = 5_000_000
 
 
 def _ring(servers: int) -> nx.Graph:
@@ -57,9 +60,10 @@ def _torus(servers: int) -> nx.Graph:
 def _random(servers: int, seed: int = 0, degree: float | None = None) -> nx.Graph:
     """Erdos-Renyi drawn again until it is connected; mean degree 2 ln D, at least 4, by default."""
     degree = max(4.0, 2 * math.log(servers)) if degree is None else degree
+    _check_links("random", servers, min(degree, servers - 1))
     p = min(1.0, degree / max(servers - 1, 1))
     for attempt in range(1000):
-        graph = nx.fast_gnp_random_graph(servers, p, seed=seed * 1000 + attempt)
+        graph = nx.fast_gnp_random_graph(servers, p, seed=int(seed) * 1000 + attempt)
         if nx.is_connected(graph):
             return graph
     raise InputError(
@@ -69,8 +73,9 @@ def _random(servers: int, seed: int = 0, degree: float | None = None) -> nx.Grap
 
 def _small_world(servers: int, seed: int = 0, degree: int = 4, rewire: float = 0.2) -> nx.Graph:
     """Watts-Strogatz: a ring of `degree` neighbours with a share of the links rewired."""
-    degree = min(degree, servers)  # networkx takes as many as servers for the full graph
-    return nx.connected_watts_strogatz_graph(servers, degree, rewire, tries=1000, seed=seed)
+    degree = min(int(degree), servers)  # networkx takes as many as servers for the full graph
+    _check_links("small-world", servers, degree)
+    return nx.connected_watts_strogatz_graph(servers, degree, rewire, tries=1000, seed=int(seed))
 
 
 GRAPHS: dict[str, Callable[..., nx.Graph]] = {
@@ -92,37 +97,37 @@ def build_graph(name: str, servers: int, **options: float) -> nx.Graph:
         raise InputError("servers", servers, "at least one edge server")
     if name not in GRAPHS:
         raise InputError("graph", name, closest(name, GRAPHS))
+    if servers > MAX_SERVERS:
+        raise InputError("servers", servers, f"at most {MAX_SERVERS:,} edge servers")
     if servers == 1:
         return nx.empty_graph(1)
+    if name in ("full", "partial"):
+        _check_links(name, servers, servers - 1)
     try:
         return GRAPHS[name](servers, **options)
     except TypeError:
         raise InputError(
             "graph options", options, f"{name} does not take all of these options"
         ) from None
-    except nx.NetworkXError as problem:
-        raise InputError("graph", name, str(problem)) from None
+    except InputError:
+        raise
+    except (nx.NetworkXException, ValueError, ArithmeticError) as problem:
+        raise InputError("graph options", options or name, f"{name}: {problem}") from None
+
+
+def _check_links(name: str, servers: int, degree: float) -> None:
+    if not 0 <= degree * servers <= 2 * MAX_LINKS:
+        raise InputError("graph", name, f"at most {MAX_LINKS:,} links, at least none")
 
 
 def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
     """A graph from a text file: one link `a b` per line, servers numbered from 0, `#` comments."""
     path = Path(path)
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise InputError("graph file", str(path), f"at most {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError("graph file", str(path), f"cannot be read: {problem}") from None
-    edges = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].split()
-        if not words:
-            continue
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
-            raise InputError(
-                f"{path.name}, line {number}", line.strip(), "two server numbers, such as `0 1`"
-            )
-        edges.append((int(words[0]), int(words[1])))
+    edges = [
+        _link(path.name, number, line)
+        for number, line in enumerate(_lines(path), start=1)
+        if line.split("#")[0].strip()
+    ]
     if not edges and servers != 1:
         raise InputError("graph file", str(path), "no links found; one `a b` per line")
     if servers is None:
@@ -136,6 +141,26 @@ def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
                 f"but also server {max(named)}",
             )
     return as_graph(edges, servers)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise InputError("graph file", str(path), f"at most {MAX_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8").splitlines()
+    except InputError:
+        raise
+    except (OSError, ValueError) as problem:  # a ValueError: no UTF-8, or a NUL in the path
+        raise InputError("graph file", str(path), f"cannot be read: {problem}") from None
+
+
+def _link(file: str, number: int, line: str) -> tuple[int, int]:
+    words = line.split("#", maxsplit=1)[0].split()
+    # Nobody counts servers with more digits, and Python would not read some thousands of them.
+    if len(words) != 2 or not all(word.isdecimal() and len(word) < 19 for word in words):
+        remedy = "two server numbers, such as `0 1`"
+        raise InputError(f"{file}, line {number}", line.strip(), remedy)
+    return int(words[0]), int(words[1])
 
 
 def as_graph(graph: GraphLike, servers: int) -> nx.Graph:

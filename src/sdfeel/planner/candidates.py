@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.clock import EventClock, Latencies, Uplink
-from sdfeel.network import AVERAGERS, Averager, Network
+from sdfeel.network import AVERAGERS, Averager, Network, route_of
 from sdfeel.theory.drift import disagreement_eigenvalues
 
 __all__ = ["ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Candidate", "Price", "candidates", "cost"]
@@ -18,7 +18,7 @@ __all__ = ["ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Candidate", "Price", "candida
 TAUS = (1, 2, 3, 5, 10, 20)
 ALPHAS = (1, 2, 3, 5, 10)
 # What a cloud does is only planned with if it is asked for.
-PLANNED_AVERAGERS = tuple(name for name in AVERAGERS if name != "exact")
+PLANNED_AVERAGERS = tuple(name for name in AVERAGERS if route_of(name) != "cloud")
 # float32 models keep seven digits: an averager that enlarges rounding more is not offered.
 MAX_AMPLIFICATION = 1e4
 

@@ -75,7 +75,7 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
         about = json.loads(metadata["sdfeel"])
         if about["format"] != FORMAT or metadata["sha256"] != _digest(metadata["sdfeel"], tensors):
             raise ValueError("its checksum does not fit")
-        found = str(about["run"])
+        found, engine = str(about["run"]), str(about["engine"])
         checkpoint = Checkpoint(
             iteration=int(about["iteration"]),
             clock=tensors.pop("clock").double(),
@@ -84,7 +84,10 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
             rows=[{str(k): float(v) for k, v in row.items()} for row in about["rows"]],
             batch_loss=float(about["batch_loss"]),
         )
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (
+        SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
+        RecursionError,
+    ) as problem:  # fmt: skip
         raise InputError(
             "checkpoint",
             str(path),
@@ -98,7 +101,7 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
             "belongs to another run: data, model, network, schedule, seed, lr and batch size must "
             "be those it was started with",
         )
-    return checkpoint, str(about["engine"])
+    return checkpoint, engine
 
 
 def save_models(path: Path, tensors: dict[str, torch.Tensor]) -> None:

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.trainer import Model
 from sdfeel.bench.deployment.one_stream import stream_seconds
 from sdfeel.deploy.config import Deployment, load_deployment
 from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.client import Model
 from sdfeel.deploy.operate.launch import Launch
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import RunError

@@ -13,7 +13,7 @@ from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.identity import Credentials, Identity, check
 
 __all__ = ["Dialler"]
 
@@ -40,6 +40,7 @@ class Dialler:
 
     def __post_init__(self) -> None:
         self._last_problem = ""
+        self._answered_by: Identity | None = None
 
     @property
     def _link(self) -> Link:
@@ -60,6 +61,7 @@ class Dialler:
                         await self._replace(before)
                 pause = self.deadlines.retry
                 await asyncio.wait({current}, timeout=RENEWAL_SECONDS)
+                self._check_revoked(current)
                 if current.done():
                     await asyncio.sleep(pause)
         finally:
@@ -67,6 +69,15 @@ class Dialler:
                 current.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await current
+
+    def _check_revoked(self, current: asyncio.Task[None]) -> None:
+        """The other end's certificate may be revoked while the stream stands."""
+        if self._answered_by is not None:
+            try:
+                check(self._answered_by, self.credentials)
+            except wire.Refused as refusal:
+                self._problem(refusal.reason)
+                current.cancel()
 
     async def _replace(self, before: asyncio.Task[None]) -> None:
         """Gives the new stream time to take over, then ends the old one."""
@@ -76,15 +87,21 @@ class Dialler:
             await before
 
     async def _connect(self) -> None:
+        if self.credentials.has_expired:
+            self._problem("the own certificate has expired")
+            return
         stream: Stream | None = None
         try:
             stream = await self.transport.dial(self.peer, Call.LINK)
+            hello, nonce = self.hello(), self.credentials.challenge()
+            hello.nonce = nonce
             async with asyncio.timeout(self.deadlines.ping):
-                await stream.write(v1.LinkMessage(hello=self.hello()))
+                await stream.write(v1.LinkMessage(hello=hello))
                 answer = await stream.read()
             if answer is None or answer.WhichOneof("body") != "hello":
                 self._problem("the stream ended")
                 return
+            self._answered_by = self.credentials.check_edge(self.peer, answer.hello, nonce)
             self.check(answer.hello, self.peer)
             self._last_problem = ""
             await self._link.serve(stream, answer.hello, self.states())
@@ -95,6 +112,7 @@ class Dialler:
         except TimeoutError:
             self._problem("no answer")
         finally:
+            self._answered_by = None
             if stream is not None:
                 stream.close()
                 await stream.wait_closed()

@@ -68,9 +68,9 @@ class GrpcTransport:
         return handle
 
     def _unary(self, serve: Status) -> Any:
-        async def handle(_request: v1.StatusRequest, context: Any) -> Any:
+        async def handle(request: v1.StatusRequest, context: Any) -> Any:
             caller = _Served(context, self._credentials)
-            return await _guarded(context, caller, serve(caller))  # type: ignore[arg-type]
+            return await _guarded(context, caller, serve(request, caller))  # type: ignore[arg-type]
 
         return handle
 
@@ -214,14 +214,14 @@ def call_stream(channel: grpc.aio.Channel, call: Call) -> Any:
     )()
 
 
-def call_status(channel: grpc.aio.Channel, timeout: float) -> Any:
+def call_status(channel: grpc.aio.Channel, timeout: float, nonce: bytes = b"") -> Any:
     service, method, request, reply = STATUS
     call = channel.unary_unary(
         f"/{service}/{method}",
         request_serializer=request.SerializeToString,
         response_deserializer=reply.FromString,
     )
-    return call(v1.StatusRequest(), timeout=timeout)
+    return call(v1.StatusRequest(nonce=nonce), timeout=timeout)
 
 
 def _handler(names: tuple[str, str, Any, Any], serve: Any) -> grpc.GenericRpcHandler:

@@ -55,6 +55,7 @@ class Link:
     done         the neighbour's last finished period
     moved_at     when that last became more, on the loop's clock
     waits        something is open at the neighbour's end
+    weights      digest of the clusters' weights; a neighbour with others is not exchanged with
     """
 
     peer: str
@@ -72,8 +73,10 @@ class Link:
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
+    weights: str = ""
 
     def __post_init__(self) -> None:
+        self._keeps_mean = True
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
         self._incoming: wire.Incoming | None = None
@@ -85,7 +88,8 @@ class Link:
 
     @property
     def up(self) -> bool:
-        return self._stream is not None
+        """Whether it can be used: the peer is there, and means the same weighted mean."""
+        return self._stream is not None and self._keeps_mean
 
     # The stream.
 
@@ -103,6 +107,9 @@ class Link:
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.log("link-up", peer=self.peer, done=hello.done)
+        self._keeps_mean = hello.weights in ("", self.weights)
+        if not self._keeps_mean:
+            self.log("weights-differ", peer=self.peer, reason="the clients' samples differ there")
         for state in states:
             self.tell(v1.LinkMessage(state=state))
         self.hooks.met(hello)

@@ -59,7 +59,7 @@ class Stream(Caller, Protocol):
 
 
 Serve = Callable[[Stream], Awaitable[None]]
-Status = Callable[[Caller], Awaitable[v1.StatusReply]]
+Status = Callable[[v1.StatusRequest, Caller], Awaitable[v1.StatusReply]]
 
 
 class Transport(Protocol):

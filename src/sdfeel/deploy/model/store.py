@@ -1,31 +1,44 @@
 """What an edge server must not lose: its model, the last finished period, what links remember.
 
-One safetensors file a period. It is written beside its place, flushed to the disk and renamed, and
-then the folder is flushed: after `save` returns, a power cut leaves this period or a later one.
+One model file a period. It is written beside its place, flushed to the disk and renamed, and then
+the folder is flushed: after `save` returns, a power cut leaves this period or a later one.
+
+    period-000000042.safetensors    a checkpoint; its name says the period that is inside of it
+    *.kept                          a large model that a link remembers
+    *.damaged                       a checkpoint that could not be read; the one before it was taken
+    *.undone                        a checkpoint that `sdfeel rollback` put aside
+    lock                            held while an edge runs; says by whom
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
 import os
 import re
-import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.model.files import (
+    Layout,
+    ModelFile,
+    check_vector,
+    read_model,
+    read_safetensors,
+    write_model,
+    write_safetensors,
+)
 from sdfeel.deploy.model.vectors import KEPT, Change, OpenFile, Vector
 from sdfeel.errors import InputError
+from sdfeel.files import FileLock
 
 __all__ = ["Checkpoint", "Store", "read_safetensors", "write_safetensors"]
 
 KEEP = 2
-HEADER_LIMIT = 2**24
+DAMAGED, UNDONE = ".damaged", ".undone"
+NAME = re.compile(r"period-(\d{9,15})\.safetensors")
 
 
 @dataclass(frozen=True)
@@ -43,14 +56,58 @@ class Checkpoint:
 
 
 class Store:
-    """The checkpoints of one edge in one folder."""
+    """The checkpoints of one edge in one folder.
 
-    def __init__(self, folder: Path, deployment: str) -> None:
+    about    what must be the same in every checkpoint, such as the edge's name
+    layout   names and shapes of the model
+    history  how many older checkpoints are kept beside the last two, each about four times as
+             many periods back as the one before it
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        about: Mapping[str, str],
+        layout: Layout | None = None,
+        history: int = 6,
+    ) -> None:
         self.folder = folder
-        self.deployment = deployment
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob("*.tmp"):
-            leftover.unlink()
+        self.about = dict(about)
+        self.layout = layout
+        self.history = history
+        self._lock = FileLock(folder / "lock")
+
+    @classmethod
+    def of(cls, deployment: Deployment, edge: str, folder: Path, first: ModelFile) -> Store:
+        """An edge's own; a period has tau1 iterations, so its number means nothing with another."""
+        about = {
+            "deployment": deployment.name,
+            "edge": edge,
+            "schedule.tau1": str(deployment.schedule.tau1),
+            "model.initial": first.vector.sha256.hex()[:16],
+        }
+        return cls(folder, about, first.layout, deployment.state.history)
+
+    def acquire(self) -> None:
+        """Takes the folder before anything in it is touched; InputError if somebody has it."""
+        who = f"edge {self.about.get('edge', '')} (process {os.getpid()})"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(who)
+        except BlockingIOError as problem:
+            holder = problem.strerror or "another process"
+            raise InputError(
+                "state", str(self.folder), f"is in use by {holder}: stop it, or name another folder"
+            ) from None
+        except OSError as problem:
+            raise InputError(
+                "state", str(self.folder), f"must be a folder that can be written: {problem}"
+            ) from None
+        for leftover in self.folder.glob("*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def release(self) -> None:
+        self._lock.release()
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Durable when it returns. Called beside the event loop: flushing takes its time.
@@ -71,37 +128,85 @@ class Store:
                 table.append(len(inline))
                 inline.append(change)
         notes = {
+            **self.about,
             "done": str(checkpoint.done),
-            "deployment": self.deployment,
             "agreement": json.dumps(checkpoint.agreement),
             "changes": json.dumps(table),
         }
-        path = self.folder / f"period-{checkpoint.done:09d}.safetensors"
-        write_safetensors(path, checkpoint.model, notes, inline)
-        for old in self._files()[:-KEEP]:
-            old.unlink()
+        layout = self.layout or Layout.flat(checkpoint.model.size)
+        write_model(self._path(checkpoint.done), layout, checkpoint.model, notes, inline)
+        self._tidy(checkpoint.done, kept)
+
+    def _path(self, period: int) -> Path:
+        return self.folder / f"period-{period:09d}.safetensors"
+
+    def periods(self) -> list[int]:
+        """Of all checkpoints that are there, the oldest first."""
+        found = (NAME.fullmatch(path.name) for path in self.folder.glob("period-*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def _tidy(self, done: int, kept: set[str]) -> None:
+        """Removes what nobody will ask for again."""
+        present = [period for period in self.periods() if period <= done]
+        for period in set(present) - set(worth_keeping(present, self.history)):
+            self._path(period).unlink(missing_ok=True)
         for file in self.folder.glob(f"*{KEPT}"):
             if file.name not in kept:
-                file.unlink()
+                file.unlink(missing_ok=True)
+        for aside in (*self.folder.glob(f"*{UNDONE}"), *self.folder.glob(f"*{DAMAGED}")):
+            match = NAME.match(aside.name)
+            if match is None or int(match[1]) <= done - KEEP:
+                aside.unlink(missing_ok=True)
 
     def load(self, size: int | None) -> tuple[Checkpoint | None, list[str]]:
-        """The newest checkpoint that is whole, and what was wrong with newer ones."""
+        """The newest checkpoint that is whole, and what was wrong with newer ones.
+
+        Whoever holds the folder puts those aside, so that they are in nobody's way.
+        """
         problems: list[str] = []
-        for path in reversed(self._files()):
+        for period in reversed(self.periods()):
+            path = self._path(period)
             try:
-                (model, *rest), notes = read_tensors(path, size)
-            except InputError as problem:
+                found = read_model(path, size)
+                self._check_owner(found)
+                return self._checkpoint(found, period, problems), problems
+            except _Damaged as problem:
                 problems.append(str(problem))
-                continue
-            if notes.get("deployment") != self.deployment:
-                raise InputError(
-                    "state", str(self.folder), "belongs to another deployment; name another folder"
-                )
-            agreement = json.loads(notes.get("agreement", "{}"))
-            table = json.loads(notes.get("changes", "[]"))
-            changes = [self._change(entry, model.size, rest, problems) for entry in table]
-            return Checkpoint(int(notes["done"]), model, agreement, changes), problems
+            except InputError as problem:
+                if problem.field.startswith("state"):
+                    raise
+                problems.append(str(problem))
+            if self._lock.is_held:
+                path.replace(path.with_name(path.name + DAMAGED))
         return None, problems
+
+    def _check_owner(self, found: ModelFile) -> None:
+        for name, wanted in self.about.items():
+            given = found.notes.get(name)
+            if given != wanted:
+                raise InputError(
+                    f"state: {name}",
+                    given,
+                    f"{self.folder} belongs to another deployment: here it is {wanted!r}; "
+                    "name another folder",
+                )
+
+    def _checkpoint(self, found: ModelFile, period: int, problems: list[str]) -> Checkpoint:
+        """What the notes say; they are sealed, so a mistake in them was written, not caused."""
+        try:
+            if int(found.notes["done"]) != period:
+                raise ValueError(f"it says period {found.notes['done']}")
+            agreement = json.loads(found.notes["agreement"])
+            table = json.loads(found.notes["changes"])
+            if not isinstance(agreement, dict) or not isinstance(table, list):
+                raise ValueError("its notes are of another kind")
+            changes = [
+                self._change(entry, found.layout.size, found.changes, problems) for entry in table
+            ]
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
+            path = self._path(period)
+            raise _Damaged(f"checkpoint = {str(path)!r}: cannot be used: {problem}") from None
+        return Checkpoint(period, found.vector, agreement, changes)
 
     def _change(
         self, entry: Any, size: int, inline: list[Vector], problems: list[str]
@@ -112,105 +217,41 @@ class Store:
             return Change((inline[entry],), (1.0,))
         vectors = []
         for name, _ in entry:
+            if not re.fullmatch(r"[0-9a-f]{64}", name):
+                raise ValueError("a model that a link remembers has no name")
             path = self.folder / (name + KEPT)
             try:
                 file = OpenFile(os.open(path, os.O_RDONLY))
                 if path.stat().st_size != 4 * size:
                     raise InputError("model file", str(path), "is cut short")
                 vector = Vector(size, bytes.fromhex(name), None, file)
-                _check(path, vector)
+                check_vector(path, vector)
             except (OSError, InputError) as problem:
                 problems.append(str(problem))
                 return None
             vectors.append(vector)
         return Change(tuple(vectors), tuple(float(weight) for _, weight in entry))
 
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("period-*.safetensors"))
+    def roll_back(self, period: int) -> int:
+        """Puts everything after `period` aside; the period that an edge goes on from now."""
+        present = self.periods()
+        older = [one for one in present if one <= period]
+        if not older:
+            raise InputError("period", period, f"there is {present or 'no checkpoint'}")
+        for newer in present[len(older) :]:
+            path = self._path(newer)
+            path.replace(path.with_name(path.name + UNDONE))
+        return older[-1]
 
 
-def write_safetensors(
-    path: Path, model: Vector, notes: dict[str, str], changes: Sequence[Change] = ()
-) -> None:
-    """Float32 tensors `model`, `change-0`, ... in the safetensors format, durable and at once."""
-    temporary = path.with_name(path.name + ".tmp")
-    hashes = [model.sha256.hex(), *("0" * 64 for _ in changes)]
-    with temporary.open("wb") as file:
-        file.write(_header(model.size, notes, hashes))
-        for span in model.spans():
-            file.write(model.read_bytes(*span))
-        for number, change in enumerate(changes, start=1):
-            digest = hashlib.sha256()
-            for block in change.blocks():
-                digest.update(block)
-                file.write(block)
-            hashes[number] = digest.hexdigest()
-        file.seek(0)
-        file.write(_header(model.size, notes, hashes))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+class _Damaged(Exception):  # noqa: N818 - never leaves this module
+    """A checkpoint whose notes cannot be used."""
 
 
-def _header(size: int, notes: dict[str, str], hashes: list[str]) -> bytes:
-    """Of tensors of one size, one after the other; its length does not depend on the hashes."""
-    table: dict[str, Any] = {"__metadata__": {**notes, "sha256": ",".join(hashes)}}
-    for number in range(len(hashes)):
-        name = "model" if number == 0 else f"change-{number - 1}"
-        offsets = [4 * size * number, 4 * size * (number + 1)]
-        table[name] = {"dtype": "F32", "shape": [size], "data_offsets": offsets}
-    text = json.dumps(table).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text
-
-
-def read_safetensors(path: Path, size: int | None = None) -> tuple[Vector, dict[str, str]]:
-    """The model of a file written by `write_safetensors`, its hash checked, and the notes."""
-    (model, *_), notes = read_tensors(path, size)
-    return model, notes
-
-
-def read_tensors(path: Path, size: int | None = None) -> tuple[list[Vector], dict[str, str]]:
-    """All tensors of such a file, the model first."""
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(path.open("rb"))
-            (length,) = struct.unpack("<Q", file.read(8))
-            table = json.loads(file.read(length)) if length <= HEADER_LIMIT else {}
-            notes, entry = dict(table["__metadata__"]), table["model"]
-            count, tensors = int(entry["shape"][0]), len(table) - 1
-            whole = entry["dtype"] == "F32"
-            whole &= path.stat().st_size == 8 + length + 4 * count * tensors
-        except (OSError, ValueError, KeyError, TypeError, struct.error) as problem:
-            raise InputError("model file", str(path), f"cannot be read: {problem}") from None
-        if not whole:
-            raise InputError("model file", str(path), "is cut short or not float32")
-        if size is not None and count != size:
-            raise InputError("model file", str(path), f"has {count} values, expected {size}")
-        hashes = notes.get("sha256", "").split(",")
-        if len(hashes) != tensors or not all(re.fullmatch(r"[0-9a-f]{64}", h) for h in hashes):
-            raise InputError("model file", str(path), "has no sha256 in its metadata")
-        kept = OpenFile(os.dup(file.fileno()))
-        vectors = [
-            Vector(count, bytes.fromhex(wanted), None, kept, 8 + length + 4 * count * number)
-            for number, wanted in enumerate(hashes)
-        ]
-        for vector in vectors:
-            _check(path, vector)
-        return vectors, notes
-
-
-def _check(path: Path, vector: Vector) -> None:
-    digest = hashlib.sha256()
-    for span in vector.spans():
-        values = vector.read(*span)
-        digest.update(values.tobytes())
-        if not np.isfinite(values).all():
-            raise InputError("model file", str(path), "holds NaN or infinity")
-    if digest.digest() != vector.sha256:
-        raise InputError("model file", str(path), "is damaged: its sha256 differs")
+def worth_keeping(periods: Sequence[int], history: int) -> list[int]:
+    """Of ascending `periods`: the last two, and the oldest of every age from 4^n to 4^(n+1)."""
+    kept = list(periods[-KEEP:])
+    for level in range(history):
+        ages = range(4**level, 4 ** (level + 1))
+        kept += [period for period in periods if periods[-1] - period in ages][:1]
+    return sorted(set(kept))

@@ -8,6 +8,7 @@ a large model lives in an unnamed file and the edge's memory does not grow with 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import math
 import os
@@ -61,6 +62,13 @@ class OpenFile:
         os.close(self.descriptor)
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """`os.write` may write less than it is asked to."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
 class Vector:
     """A finished model: `size` float32 values with their sha256."""
 
@@ -78,7 +86,10 @@ class Vector:
         if self._data is not None:
             return self._data[4 * start : 4 * stop]
         assert self._file is not None  # noqa: S101 - one of the two by construction
-        return os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
+        found = os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
+        if len(found) != 4 * (stop - start):
+            raise OSError(errno.EIO, "a model's file has become shorter")
+        return found
 
     def read(self, start: int, stop: int) -> Block:
         return np.frombuffer(self.read_bytes(start, stop), dtype="<f4")
@@ -119,14 +130,19 @@ class Vector:
 
 
 class VectorWriter:
-    """Takes the values of a model in order; `finish` gives the vector."""
+    """Takes the values of a model in order; `finish` gives the vector.
 
-    def __init__(self, size: int, folder: Path | None = None) -> None:
+    A large one goes to a file, and OSError comes out if the disk does not take it; `in_memory` it
+    never does.
+    """
+
+    def __init__(self, size: int, folder: Path | None = None, in_memory: bool = False) -> None:
         self.size = size
         self.written = 0
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
-        self._file = OpenFile.unnamed(folder) if size > 2 * BLOCK else None
+        is_large = size > 2 * BLOCK and not in_memory
+        self._file = OpenFile.unnamed(folder) if is_large else None
 
     def write(self, values: bytes) -> None:
         self._hash.update(values)
@@ -134,7 +150,7 @@ class VectorWriter:
         if self._file is None:
             self._parts.append(values)
         else:
-            os.write(self._file.descriptor, values)
+            write_all(self._file.descriptor, values)
 
     def finish(self) -> Vector:
         if self._file is not None:
@@ -161,8 +177,21 @@ def merge(
     rule: Callable[[list[Block], int], NDArray[np.floating]],
     folder: Path | None = None,
 ) -> Vector:
-    """Applies `rule(blocks of all vectors, offset)` block by block."""
-    writer = VectorWriter(vectors[0].size, folder)
+    """Applies `rule(blocks of all vectors, offset)` block by block.
+
+    An edge's own results are few: if the disk is full, they fit into its memory.
+    """
+    try:
+        return _merge(vectors, rule, VectorWriter(vectors[0].size, folder))
+    except OSError:
+        return _merge(vectors, rule, VectorWriter(vectors[0].size, in_memory=True))
+
+
+def _merge(
+    vectors: Sequence[Vector],
+    rule: Callable[[list[Block], int], NDArray[np.floating]],
+    writer: VectorWriter,
+) -> Vector:
     for start, stop in vectors[0].spans():
         blocks = [vector.read(start, stop) for vector in vectors]
         writer.write(np.ascontiguousarray(rule(blocks, start), dtype="<f4").tobytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,15 @@ def chunks(vector: Vector) -> Iterator[v1.Chunk]:
         yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))
 
 
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """Many models come in at once, too many for the memory: without room on the disk, none does."""
+    try:
+        yield
+    except OSError as problem:
+        raise Refused("disk", f"no room for a model here: {problem.strerror}") from None
+
+
 @dataclass
 class Incoming:
     """One model on its way in. `feed` raises Refused at the first thing that is wrong."""
@@ -62,7 +72,8 @@ class Incoming:
             raise Refused("shape", f"{self.announced.values} values, expected {self.size}")
         if len(self.announced.sha256) != 32:
             raise Refused("hash", "the sha256 has not 32 bytes")
-        self._writer = VectorWriter(self.size, self.folder)
+        with _disk():
+            self._writer = VectorWriter(self.size, self.folder)
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""
@@ -75,7 +86,8 @@ class Incoming:
             raise Refused("size", "more values than announced")
         if not np.isfinite(np.frombuffer(data, dtype="<f4")).all():
             raise Refused("not-finite", "NaN or infinity among the values")
-        self._writer.write(data)
+        with _disk():
+            self._writer.write(data)
         if self._writer.written < self.size:
             return None
         vector = self._writer.finish()

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import IO, Protocol
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from sdfeel.algorithm.trainer import MeasuringTrainer, Model, Trainer
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.common_ground import CommonGround
+from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.errors import InputError
 
-__all__ = ["ClientProgram", "Trainer"]
+__all__ = ["ClientProgram"]
 
-Model = NDArray[np.float32]
+LOOK_SECONDS = 0.5
 
 
-class Trainer(Protocol):
-    """What a client does between two uploads, on data that only it sees."""
-
-    @property
-    def samples(self) -> int:
-        """|S_i|."""
-
-    @property
-    def size(self) -> int:
-        """Number of values of the model."""
-
-    def train(self, model: Model, first: int, steps: int) -> Model:
-        """Local updates k = first, ..., first + steps - 1 of eq. (2), from `model`."""
+@dataclass(frozen=True)
+class _Trained:
+    model: Model
+    measures: Mapping[str, float]
 
 
 class ClientProgram:
@@ -47,7 +40,7 @@ class ClientProgram:
         deployment: Deployment,
         name: str,
         trainer: Trainer,
-        log: IO[str] | None = None,
+        log: Sink | None = None,
         transport: Transport | None = None,
     ) -> None:
         self.deployment, self.name, self.trainer = deployment, name, trainer
@@ -61,10 +54,13 @@ class ClientProgram:
         self.credentials = Credentials(deployment, "client", name)
         self.transport = transport or GrpcTransport(deployment, self.credentials)
         self.log = Log(name, log)
+        self.lifetime = Lifetime(self.credentials, self.log)
+        self._incarnation = time.time_ns()
+        self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []
         self._work: tuple[v1.Task, Vector] | None = None
-        self._training: asyncio.Task[Model] | None = None
+        self._training: asyncio.Task[_Trained] | None = None
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
@@ -82,30 +78,39 @@ class ClientProgram:
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""
+        self.lifetime.look()
+        if self.credentials.has_expired:
+            return "unreachable"
         stream: Stream | None = None
         try:
             stream = await self.transport.dial(edge, Call.WORK)
+            hello = self._hello()
             # Not wait_for: before Python 3.12 it may swallow the end of this very program.
             async with asyncio.timeout(self.deployment.deadlines.ping):
-                await stream.write(v1.FromClient(hello=self._hello()))
+                await stream.write(v1.FromClient(hello=hello))
                 answer = await stream.read()
             if answer is None:
                 raise StreamLost("the stream ended")
-            self.edge = edge
+            found = self.credentials.check_edge(edge, answer.hello, hello.nonce)
+            self.edge, self._answered_by = edge, found
             self.log("connected", edge=edge)
             return await self._take_part(stream, edge)
         except TurnedAway as refusal:
-            self.log("edge-refused", edge=edge, reason=refusal.reason)
+            self.log.again("edge-refused", edge=edge, reason=refusal.reason)
             return "lost" if self.edge == edge else "refused"
         except StreamLost as problem:
             kind = "lost" if self.edge == edge else "unreachable"
-            self.log(f"edge-{kind}", edge=edge, reason=problem.reason)
+            tell = self.log if kind == "lost" else self.log.again
+            tell(f"edge-{kind}", edge=edge, reason=problem.reason)
             return kind
         except TimeoutError:
-            self.log("edge-unreachable", edge=edge, reason="no answer")
+            self.log.again("edge-unreachable", edge=edge, reason="no answer")
             return "unreachable"
+        except wire.Refused as refusal:
+            self.log.again("edge-distrusted", edge=edge, kind=refusal.kind, reason=refusal.reason)
+            return "refused"
         finally:
-            self.edge = None
+            self.edge = self._answered_by = None
             if stream is not None:
                 stream.close()
                 await stream.wait_closed()
@@ -116,6 +121,9 @@ class ClientProgram:
             name=self.name,
             deployment=self.deployment.digest,
             samples=self.trainer.samples,
+            settings=CommonGround.of_clients(self.deployment).tell(),
+            incarnation=self._incarnation,
+            nonce=self.credentials.challenge(),
         )
 
     async def _take_part(self, stream: Stream, edge: str) -> str:
@@ -173,8 +181,14 @@ class ClientProgram:
         loop = asyncio.get_running_loop()
         look_home = loop.time() + self.deployment.deadlines.home
         while True:
-            await self._wake.wait()
+            # Also when nobody says anything: certificates and lists may have changed.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
+            self.lifetime.look()
+            if self._answered_by is not None:
+                check(self._answered_by, self.credentials)
             if self.credentials.stamp != stamp:
                 self.log("renewed", edge=edge)
                 return "renew"
@@ -191,20 +205,27 @@ class ClientProgram:
                 seconds = loop.time() - start
                 if self._work is None:  # else the period is over: what we have is late
                     await self._upload(stream, task, trained)
-                    self.log("uploaded", period=task.period, trained=round(seconds, 6))
+                    took = round(seconds, 6)
+                    self.log("uploaded", period=task.period, trained=took, **trained.measures)
 
-    async def _train(self, task: v1.Task, model: Vector) -> Model:
+    async def _train(self, task: v1.Task, model: Vector) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
             with contextlib.suppress(Exception):
                 await self._training
-        self._training = asyncio.create_task(
-            asyncio.to_thread(self.trainer.train, model.array(), task.first, task.steps)
-        )
+        self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
         return await asyncio.shield(self._training)
 
-    async def _upload(self, stream: Stream, task: v1.Task, model: Model) -> None:
-        vector = as_vector(model)
-        announced = wire.header(vector, task.period, samples=self.trainer.samples)
+    def _carry_out(self, task: v1.Task, model: Vector) -> _Trained:
+        trained = self.trainer.train(model.array(), task.first, task.steps)
+        measures = self.trainer.measures if isinstance(self.trainer, MeasuringTrainer) else {}
+        return _Trained(trained, measures)
+
+    async def _upload(self, stream: Stream, task: v1.Task, trained: _Trained) -> None:
+        vector = as_vector(trained.model)
+        measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
+        announced = wire.header(
+            vector, task.period, samples=self.trainer.samples, measures=measures
+        )
         await stream.write(v1.FromClient(model=announced))
         for chunk in wire.chunks(vector):
             await stream.write(v1.FromClient(chunk=chunk))

@@ -66,6 +66,7 @@ class Cluster:
         self.finished = False
         self.uploads: dict[str, Vector] = {}
         self.failed: set[str] = set()
+        self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
         self._task: tuple[v1.Task, Vector] | None = None
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
 
@@ -126,10 +127,6 @@ class Cluster:
         name = hello.name
         if identity is not None and (identity.role, identity.name) != ("client", name):
             raise wire.Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
-        if hello.protocol != wire.PROTOCOL:
-            raise wire.Refused("protocol", f"version {hello.protocol}, this is {wire.PROTOCOL}")
-        if hello.deployment != self.topology.deployment.digest:
-            raise wire.Refused("deployment", "another deployment file")
         if name not in self.allowed:
             raise wire.Refused("not-allowed", f"client {name!r} is not on this edge's list")
         if hello.samples != self.topology.deployment.client(name).samples:
@@ -217,6 +214,7 @@ class Cluster:
             self._late(session, announced.period)
             return
         self.uploads[session.name] = vector
+        self.on_upload(session.name, announced)
         self._bell.ring()
 
     def _late(self, session: Session, period: int) -> None:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
@@ -22,16 +22,22 @@ from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.link.transport import Caller, Stream, Transport
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors
+from sdfeel.deploy.model.files import ModelFile, read_model
+from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
-from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.lifetime import Lifetime
+from sdfeel.deploy.trust.namesakes import Namesakes
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -49,21 +55,27 @@ class EdgeServer:
         deployment: Deployment,
         name: str,
         state: Path,
-        log: IO[str] | None = None,
+        log: Sink | None = None,
         transport: Transport | None = None,
         store: Store | None = None,
+        out: Path | None = None,
     ) -> None:
         self.deployment, self.name = deployment, name
         self.me = deployment.edge(name)
         self.topology = Topology(deployment)
         self.log = Log(name, log)
         self.metrics = Metrics()
+        self.metrics.log_lost.set_function(lambda: self.log.lost)
         self.credentials = Credentials(deployment, "edge", name)
-        address = self.me.listen or self.me.address
-        self.transport = transport or GrpcTransport(deployment, self.credentials, address)
+        self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
+        self.address = self.me.listen or self.me.address
+        self.transport = transport or GrpcTransport(deployment, self.credentials, self.address)
         self.bell = Bell()
-        self.store = store or Store(state, deployment.digest)
-        model, done, found = self._restore()
+        first = self._read_first(constants=out is not None)
+        self._with_edges = CommonGround.of_edges(self.topology, first.vector.sha256)
+        self._with_clients = CommonGround.of_clients(deployment)
+        self.store = store or Store.of(deployment, name, state, first)
+        model, done, found = self._restore(first.vector)
         self.cluster = Cluster(
             name, self.topology, model.size, state, self.bell, self.log, self.metrics
         )
@@ -78,10 +90,16 @@ class EdgeServer:
         )
         self.states = LinkStates(name, self.links)
         for peer, link in self.links.items():
+            link.weights = self.topology.weights_digest
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
         self.rounds = self._make_rounds(model, done, is_new=found is None)
         self.rounds.saved = agreement.checkpoint
+        self.results = self._make_results()
+        self.recorder = Recorder(
+            self.topology, name, self.results, self.log, out, lambda: self.model, first
+        )
+        self._namesakes = Namesakes()
         self._streams: dict[Stream, Identity] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
@@ -115,14 +133,28 @@ class EdgeServer:
             adopter if is_new else None,
         )
 
-    def _restore(self) -> tuple[Vector, int, Checkpoint | None]:
-        """From the own checkpoint; else the model that everybody starts from."""
+    def _make_results(self) -> Results:
+        topology = self.topology
+        every = self.deployment.evaluate_every
+        results = Results(
+            topology.tau1, topology.periods, every, topology.weights, self.log, self.metrics
+        )
+        self.cluster.on_upload = lambda client, about: results.report(client, about.measures)
+        self.rounds.on_period = results.take
+        return results
+
+    def _read_first(self, constants: bool) -> ModelFile:
+        """The model that everybody starts from."""
         initial = self.deployment.path(self.deployment.model.initial)
-        model, _ = read_safetensors(initial)
-        most = self.deployment.limits.values
-        if model.size > most:
-            raise InputError("limits.values", most, f"the first model has {model.size} values")
-        self._agreed = f"{self.deployment.digest}/{model.sha256.hex()[:16]}"
+        first = read_model(initial, constants=constants)
+        most, size = self.deployment.limits.values, first.vector.size
+        if size > most:
+            raise InputError("limits.values", most, f"the first model has {size} values")
+        return first
+
+    def _restore(self, model: Vector) -> tuple[Vector, int, Checkpoint | None]:
+        """From the own checkpoint; else the first model."""
+        self.store.acquire()
         found, problems = self.store.load(model.size)
         for problem in problems:
             self.log("checkpoint-damaged", reason=problem)
@@ -136,17 +168,28 @@ class EdgeServer:
 
     async def start(self) -> None:
         """Listens, dials the neighbours behind it in the file, and serves metrics."""
-        await self.transport.listen(self._work, self._link, self._status)
-        if self.me.metrics:
-            self._http = serve_http(
-                self.me.metrics, self.metrics, lambda: True, lambda: self.rounds.is_ready
-            )
+        await self._listen()
         self._spawn(self._watch())
         for peer in self.links:
             if self.topology.leads(self.name, peer):
                 self._spawn(self._dialler(peer).run())
-        address = self.me.listen or self.me.address
-        self.log("listening", address=address, secure=not self.credentials.plaintext)
+        self.log("listening", address=self.address, secure=not self.credentials.plaintext)
+
+    async def _listen(self) -> None:
+        """On both ports; InputError names the one that cannot be had."""
+        field, place = ("listen" if self.me.listen else "address"), self.address
+        try:
+            await self.transport.listen(self._work, self._link, self._status)
+            if self.me.metrics:
+                field, place = "metrics", self.me.metrics
+                self._http = serve_http(
+                    self.me.metrics, self.metrics, lambda: True, lambda: bool(self.cluster.sessions)
+                )
+        except (RuntimeError, OSError) as problem:
+            await self.transport.stop()
+            self.store.release()
+            reason = f"nobody can listen there, or somebody does already: {problem}"
+            raise InputError(f"edges.{self.name}.{field}", place, reason) from None
 
     def _dialler(self, peer: str) -> Dialler:
         return Dialler(
@@ -175,11 +218,16 @@ class EdgeServer:
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
+        self.store.release()
         self.log("stopped", period=self.done)
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""
-        await self.rounds.run()
+        await self.recorder.start(self.done)
+        try:
+            await self.rounds.run()
+        finally:
+            await self.recorder.finish(self.done)
 
     @property
     def model(self) -> Vector:
@@ -192,22 +240,32 @@ class EdgeServer:
 
     @property
     def phase(self) -> str:
-        return self.rounds.phase
+        return "paused" if self.rounds.disk.problem else self.rounds.phase
 
     def _hello(self) -> v1.Hello:
         """To neighbours; they must also have begun with the same model."""
         return v1.Hello(
             protocol=wire.PROTOCOL,
             name=self.name,
-            deployment=self._agreed,
+            deployment=self.deployment.digest,
             done=self.done,
             incarnation=self._life,
             checkpoint=self.rounds.saved,
+            settings=self._with_edges.tell(),
+            weights=self.topology.weights_digest,
         )
+
+    def _answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:
+        """The same to whoever dialled, with a proof that our certificate is a good one."""
+        answer = self._hello()
+        for name, value in self.credentials.prove(hello.nonce, caller).items():
+            setattr(answer, name, value)
+        return answer
 
     async def _watch(self) -> None:
         """Ends streams whose certificate has run out or was revoked; keeps link states fresh."""
         while True:
+            self.lifetime.look()
             self.states.refresh()
             self.metrics.links.set(sum(link.up for link in self.links.values()))
             for stream, identity in list(self._streams.items()):
@@ -241,8 +299,13 @@ class EdgeServer:
 
     async def _work(self, stream: Stream) -> None:
         with self._admitted(stream, ("client",)) as identity:
-            name = self.cluster.greet(await self._first(stream), identity)
-            await stream.write(v1.FromEdge(hello=self._hello()))
+            hello = await self._first(stream)
+            self._with_clients.check(hello)
+            name = self.cluster.greet(hello, identity)
+            is_there = name in self.cluster.sessions
+            if self._namesakes.admit(name, hello.incarnation, is_there):
+                self.log("client-replaced", client=name, reason="a newer process has its name")
+            await stream.write(v1.FromEdge(hello=self._answer(hello, identity)))
             await self.cluster.serve(name, stream)
 
     async def _link(self, stream: Stream) -> None:
@@ -254,18 +317,17 @@ class EdgeServer:
             if link is None or self.topology.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
             self._check_neighbour(hello, hello.name)
-            await stream.write(v1.LinkMessage(hello=self._hello()))
+            await stream.write(v1.LinkMessage(hello=self._answer(hello, identity)))
             await link.serve(stream, hello, self.states.all())
 
     def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
-        if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
-            raise wire.Refused("deployment", "another protocol, deployment file or first model")
+        self._with_edges.check(hello)
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
-    async def _status(self, caller: Caller) -> v1.StatusReply:
-        with self._admitted(caller, ("edge", "operator")):
+    async def _status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
+        with self._admitted(caller, ("edge", "operator")) as identity:
             value = self.metrics.value
             return v1.StatusReply(
                 edge=self.name,
@@ -285,7 +347,17 @@ class EdgeServer:
                 ),
                 refused=int(value("sdfeel_uploads_total", verdict="refused")),
                 late=int(value("sdfeel_uploads_total", verdict="late")),
+                measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
+                warnings=self.warnings,
+                certificate_hours=self.lifetime.hours,
+                **self.credentials.prove(request.nonce, identity),
             )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should look at."""
+        disk = self.rounds.disk.problem
+        return [*([f"state disk: {disk}"] if disk else []), *self.lifetime.look()]
 
     @contextlib.contextmanager
     def _admitted(self, caller: Caller, roles: tuple[str, ...]) -> Iterator[Identity | None]:

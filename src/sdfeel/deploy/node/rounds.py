@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.link.agreement_notes import dump
 from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Block, Change, Vector, combine, merge, probe
@@ -57,6 +59,8 @@ class Rounds:
     def __post_init__(self) -> None:
         averaging = self.deployment.averaging
         self._saving: asyncio.Future[None] | None = None
+        self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
+        self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
 
     @property
@@ -137,6 +141,7 @@ class Rounds:
         model = await self._repair(model)
         await self._save(period, model)
         self.cluster.acknowledge(worked, order)
+        self.on_period(worked, period, order)
         ended = time.perf_counter()
         self._note(period, order, used, (start, collected, mixed, ended))
 
@@ -200,8 +205,10 @@ class Rounds:
         notes = dump(self.links.agreement, changes)
         self.links.is_unsaved = False
         checkpoint = Checkpoint(period, model, notes, changes)
-        self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
-        await asyncio.shield(self._saving)
+        is_saved = False
+        while not is_saved:
+            self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
+            is_saved = await self.disk.took(self._saving)
         self.model, self.done = model, period
         self.saved = notes["checkpoint"]
         self.links.saved(period, self.saved)

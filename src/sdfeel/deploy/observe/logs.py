@@ -2,25 +2,130 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
-from typing import IO, Any
+from pathlib import Path
+from typing import Any, Protocol
 
-__all__ = ["Log"]
+__all__ = ["Log", "LogFile", "Sink"]
+
+KEPT = 10_000
+KINDS = 256  # of repeated events that are counted
+LONGEST = 500  # characters of a text that somebody else may have chosen
+
+
+class Sink(Protocol):
+    """Where lines go: a text stream, or a LogFile."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class LogFile:
+    """A file to append to, or standard output; written through, so that nothing waits in here.
+
+    Rotated by renaming it and calling `reopen` (a node does on SIGHUP).
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._descriptor = 1
+        self._is_torn = False
+        if path is not None:
+            self._descriptor = self._open(path)
+
+    @staticmethod
+    def _open(path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, text: str) -> None:
+        """Raises OSError if the disk does not take it; a torn line is ended before the next."""
+        rest = memoryview(("\n" * self._is_torn + text).encode())
+        while rest:
+            written = os.write(self._descriptor, rest)
+            rest = rest[written:]
+            self._is_torn = bool(rest)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def reopen(self) -> None:
+        """Goes on in the file that has the name now; with the old one if that cannot be opened."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):
+                fresh = self._open(self.path)
+                os.dup2(fresh, self._descriptor)
+                os.close(fresh)
+                self._is_torn = False
+
+    def close(self) -> None:
+        if self.path is not None and self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> LogFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Log:
-    """Writes events of one node, each with the time and the node's name."""
+    """Writes events of one node, each with the time and the node's name.
 
-    def __init__(self, node: str, stream: IO[str] | None) -> None:
+    A log that cannot be written never ends a node: lines are counted as `lost`, and told about
+    once there is room again.
+    """
+
+    def __init__(self, node: str, sink: Sink | None) -> None:
         self.node = node
-        self._stream = stream
+        self.lost = 0
+        self._untold = 0
+        self._times: dict[str, int] = {}
+        self._sink = sink
         self.recent: list[dict[str, Any]] = []
 
     def __call__(self, event: str, **fields: Any) -> None:
-        line = {"time": round(time.time(), 6), "node": self.node, "event": event, **fields}
-        self.recent.append(line)
-        del self.recent[:-10_000]
-        if self._stream is not None:
-            self._stream.write(json.dumps(line, default=str) + "\n")
-            self._stream.flush()
+        self._keep(event, fields)
+        if self._sink is None:
+            return
+        lines = self.recent[-1:]
+        if self._untold:
+            lost = self._line("log-lost", {"count": self._untold})
+            lines = [lost, *lines]
+        try:
+            self._sink.write("".join(json.dumps(line, default=str) + "\n" for line in lines))
+            self._sink.flush()
+        except (OSError, ValueError):  # a ValueError: the stream was closed
+            self.lost += 1
+            self._untold += 1
+            return
+        if self._untold:
+            self._untold = 0
+            self.recent.insert(-1, lost)
+
+    def again(self, event: str, **fields: Any) -> None:
+        """Something that repeats: told the first time, and then at each doubling of its number."""
+        key = repr((event, sorted(fields.items())))
+        if len(self._times) > KINDS:
+            self._times.clear()
+        times = self._times[key] = self._times.get(key, 0) + 1
+        if times & (times - 1) == 0:
+            self(event, **fields, **({"times": times} if times > 1 else {}))
+
+    def _keep(self, event: str, fields: dict[str, Any]) -> None:
+        self.recent.append(self._line(event, fields))
+        del self.recent[:-KEPT]
+
+    def _line(self, event: str, fields: dict[str, Any]) -> dict[str, Any]:
+        known = {"time": round(time.time(), 6), "node": self.node, "event": event}
+        return {**known, **{name: _short(value) for name, value in fields.items()}}
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > LONGEST:
+        return f"{value[:LONGEST]}... ({len(value)} characters)"
+    return value

@@ -52,6 +52,20 @@ class Metrics:
         self.adoptions = Counter(
             "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
         )
+        self.measures = Gauge(
+            "sdfeel_measure", "Losses and metrics, the last of each", ["kind"], registry=registry
+        )
+        self.disk = Gauge(
+            "sdfeel_state_disk_problem",
+            "1 while checkpoints cannot be written and the edge waits",
+            registry=registry,
+        )
+        self.certificate = Gauge(
+            "sdfeel_certificate_days", "Until the edge's own certificate ends", registry=registry
+        )
+        self.log_lost = Gauge(
+            "sdfeel_log_lines_lost", "Log lines that could not be written", registry=registry
+        )
         self.disagreement = Gauge(
             "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
         )

@@ -19,11 +19,9 @@ from rich.console import Console
 from rich.live import Live
 
 from sdfeel.deploy.config import Deployment, load_deployment
-from sdfeel.deploy.model.store import Store, write_safetensors
-from sdfeel.deploy.model.vectors import Vector, combine
-from sdfeel.deploy.operate.programs import state_folder
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.operate.export import export
 from sdfeel.deploy.operate.status import EdgeStatus, ask, status_table
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import InputError, RunError
 
@@ -46,7 +44,6 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
                 str(deployment.model.initial),
                 "is not there, and without local.model it cannot be made",
             )
-        sys.path.insert(0, str(deployment.folder.resolve()))
         from sdfeel.deploy.node.torch_trainer import write_initial
 
         write_initial(deployment)
@@ -56,8 +53,10 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
 class Launch:
     """The nodes of a deployment as child processes; leaving the context ends those that run."""
 
-    def __init__(self, file: Path, deployment: Deployment, logs: Path) -> None:
-        self.file, self.deployment, self.logs = file, deployment, logs
+    def __init__(
+        self, file: Path, deployment: Deployment, logs: Path, out: Path | None = None
+    ) -> None:
+        self.file, self.deployment, self.logs, self.out = file, deployment, logs, out
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Launch:
@@ -98,6 +97,8 @@ class Launch:
                 str(self.file),
                 name,
             ]
+            if role == "edge" and self.out is not None:
+                command.append(str(self.out / name))
             self.processes[name] = subprocess.Popen(  # noqa: S603 - our own program
                 command, stdout=log, stderr=other
             )
@@ -121,6 +122,7 @@ def launch(
     logs: Path | None = None,
     fresh: bool = False,
     on_status: Callable[[list[EdgeStatus]], None] = lambda _: None,
+    out: Path | None = None,
 ) -> Launch:
     """`sdfeel launch`: runs to the end with one live table. Raises RunError if a node failed."""
     deployment = prepare(file, fresh)
@@ -128,7 +130,7 @@ def launch(
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     console = Console(stderr=True)
-    with Launch(file, deployment, folder) as nodes:
+    with Launch(file, deployment, folder, out) as nodes:
         asyncio.run(_watch(nodes, console, on_status))
     if nodes.failed:
         raise RunError(
@@ -153,7 +155,7 @@ async def _watch(
                 live.update(status_table(rows, title))
             elif time.monotonic() - last > 5:
                 last = time.monotonic()
-                console.print("  ".join(f"{r.edge} {r.period}/{r.periods} {r.phase}" for r in rows))
+                console.print("  ".join(f"{r.name} {r.period}/{r.periods} {r.phase}" for r in rows))
             if nodes.failed:
                 return
             await asyncio.sleep(REFRESH)
@@ -162,30 +164,18 @@ async def _watch(
 def _or_last(nodes: Launch, row: EdgeStatus, known: dict[str, EdgeStatus]) -> EdgeStatus:
     """An edge that does not answer is starting, or it has ended: then its last word stands."""
     if not row.problem:
-        known[row.edge] = row
+        known[row.name] = row
         return row
-    if nodes.processes[row.edge].poll() is not None and row.edge in known:
-        return replace(known[row.edge], phase="ended")
+    if nodes.processes[row.name].poll() is not None and row.name in known:
+        return replace(known[row.name], phase="ended")
     return (
         replace(row, phase="not answering")
-        if row.edge in known
-        else EdgeStatus(row.edge, phase="starting")
+        if row.name in known
+        else EdgeStatus(row.name, phase="starting")
     )
 
 
 def final_model(deployment: Deployment, state: Path | None = None) -> tuple[Vector, Path]:
     """The weighted mean u_K of all edges' last checkpoints, also written beside the file."""
-    topology = Topology(deployment)
-    models, weights = [], []
-    for name in topology.edges:
-        folder = (state / name) if state else state_folder(deployment, name)
-        store = Store(folder, deployment.digest)
-        found, _ = store.load(None)
-        if found is None:
-            raise RunError(f"edge {name} has no checkpoint in {folder}")
-        models.append(found.model)
-        weights.append(topology.share(name))
-    mean = combine(models, weights)
-    path = deployment.path(Path("final.safetensors"))
-    write_safetensors(path, mean, {"deployment": deployment.digest})
-    return mean, path
+    made = export(deployment, deployment.path(Path("final.safetensors")), state=state)
+    return made.model, made.path

@@ -9,20 +9,17 @@ import signal
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from sdfeel.deploy.config import Deployment, load_deployment
+from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.node.trainers import make_trainer
+from sdfeel.deploy.observe.logs import LogFile
+from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
 
-__all__ = ["run_client", "run_edge", "state_folder"]
-
-
-def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) -> Path:
-    """Where an edge keeps its checkpoints unless told otherwise."""
-    return chosen or deployment.path(Path("state") / edge)
+__all__ = ["run_client", "run_edge"]
 
 
 def _few_arenas() -> None:
@@ -31,13 +28,24 @@ def _few_arenas() -> None:
         ctypes.CDLL("libc.so.6").mallopt(-8, 2)
 
 
-def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | None = None) -> int:
+def run_edge(
+    file: Path,
+    name: str,
+    state: Path | None = None,
+    log: LogFile | None = None,
+    out: Path | None = None,
+    holdout: str = "",
+    stay: bool = False,
+) -> int:
     """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
     _few_arenas()
     deployment = load_deployment(file)
+    if holdout:
+        evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
+        deployment = deployment.model_copy(update={"evaluation": evaluation})
 
     async def program() -> None:
-        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log)
+        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log, out=out)
         handshakes = Handshakes(edge.handshake_refused)
         if not edge.credentials.plaintext:
             handshakes.start()
@@ -45,36 +53,45 @@ def run_edge(file: Path, name: str, state: Path | None = None, log: IO[str] | No
             await edge.start()
             try:
                 await edge.run()
+                if stay:
+                    await _until_stopped()
             finally:
                 await edge.stop()
         finally:
             handshakes.stop()
 
-    return _until_signal(program())
+    return _until_signal(program(), log)
+
+
+async def _until_stopped() -> None:
+    """A signal then is no interruption: training is over."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
 
 
 def run_client(
-    file: Path, name: str, log: IO[str] | None = None, local: dict[str, str] | None = None
+    file: Path, name: str, log: LogFile | None = None, local: dict[str, str] | None = None
 ) -> int:
     """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
     deployment = load_deployment(file)
     own = deployment.local.model_copy(update=local or {})
     deployment = deployment.model_copy(update={"local": own})
-    sys.path.insert(0, str(deployment.folder.resolve()))
     trainer = make_trainer(deployment, name)
 
     async def program() -> None:
         await ClientProgram(deployment, name, trainer, log).run()
 
-    return _until_signal(program())
+    return _until_signal(program(), log)
 
 
-def _until_signal(program: Coroutine[Any, Any, None]) -> int:
+def _until_signal(program: Coroutine[Any, Any, None], log: LogFile | None) -> int:
     async def main() -> int:
         task = asyncio.ensure_future(program)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
+        if log is not None and log.path is not None:
+            loop.add_signal_handler(signal.SIGHUP, log.reopen)
         try:
             await task
         except asyncio.CancelledError:
@@ -85,6 +102,7 @@ def _until_signal(program: Coroutine[Any, Any, None]) -> int:
 
 
 if __name__ == "__main__":  # the programs alone, without the rest of the command line
-    role, path, node = sys.argv[1:4]
-    run = run_edge if role == "edge" else run_client
-    sys.exit(run(Path(path), node, log=sys.stdout))
+    role, path, node, *folder = sys.argv[1:]
+    if role == "edge":
+        sys.exit(run_edge(Path(path), node, log=LogFile(), out=Path(folder[0]) if folder else None))
+    sys.exit(run_client(Path(path), node, log=LogFile()))

@@ -1,28 +1,38 @@
-"""What `sdfeel status` shows: every edge, its period, clients and links in one table."""
+"""What `sdfeel status` shows: every edge, its period, clients, links and losses in one table."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import grpc
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.grpc_transport import call_status, open_channel
+from sdfeel.deploy.model.store import Store
+from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import OPERATOR
+from sdfeel.errors import InputError
 
-__all__ = ["EdgeStatus", "ask", "status_table"]
+__all__ = ["EdgeStatus", "ask", "is_well", "status_table"]
+
+LONGEST = 300  # characters of what an edge says
 
 
 @dataclass(frozen=True)
 class EdgeStatus:
     """One edge as it answered; `problem` says why it did not."""
 
-    edge: str
+    name: str
     problem: str = ""
     period: int = 0
     periods: int = 0
@@ -35,79 +45,144 @@ class EdgeStatus:
     disagreement: float = 0.0
     refused: int = 0
     late: int = 0
+    loss: float | None = None
+    accuracy: float | None = None
+    measures: dict[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    certificate_hours: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-async def ask(deployment: Deployment, timeout: float = 2.0) -> list[EdgeStatus]:
-    """All edges at once, with the operator's certificate."""
+def is_well(rows: list[EdgeStatus]) -> bool:
+    """Whether every edge is running or has finished."""
+    return not any(row.problem for row in rows)
+
+
+async def ask(
+    deployment: Deployment, timeout: float = 2.0, state: Path | None = None
+) -> list[EdgeStatus]:
+    """All edges at once, with the operator's certificate.
+
+    An edge that has ended does not answer; if its checkpoints lie here (in `state`, or `state`
+    beside the file), they say how it ended.
+    """
     credentials = Credentials(deployment, "operator", OPERATOR)
+    if credentials.has_expired:
+        remedy = f"has expired; `sdfeel provision FILE --node {OPERATOR}` renews it"
+        raise InputError("certificate", f"operator/{OPERATOR}", remedy)
     names = [edge.name for edge in deployment.edges]
-    return list(await asyncio.gather(*(_one(deployment, credentials, n, timeout) for n in names)))
+    rows = await asyncio.gather(*(_one(deployment, credentials, n, timeout) for n in names))
+    return [_or_ended(deployment, row, state) if row.problem else row for row in rows]
 
 
 async def _one(
     deployment: Deployment, credentials: Credentials, edge: str, timeout: float
 ) -> EdgeStatus:
     channel = open_channel(deployment, credentials, edge)
+    nonce = credentials.challenge()
     try:
-        reply: v1.StatusReply = await call_status(channel, timeout)
+        reply: v1.StatusReply = await call_status(channel, timeout, nonce)
+        credentials.check_edge(edge, reply, nonce)
     except grpc.aio.AioRpcError as problem:
-        return EdgeStatus(edge, problem=f"{problem.code().name}: {problem.details()}")
+        # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
+        details = printable((problem.details() or "").rpartition("last error: ")[2])
+        return EdgeStatus(edge, problem=f"{problem.code().name}: {details}")
+    except Refused as refusal:
+        return EdgeStatus(edge, problem=refusal.reason)
     finally:
         await channel.close()
+    return _row(edge, reply)
+
+
+def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
+    """Texts are the peer's: they are made harmless here, before anybody prints them."""
     links = {
-        link.peer: ("up" if link.up else "down") + f" {link.used}+{link.skipped}"
+        printable(link.peer): ("up" if link.up else "down") + f" {link.used}+{link.skipped}"
         for link in reply.links
     }
+    measures = {printable(one.name): one.value for one in reply.measures}
     return EdgeStatus(
-        edge=edge,
+        name=edge,
         period=reply.period,
         periods=reply.periods,
-        phase=reply.phase,
+        phase=printable(reply.phase),
         ready=reply.ready,
-        clients=tuple(reply.clients),
+        clients=tuple(printable(name) for name in reply.clients),
         expected=reply.expected,
         links=links,
-        seconds_per_period=reply.seconds_per_period,
-        disagreement=reply.disagreement,
+        seconds_per_period=_finite(reply.seconds_per_period) or 0.0,
+        disagreement=_finite(reply.disagreement) or 0.0,
         refused=reply.refused,
         late=reply.late,
+        loss=_finite(measures.get("train_loss", measures.get("batch_loss"))),
+        accuracy=_finite(measures.get("test_accuracy", measures.get("train_accuracy"))),
+        measures={name: value for name, value in measures.items() if math.isfinite(value)},
+        warnings=tuple(printable(warning) for warning in reply.warnings),
+        certificate_hours=_finite(reply.certificate_hours),
     )
 
 
-def status_table(rows: list[EdgeStatus], title: str) -> Table:
-    """Links read as `peer up USED+SKIPPED`."""
-    table = Table(
-        "edge",
-        "period",
-        "phase",
-        "clients",
-        "links: used+skipped",
-        "s/period",
-        "disagreement",
-        "refused",
-        "late",
-        title=title,
-    )
+def _or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
+    periods = deployment.schedule.iterations // deployment.schedule.tau1
+    folder = state_folder(deployment, row.name, state / row.name if state else None)
+    done = Store(folder, {}).periods()
+    if not done or done[-1] < periods:
+        return row
+    return replace(row, problem="", phase="finished", period=done[-1], periods=periods)
+
+
+def printable(text: str) -> str:
+    """Without control characters, which could do anything to a terminal, and not too long."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[: LONGEST + 1])
+    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+COLUMNS = ("edge", "period", "phase", "clients", "links", "loss", "acc.", "s/period", "apart")
+
+
+def status_table(rows: list[EdgeStatus], title: str) -> RenderableType:
+    """For 80 columns. What is not as it should be stands below, a line each."""
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold", justify="left" if name == "edge" else "right")
     for row in rows:
-        if row.problem:
-            table.add_row(row.edge, "-", f"[red]{row.problem[:60]}[/red]")
-            continue
-        links = ", ".join(
-            f"{peer} {state}" if state.startswith("up") else f"[red]{peer} {state}[/red]"
-            for peer, state in row.links.items()
-        )
-        table.add_row(
-            row.edge,
-            f"{row.period}/{row.periods}",
-            row.phase,
-            f"{len(row.clients)}/{row.expected}",
-            links,
-            f"{row.seconds_per_period:.3f}",
-            f"{row.disagreement:.2e}",
-            str(row.refused),
-            str(row.late),
-        )
-    return table
+        table.add_row(*(Text(cell, style="red" if row.problem else "") for cell in _cells(row)))
+    notes = [Text(note, style="red") for row in rows for note in _notes(row)]
+    return Group(table, *notes)
+
+
+def _cells(row: EdgeStatus) -> tuple[str, ...]:
+    if row.problem:
+        return (row.name, "-", "no answer", *("-" for _ in COLUMNS[3:]))
+    up = sum(state.startswith("up") for state in row.links.values())
+    is_running = row.phase != "finished" or bool(row.links)
+    return (
+        row.name,
+        f"{row.period}/{row.periods}",
+        row.phase,
+        f"{len(row.clients)}/{row.expected}" if is_running else "-",
+        f"{up}/{len(row.links)}" if is_running else "-",
+        "-" if row.loss is None else f"{row.loss:.3g}",
+        "-" if row.accuracy is None else f"{row.accuracy:.1%}",
+        f"{row.seconds_per_period:.2f}" if is_running else "-",
+        f"{row.disagreement:.0e}" if is_running else "-",
+    )
+
+
+def _notes(row: EdgeStatus) -> list[str]:
+    if row.problem:
+        return [f"{row.name}: {row.problem}"]
+    notes = [
+        f"{row.name}: link to {peer} is {state} (used+skipped)"
+        for peer, state in row.links.items()
+        if not state.startswith("up")
+    ]
+    if row.refused or row.late:
+        notes.append(f"{row.name}: {row.refused} uploads refused, {row.late} late")
+    return notes + [f"{row.name}: {warning}" for warning in row.warnings]

@@ -44,7 +44,7 @@ ASK: Word
 REFUSE: Word
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint")
+    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint", "settings", "weights", "nonce", "certificate", "proof")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,11 @@ class Hello(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
     deployment: str
@@ -59,10 +64,33 @@ class Hello(_message.Message):
     done: int
     incarnation: int
     checkpoint: int
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ...) -> None: ...
+    settings: _containers.RepeatedCompositeFieldContainer[Setting]
+    weights: str
+    nonce: bytes
+    certificate: bytes
+    proof: bytes
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ..., weights: _Optional[str] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+
+class Setting(_message.Message):
+    __slots__ = ("name", "value", "is_default")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    IS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    is_default: bool
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: _Optional[bool] = ...) -> None: ...
+
+class Measure(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "ballot")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "ballot", "measures")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +100,7 @@ class ModelHeader(_message.Message):
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -81,7 +110,8 @@ class ModelHeader(_message.Message):
     view: str
     stage: Stage
     ballot: int
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., ballot: _Optional[int] = ...) -> None: ...
+    measures: _containers.RepeatedCompositeFieldContainer[Measure]
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("offset", "data")
@@ -214,11 +244,13 @@ class LinkMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("nonce",)
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late")
+    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     PERIODS_FIELD_NUMBER: _ClassVar[int]
@@ -231,6 +263,11 @@ class StatusReply(_message.Message):
     DISAGREEMENT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_HOURS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     edge: str
     period: int
     periods: int
@@ -243,7 +280,12 @@ class StatusReply(_message.Message):
     disagreement: float
     refused: int
     late: int
-    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: _Optional[bool] = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ...) -> None: ...
+    measures: _containers.RepeatedCompositeFieldContainer[Measure]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    certificate_hours: float
+    certificate: bytes
+    proof: bytes
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: _Optional[bool] = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
     __slots__ = ("peer", "up", "used", "skipped")

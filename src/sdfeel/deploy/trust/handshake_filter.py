@@ -32,7 +32,6 @@ DETAIL = 200
 REASONS = (
     ("certificate has expired", "expired"),
     ("certificate is not yet valid", "not-yet-valid"),
-    ("_ALERT_", "caller-refused"),  # the caller did not trust this node
     ("CERTIFICATE_VERIFY_FAILED", "unknown-ca"),
     ("certificate signature failure", "unknown-ca"),
     ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "no-certificate"),

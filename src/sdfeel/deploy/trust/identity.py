@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import secrets
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import grpc
@@ -15,6 +15,9 @@ from cryptography import x509
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.trust.authority import SKEW
+from sdfeel.deploy.trust.proof import NONCE_BYTES, Signed, sign, verified
+from sdfeel.deploy.trust.revocation import RevocationList, stamp_of
 from sdfeel.errors import InputError
 
 __all__ = ["Credentials", "Identity", "check", "identify"]
@@ -39,12 +42,13 @@ class Credentials:
 
     def __init__(self, deployment: Deployment, role: str, name: str) -> None:
         self.plaintext = deployment.security.plaintext
+        self.role, self.name = role, name
         folder = deployment.path(deployment.security.folder)
         self._own = folder / role / f"{name}.pem"
         self._ca = folder / "ca.pem"
-        self._revoked = folder / "revoked.pem"
-        self._revoked_stamp: tuple[int, int] | None = None
-        self._serials: frozenset[int] = frozenset()
+        self._revoked = RevocationList(folder / "revoked.pem", self._ca)
+        self._read_at: tuple[int, int] | None = None
+        self._certificate: x509.Certificate | None = None
         if not self.plaintext:
             self._check_files()
 
@@ -58,11 +62,18 @@ class Credentials:
             raise InputError(
                 "certificate", str(self._own), "holds a private key and must have mode 600"
             )
+        try:
+            x509.load_pem_x509_certificate(self._ca.read_bytes())
+            x509.load_pem_x509_certificate(self._own.read_bytes())
+        except ValueError as problem:
+            raise InputError(
+                "certificate", str(self._own), f"or ca.pem is damaged: {problem}"
+            ) from None
 
     @property
     def stamp(self) -> tuple[int, int]:
         """Changes when the node's certificate was renewed."""
-        return (0, 0) if self.plaintext else _stamp(self._own)
+        return (0, 0) if self.plaintext else stamp_of(self._own)
 
     def server(self) -> grpc.ServerCredentials:
         """For a listener: the certificate is looked up anew for each connection."""
@@ -95,19 +106,73 @@ class Credentials:
         extra.append(("grpc.ssl_target_name_override", f"{edge}.edge.sdfeel"))
         return grpc.aio.secure_channel(address, credentials, options=extra)
 
-    def is_revoked(self, serial: int) -> bool:
-        if self.plaintext:
-            return False
-        stamp = _stamp(self._revoked)
-        if stamp != self._revoked_stamp:
-            self._revoked_stamp = stamp
-            # A list that is damaged, or that the CA did not sign, is no list: keep the last one.
+    # The node's own certificate.
+
+    @property
+    def certificate(self) -> x509.Certificate | None:
+        """The node's own, as it is now; None in plain text. While it is being replaced, the last.
+
+        How long it still counts, and whether the revocation list came with it, is for `lifetime`.
+        """
+        if not self.plaintext and self.stamp != self._read_at:
             with contextlib.suppress(OSError, ValueError):
-                ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
-                crl = x509.load_pem_x509_crl(self._revoked.read_bytes())
-                if crl.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
-                    self._serials = frozenset(entry.serial_number for entry in crl)
-        return serial in self._serials
+                self._certificate = x509.load_pem_x509_certificate(self._own.read_bytes())
+                self._read_at = self.stamp
+        return self._certificate
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the node's own certificate has: then there is no use in dialling anybody."""
+        own = self.certificate
+        return own is not None and own.not_valid_after_utc <= datetime.datetime.now(datetime.UTC)
+
+    def list_problem(self) -> str:
+        """What is wrong with the revocation list; "" if nothing is."""
+        own = self.certificate
+        return "" if own is None else self._revoked.look(own.not_valid_before_utc + SKEW)
+
+    # The other end's.
+
+    def is_revoked(self, serial: int) -> bool:
+        return not self.plaintext and self._revoked.holds(serial)
+
+    def challenge(self) -> bytes:
+        """What a caller sends, to be signed by the edge."""
+        return b"" if self.plaintext else secrets.token_bytes(NONCE_BYTES)
+
+    def prove(self, nonce: bytes, caller: Identity | None) -> dict[str, bytes]:
+        """An edge's answer to a challenge: the fields of a hello or of a status."""
+        if self.plaintext or caller is None or len(nonce) != NONCE_BYTES:
+            return {}
+        who = f"{caller.role}/{caller.name}"
+        certificate, signature = sign(self._own.read_bytes(), nonce, who, self.name)
+        return {"certificate": certificate, "proof": signature}
+
+    def check_edge(self, edge: str, answer: Signed, nonce: bytes) -> Identity | None:
+        """Who answered, for `check` later on; Refused if it is revoked or proves nothing."""
+        if self.plaintext:
+            return None
+        ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
+        found = verified(ca, answer, nonce, f"{self.role}/{self.name}", edge)
+        identity = identity_of(found)
+        if (identity.role, identity.name) != ("edge", edge):
+            raise Refused("role", f"{identity.role}/{identity.name} answers as edge/{edge}")
+        check(identity, self)
+        return identity
+
+
+def identity_of(certificate: x509.Certificate) -> Identity:
+    """Role and name out of a certificate of the CA."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise Refused("certificate", "no names in the certificate") from None
+    for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
+        parts = urlsplit(uri)
+        if parts.scheme == "sdfeel":
+            role, name = parts.netloc, parts.path.lstrip("/")
+            return Identity(role, name, certificate.serial_number, certificate.not_valid_after_utc)
+    raise Refused("certificate", "no sdfeel:// name in the certificate")
 
 
 def identify(context: grpc.aio.ServicerContext, credentials: Credentials) -> Identity | None:
@@ -117,20 +182,7 @@ def identify(context: grpc.aio.ServicerContext, credentials: Credentials) -> Ide
     found = context.auth_context().get("x509_pem_cert")
     if not found:
         raise Refused("certificate", "no certificate")
-    certificate = x509.load_pem_x509_certificate(found[0])
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
-        parts = urlsplit(uri)
-        if parts.scheme == "sdfeel":
-            break
-    else:
-        raise Refused("certificate", "no sdfeel:// name in the certificate")
-    identity = Identity(
-        parts.netloc,
-        parts.path.lstrip("/"),
-        certificate.serial_number,
-        certificate.not_valid_after_utc,
-    )
+    identity = identity_of(x509.load_pem_x509_certificate(found[0]))
     check(identity, credentials)
     return identity
 
@@ -141,12 +193,3 @@ def check(identity: Identity, credentials: Credentials) -> None:
         raise Refused("expired", f"the certificate of {identity.role}/{identity.name} has expired")
     if credentials.is_revoked(identity.serial):
         raise Refused("revoked", f"the certificate of {identity.role}/{identity.name} is revoked")
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Of a file that is only ever replaced: its inode changes even within one clock tick."""
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0)
-    return found.st_ino, found.st_mtime_ns

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.compare import run_or_resume
 from sdfeel.experiments.reproduce.plan import PlannedRun, Reproduction
-from sdfeel.files import check_writable
+from sdfeel.files import FileLock, check_writable
 from sdfeel.simulation.loop import Progress
 
 __all__ = ["RunnerProgress", "carry_out", "run_folder"]
@@ -98,10 +96,7 @@ class _Meter:
             self.seconds += time.monotonic() - self.began
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the run's lock; it goes with the process, so none is ever left behind."""
+def _alone(folder: Path) -> FileLock:
+    """The run's lock, to be held."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f".{folder.name}.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+    return FileLock(folder.parent / f".{folder.name}.lock")

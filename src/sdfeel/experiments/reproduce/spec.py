@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sdfeel.errors import InputError, closest
 from sdfeel.experiments.config import Variant
+from sdfeel.toml import read_toml
 
 __all__ = [
     "TARGETS",
@@ -188,7 +188,7 @@ def setting() -> Setting:
 
 def _table(name: str) -> dict[str, Any]:
     path = resources.files("sdfeel.experiments.reproduce") / "settings" / f"{name}.toml"
-    return tomllib.loads(path.read_text("utf-8"))
+    return read_toml(path.read_text("utf-8"), name)
 
 
 def _check(label: str, known: list[str], where: str) -> None:

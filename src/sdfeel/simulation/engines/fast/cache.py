@@ -24,17 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdfeel.files import cache_folder
+
 from .errors import Unsupported
 
-__all__ = ["Entry", "cache_folder", "keep", "load", "read"]
-
-
-def cache_folder() -> Path:
-    """Where compiled networks are kept."""
-    chosen = os.environ.get("SDFEEL_CACHE")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sdfeel"
+__all__ = ["Entry", "keep", "load", "read"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ class Entry:
 @contextmanager
 def _folder() -> Iterator[tuple[int, Path]]:
     """The private folder, open: whatever happens to its name later, it is the one looked at."""
-    path = cache_folder() / "fast"
+    path = cache_folder("SDFEEL_CACHE") / "fast"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

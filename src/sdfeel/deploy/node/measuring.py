@@ -1,0 +1,73 @@
+"""Losses and metrics with PyTorch: at clients on their own data, at an edge on a holdout."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from sdfeel.algorithm.trainer import Model
+from sdfeel.data import ClientData
+from sdfeel.deploy.config import Deployment
+from sdfeel.importing import imported
+from sdfeel.simulation.evaluation import Metric, accuracy
+from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.simulation.problem import Loss
+
+__all__ = ["Measuring", "evaluator"]
+
+
+def evaluator(deployment: Deployment, edge: str) -> Callable[[Model], dict[str, float]]:
+    """An edge's own look at its model, on samples that no client holds."""
+    folder, local = deployment.folder, deployment.local
+    module = imported("local.model", local.model, folder)()
+    opened = imported("evaluation.holdout", deployment.evaluation.holdout, folder)
+    samples = ClientData.from_datasets([opened(edge, **local.options)])
+    measuring, layout = Measuring.of(deployment), ParameterLayout.of(module)
+
+    inputs, targets = (
+        tensor.to(layout.dtype) if tensor.is_floating_point() else tensor
+        for tensor in (samples.inputs, samples.targets)
+    )
+
+    def evaluate(model: Model) -> dict[str, float]:
+        torch.set_num_threads(1)  # clients of this machine have work to do
+        layout.load(module, torch.from_numpy(np.array(model)))
+        found = measuring(module, inputs, targets)
+        return {f"test_{name}": value for name, value in found.items()}
+
+    return evaluate
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """The loss and metrics by name; all are means over samples."""
+
+    loss: Loss = functional.cross_entropy
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> Measuring:
+        local, folder = deployment.local, deployment.folder
+        found = imported("local.loss", local.loss, folder)
+        loss = found() if isinstance(found, type) else found
+        if local.metrics is None:
+            is_usual = loss is functional.cross_entropy
+            return cls(loss, {"accuracy": accuracy} if is_usual else {})
+        metrics = {
+            name: imported(f"local.metrics.{name}", path, folder)
+            for name, path in local.metrics.items()
+        }
+        return cls(loss, metrics)
+
+    def __call__(
+        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> dict[str, float]:
+        model.eval()
+        with torch.no_grad():
+            outputs = torch.cat([model(part) for part in torch.split(inputs, 500)])
+            values = {"loss": float(self.loss(outputs, targets))}
+            return values | {name: float(m(outputs, targets)) for name, m in self.metrics.items()}

@@ -1,0 +1,75 @@
+"""How long a node's certificate still counts: told before it ends, and by the node that has it."""
+
+from __future__ import annotations
+
+import datetime
+import math
+
+from cryptography import x509
+
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.trust.identity import Credentials
+
+__all__ = ["Lifetime"]
+
+# Of a certificate's whole life: a timer that renews it has failed by then.
+SOON = 0.25
+
+
+class Lifetime:
+    """Looked at now and then; logs what is news."""
+
+    def __init__(self, credentials: Credentials, log: Log, metrics: Metrics | None = None) -> None:
+        self._credentials, self._log, self._metrics = credentials, log, metrics
+        self._told: dict[str, str] = {}
+
+    @property
+    def hours(self) -> float:
+        """Until the certificate ends; infinite in plain text."""
+        own = self._credentials.certificate
+        return math.inf if own is None else _hours(own.not_valid_after_utc - _now())
+
+    def look(self) -> list[str]:
+        """What an operator should know; news also goes to the log, and the days to the metric."""
+        own = self._credentials.certificate
+        if own is None:
+            return []
+        if self._metrics is not None:
+            self._metrics.certificate.set(self.hours / 24)
+        warnings = [self._end(own), self._list()]
+        return [warning for warning in warnings if warning]
+
+    def _end(self, own: x509.Certificate) -> str:
+        until = f"{own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+        left = self.hours / _hours(own.not_valid_after_utc - own.not_valid_before_utc)
+        renew = f"`sdfeel provision FILE --node {self._credentials.name}` renews it"
+        if left <= 0:
+            self._news("certificate-expired", str(own.serial_number), until=until, remedy=renew)
+            return f"the certificate ended on {until}; {renew}"
+        if left > SOON:
+            return ""
+        # Again at each half of what was left: rarely, and more often when it matters.
+        level = f"{own.serial_number} {math.floor(math.log2(SOON / left))}"
+        hours = round(self.hours, 2)
+        self._news("certificate-ends", level, until=until, hours=hours, remedy=renew)
+        return f"the certificate ends in {self.hours:.1f} h; {renew}"
+
+    def _list(self) -> str:
+        problem = self._credentials.list_problem()
+        self._news("revocation-list", problem, reason=problem)
+        return problem
+
+    def _news(self, event: str, what: str, **fields: object) -> None:
+        if what != self._told.get(event, ""):
+            self._told[event] = what
+            if what:
+                self._log(event, **fields)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def _hours(span: datetime.timedelta) -> float:
+    return span.total_seconds() / 3600

@@ -1,0 +1,68 @@
+"""TOML from outside: whatever is wrong with a file is one named error."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from sdfeel.errors import InputError
+
+__all__ = ["read_toml"]
+
+MAX_BYTES = 8 * 2**20
+# Far more than any table of ours has, and far less than what ends in a RecursionError later on.
+MAX_DEPTH = 32
+# TOML promises whole numbers of 64 bits; Python would read any number of digits.
+LARGEST = 2**63
+
+
+def read_toml(source: Path | str, field: str, most: int = MAX_BYTES) -> dict[str, Any]:
+    """The table in a file (a Path) or in a text (a str); InputError names `field` if it is none.
+
+    most  bytes that a file may have
+    """
+    shown = str(source) if isinstance(source, Path) else source
+    text = _read(source, field, most) if isinstance(source, Path) else source
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError, MemoryError) as problem:  # also a number of 5,000 digits
+        reason = str(problem) or type(problem).__name__
+        raise InputError(field, shown, f"not TOML: {reason}") from None
+    _check(table, field, shown)
+    return table
+
+
+def _read(path: Path, field: str, most: int) -> str:
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+        if len(content) <= most:
+            return content.decode("utf-8")
+    except (OSError, ValueError) as problem:  # a ValueError: no UTF-8, or a NUL in the path
+        raise InputError(field, str(path), f"cannot be read: {problem}") from None
+    raise InputError(field, str(path), f"at most {most} bytes")
+
+
+def _check(table: dict[str, Any], field: str, shown: str) -> None:
+    """Refuses what no 64-bit program could use: deep nesting and very large whole numbers."""
+    level: list[Any] = [table]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            for inner in (value.values() if isinstance(value, dict) else value)
+            if _is_usable(inner, field, shown)
+        ]
+        if not level:
+            return
+    raise InputError(field, shown, f"tables and lists in each other, at most {MAX_DEPTH} deep")
+
+
+def _is_usable(value: Any, field: str, shown: str) -> bool:
+    """Whether there is something to look at inside of it."""
+    if isinstance(value, int) and not -LARGEST <= value < LARGEST:
+        raise InputError(
+            field, shown, f"a whole number in it has {value.bit_length()} bits, not 64"
+        )
+    return isinstance(value, dict | list)

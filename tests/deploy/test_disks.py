@@ -1,0 +1,235 @@
+"""Disks that are full or read-only, of the state and of the log: nobody ends, and it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+from harness import Process, World, as_toml, deploy, import_path
+
+from sdfeel.deploy.model import store as stores
+from sdfeel.deploy.model import vectors, wire
+from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
+from sdfeel.deploy.observe.logs import LONGEST, Log, LogFile
+from sdfeel.deploy.operate.status import ask
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE])
+def test_a_full_state_disk_makes_an_edge_wait_and_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Paused: nothing is acknowledged, log, metric and status say so; then it goes on by itself."""
+    deployment = deploy(tmp_path, sizes=(1, 1), periods=6)
+    full: set[str] = set()
+    real = stores.write_model
+
+    def write(path: Path, *rest: object) -> None:
+        if path.parent.name in full:
+            raise OSError(number, os.strerror(number), str(path))
+        real(path, *rest)
+
+    monkeypatch.setattr(stores, "write_model", write)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_all()
+            a = world.edges["a"]
+            await world.until(lambda: a.done >= 2)
+            full.add("a")
+            await world.until(lambda: a.phase == "paused")
+            done, accepted = a.done, len(world.clients["c0"].accepted)
+            rows = await ask(deployment, timeout=10.0)
+            assert rows[0].phase == "paused"
+            assert a.metrics.value("sdfeel_state_disk_problem") == 1
+            assert a.done == done
+            assert len(world.clients["c0"].accepted) <= done
+            full.clear()
+            await world.finish()
+            (problem,) = world.events("disk-problem", "a")
+            assert os.strerror(number) in problem["reason"]
+            assert world.events("disk-relief", "a")
+            assert a.metrics.value("sdfeel_state_disk_problem") == 0
+            assert len(world.clients["c0"].accepted) > accepted
+            assert world.audit() > 0
+        assert not a.rounds.disk.problem
+
+    asyncio.run(run())
+
+
+def test_an_edge_that_waits_for_its_disk_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = deploy(tmp_path, sizes=(1,), periods=6)
+
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(stores, "write_model", write)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_all()
+            await world.until(lambda: world.edges["a"].phase == "paused")
+            async with asyncio.timeout(60):
+                await world.kill("a")
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 128 kB, where the machine lets us mount one."""
+    place = tmp_path / "state"
+    place.mkdir()
+    mount, umount = (shutil.which(name) or "/bin/false" for name in ("mount", "umount"))
+    command = [mount, "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(place)]
+    if subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("no right to mount a small disk here")
+    yield place
+    subprocess.run([umount, "-l", str(place)], check=True)
+
+
+def test_a_really_full_disk(tmp_path: Path, small_disk: Path) -> None:
+    deployment = deploy(tmp_path, sizes=(1,), periods=8)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            slow = toy.ToyTrainer(0, deployment.clients[0].samples, delay=0.05)
+            await world.start_edge("a")
+            world.start_client("c0", slow)
+            a = world.edges["a"]
+            await world.until(lambda: a.done >= 1)
+            filler = small_disk / "filler"
+            with pytest.raises(OSError, match="No space"):
+                filler.write_bytes(b"0" * 2**20)
+            await world.until(lambda: a.phase == "paused")
+            filler.unlink()
+            await world.finish()
+            assert a.done == 8
+            assert world.events("disk-problem", "a")
+
+    asyncio.run(run())
+
+
+def test_without_room_models_from_outside_are_refused_and_own_ones_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = (as_vector(np.full(3 * BLOCK, n, dtype=np.float32), tmp_path) for n in (1, 3))
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(vectors, "write_all", refuse)
+    assert combine([a, b], [0.5, 0.5], tmp_path).array()[-1] == 2
+    incoming = wire.Incoming(wire.header(a, 1), a.size, tmp_path)
+    data = a.read_bytes(0, BLOCK)
+    with pytest.raises(wire.Refused, match="No space") as refusal:
+        incoming.feed(wire.v1.Chunk(offset=0, data=data))
+    assert refusal.value.kind == "disk"
+    with pytest.raises(wire.Refused, match="No such file"):
+        wire.Incoming(wire.header(a, 1), a.size, tmp_path / "gone")
+
+
+def test_a_full_log_disk_never_ends_a_node() -> None:
+    log = Log("a", LogFile(Path("/dev/full")))
+    for period in range(3):
+        log("period", period=period)
+    assert log.lost == 3
+    assert [line["period"] for line in log.recent] == [0, 1, 2]
+
+
+def test_lost_lines_are_told_when_there_is_room_again(tmp_path: Path) -> None:
+    """Also a line that was cut in the middle stays a line of its own."""
+    path = tmp_path / "a.jsonl"
+    file = LogFile(path)
+    log = Log("a", file)
+    room = 25
+    real = os.write
+
+    def write(descriptor: int, data: memoryview) -> int:
+        nonlocal room
+        if room <= 0:
+            raise OSError(errno.ENOSPC, "full")
+        written = real(descriptor, data[:room])
+        room -= written
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "write", write)
+        log("one")
+        log("two")
+    log("three")
+    file.close()
+    cut, *whole = path.read_text().splitlines()
+    assert len(cut) == 25
+    told = [json.loads(line) for line in whole]
+    assert [line["event"] for line in told] == ["log-lost", "three"]
+    assert told[0]["count"] == 2
+
+
+def test_a_log_whose_stream_was_closed_is_no_reason_to_end(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("w") as stream:
+        log = Log("a", stream)
+    log("after")
+    assert log.lost == 1
+
+
+def test_a_text_that_a_peer_chose_is_shortened() -> None:
+    log = Log("a", None)
+    log("refused", reason="x" * 130_000)
+    assert len(log.recent[0]["reason"]) < LONGEST + 40
+
+
+def test_a_hangup_reopens_the_log(tmp_path: Path) -> None:
+    """As logrotate does it: rename, SIGHUP. The edge goes on in a new file."""
+    deployment = deploy(tmp_path, sizes=(1,), periods=4)
+    file = tmp_path / "deployment.toml"
+    file.write_text(as_toml(deployment.model_dump(mode="json")))
+    log, old = tmp_path / "a.jsonl", tmp_path / "a.jsonl.1"
+    command = [sys.executable, "-m", "sdfeel", "edge", str(file), "a", "--log", str(log)]
+    environment = {**os.environ, "PYTHONPATH": import_path()}
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            edge = subprocess.Popen(command, env=environment)
+            try:
+                await world.until(lambda: log.exists() and "listening" in log.read_text())
+                log.rename(old)
+                edge.send_signal(signal.SIGHUP)
+                await world.until(log.exists)
+                world.start_client("c0")
+                await world.until(lambda: "finished" in log.read_text())
+                assert edge.wait(60) == 0
+            finally:
+                edge.kill()
+                edge.wait()
+            assert "client-up" not in old.read_text()
+
+    asyncio.run(run())
+
+
+def test_a_node_whose_standard_output_is_full_goes_on(tmp_path: Path) -> None:
+    deployment = deploy(tmp_path, sizes=(1,), periods=3)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            with Path("/dev/full").open("w") as full:
+                node = Process(world, "edge", "a", out=full)
+            world.start_client("c0")
+            await world.until(lambda: node.process.poll() is not None)
+            assert node.process.returncode == 0
+            await world.finish()
+            assert len(world.clients["c0"].accepted) == 3
+
+    asyncio.run(run())
