@@ -40,6 +40,7 @@ class File:
     """The parts of the file, filled layer by layer."""
 
     fields: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
     start: list[str] = field(default_factory=list)
     unpack: list[str] = field(default_factory=list)
     pack: list[str] = field(default_factory=list)
@@ -104,9 +105,14 @@ def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_d
     file.scratch = max(file.scratch, pixels * rounded_up(outs))
     file.one_list = max(file.one_list, windows)
     x, y, dy = f"work->x{n}", f"work->x{n + 1}", f"work->d{n + 1}"
+    file.functions.append(
+        f"APART void convolve{n}(const real *x, const real *w, const real *turned, int from, "
+        f"int to, real *y) {{ convolve_rows({shape_text(before)}, {window}, {outs}, {width}, "
+        "x, w, turned, from, to, y); }"
+    )
     file.forward.append(
         f"convolution_forward({shape_text(before)}, {window}, {height}, {width}, {_window(pool)}, "
-        f"{shape_text(after)}, {int(layer.relu)}, n, {x}, work->model + {weight}, "
+        f"{shape_text(after)}, {int(layer.relu)}, convolve{n}, n, {x}, work->model + {weight}, "
         f"work->turned{n}, work->scratch, {y}, {index});"
     )
     if layer.relu:
@@ -145,9 +151,10 @@ def _linear(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants
             f"{x}, shifted({to}, {weight}), shifted({to}, {bias}), work->x{n + 1}, {debt}, lists);"
         )
 
-    file.forward.append(walk("BY_RULE", 1, "whole(work)", debt))
+    file.forward.append(
+        walk("BY_RULE", 1, "whole(work)", debt) + (" work->debt.n = 0;" if first else "")
+    )
     if first:
-        file.forward.append("work->debt.n = 0;")
         paid = walk("BY_RULE", 0, "whole(work)", debt)
         file.settle.append(f"const int n = 0; {paid} work->debt.n = 0;")
     dy = f"work->d{n + 1}"
@@ -161,14 +168,9 @@ def _linear(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants
         )
     owed = f"(Debt){{n, {x}, {dy}, s}}"
     later = f"if (later) {{ work->debt = {owed}; work->flip ^= 1; }} else " if first else ""
-    file.backward += [
-        "#if RULED",
-        f"{later}if (!own) {walk('BY_RULE', 0, 'whole(work)', owed)}",
-        f"else {walk('ADD_ONLY', 0, '((Place){to, 0, 0})', owed)}",
-        "#else",
-        f"{later}{walk('ADD_ONLY', 0, '((Place){to, 0, 0})', owed)}",
-        "#endif",
-    ]
+    by_rule = walk("BY_RULE", 0, "whole(work)", owed)
+    add_only = walk("ADD_ONLY", 0, "((Place){to, 0, 0})", owed)
+    file.backward.append(f"{later}if (RULED && !own) {by_rule} else {add_only}")
 
 
 def _other(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:

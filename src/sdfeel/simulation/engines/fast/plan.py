@@ -68,6 +68,29 @@ class Plan:
     sample: int  # elements of an input
     parameters: int
 
+    def multiplications(self, lanes: int) -> int:
+        """Of a sample, forward and for the gradient, with those in lanes that are left empty."""
+
+        def filled(elements: int) -> int:
+            return -(-elements // lanes) * lanes
+
+        def shared(channels: int) -> int:
+            """As the forward convolution packs what is left over: a whole, half or quarter."""
+            left = channels % lanes
+            parts = 0 if left == 0 else 4 if left > lanes // 2 else 2 if left > lanes // 4 else 1
+            return channels - left + parts * lanes // 4
+
+        total = 0
+        for layer, before, after in zip(self.layers, self.shapes, self.shapes[1:], strict=False):
+            if isinstance(layer.op, ops.Conv):
+                rows, columns = layer.op.kernel
+                patch = columns * before.channels
+                total += layer.inner[0] * layer.inner[1] * rows * patch * shared(after.channels)
+                total += after.elements * rows * filled(patch)
+            elif isinstance(layer.op, ops.Linear):
+                total += 2 * after.elements * filled(before.elements)
+        return total
+
 
 def _folded(chain: Sequence[ops.Op]) -> list[Layer]:
     relu = ops.Activation("RELU")

@@ -23,6 +23,8 @@ typedef struct {
     real *partial; /* sums of a tile of a linear layer, still in lanes */
 } Lists;
 
+enum { CACHE = 24576 }; /* bytes that stay in the first cache */
+
 /* ---- between the order of a model's parameters and our own ---- */
 
 enum { COPY, SCALE, WEIGH }; /* to = from, to = scale * from, to += scale * from */
@@ -72,10 +74,12 @@ INLINE void max_pool_row(const int height, const int width, const int pixel, con
         real *place = y + origin_of(out) + py * row_of(out) + px * out.channels;
         inum *where = index + (py * out.width + px) * vecs * VL;
         for (int v = 0; v < vecs; v++) {
-            V best = splat(-(real)INFINITY);
-            I at = isplat((top + y0) * width + left + x0);
+            const int start = (top + y0) * width + left + x0;
+            V best = load(image + (start - first_row * width) * pixel + v * VL);
+            I at = isplat(start);
             for (int a = y0; a < y1; a++)
                 for (int b = x0; b < x1; b++) {
+                    if (a == y0 && b == x0) continue;
                     const int p = (top + a) * width + left + b;
                     const V new = load(image + (p - first_row * width) * pixel + v * VL);
                     const I take = (new > best) | (new != new);

@@ -32,6 +32,8 @@ INLINE void pack_columns(const int outs, const int pixels, const int channels, c
     }
 }
 
+enum { DOT_SAMPLES = 5, DOT_ROWS = ACCUMULATORS / DOT_SAMPLES };
+
 /* partial[r][b] (+)= w[r] . x[b], lane by lane, over `vecs` vectors. */
 INLINE void dots(const int rows, const int samples, const int vecs, const int row,
                  const real *restrict w, const real *restrict x, const int x_size,
@@ -40,7 +42,7 @@ INLINE void dots(const int rows, const int samples, const int vecs, const int ro
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int b = 0; b < samples; b++)
         sum[b * rows + r] = fresh ? (V){0} : load(partial + (r * room + b) * VL);
     for (int i = 0; i < vecs * VL; i += VL) {
-        V weight[2];
+        V weight[DOT_ROWS];
         UNROLL for (int r = 0; r < rows; r++) weight[r] = load(w + r * row + i);
         UNROLL for (int b = 0; b < samples; b++) {
             V value = load(x + b * x_size + i);
@@ -56,8 +58,8 @@ INLINE void dots_of_rows(const int rows, const int vecs, const int row, int n, c
                          const real *x, const int x_size, real *partial, const int room,
                          const int fresh) {
     int b = 0;
-    for (; b + 5 <= n; b += 5)
-        dots(rows, 5, vecs, row, w, x + b * x_size, x_size, partial + b * VL, room, fresh);
+    for (; b + DOT_SAMPLES <= n; b += DOT_SAMPLES)
+        dots(rows, DOT_SAMPLES, vecs, row, w, x + b * x_size, x_size, partial + b * VL, room, fresh);
     x += b * x_size, partial += b * VL;
     switch (n - b) {
     case 4: dots(rows, 4, vecs, row, w, x, x_size, partial, room, fresh); break;
@@ -138,24 +140,25 @@ typedef struct {
     Step step;
 } Debt;
 
-enum { TILE_ROWS = 16, TILE_VECTORS = 50 }; /* weights and both inputs of a tile fit into L1 */
+enum { TILE_ROWS = 16, TILE_VECTORS = 1088 / VECTOR_BYTES }; /* a tile of both inputs stays in L1 */
 
 /* Rows x vecs of the weights: pay, then use. */
 INLINE void linear_tile(const int how, const int vecs, const int lanes, const int row,
                         const int x_size, int rows, int n, const int forward, const int fresh,
                         const real *x, const Place w, const Debt debt, const int room,
                         Lists lists) {
-    for (int r = 0; r < rows; r += 2) {
-        const int both = r + 1 < rows;
+    for (int r = 0; r < rows;) {
+        const int few = r + DOT_ROWS <= rows ? DOT_ROWS : 1;
         if (debt.n)
-            for (int i = r; i <= r + both; i++)
+            for (int i = r; i < r + few; i++)
                 pay_list(how, vecs, lanes, shifted(w, i * row), debt.x,
                          lists.many_offset + i * room, lists.many_value + i * room,
                          lists.many_count[i], debt.step);
-        real *partial = lists.partial + r * room * VL;
-        if (!forward) continue;
         const real *here = w.w + r * row;
-        if (both) dots_of_rows(2, vecs, row, n, here, x, x_size, partial, room, fresh);
+        real *partial = lists.partial + r * room * VL;
+        r += few;
+        if (!forward) continue;
+        if (few > 1) dots_of_rows(DOT_ROWS, vecs, row, n, here, x, x_size, partial, room, fresh);
         else dots_of_rows(1, vecs, row, n, here, x, x_size, partial, room, fresh);
     }
 }
@@ -197,11 +200,16 @@ INLINE void linear_walk(const int how, const int ins, const int outs, const int 
                 linear_tile(how, size, VL, row, x_size, rows, n, forward, 0, x + at,
                             shifted(here, at), part, room, lists);
         }
-        for (int r = 0; r < rows && forward; r++)
+        for (int r = 0; r < rows && forward; r += VL)
             for (int b = 0; b < n; b++) {
-                real total = lanes_sum(load(lists.partial + (r * room + b) * VL));
-                if (biased) total += bias.w[o + r];
-                y[b * y_size + o + r] = relu && total <= 0 ? 0 : total;
+                V sum[LANES];
+                UNROLL for (int i = 0; i < VL; i++)
+                    sum[i] = load(lists.partial + ((r + i) * room + b) * VL);
+                V total = lanes_sums(sum);
+                if (biased) total += load(bias.w + o + r);
+                if (relu) total = (V)((I)total & ~(total <= (V){0}));
+                if (o + r + VL > outs) total = keep_lanes(total, outs % VL);
+                save(y + b * y_size + o + r, total);
             }
     }
 }

@@ -2,8 +2,8 @@
 
    Every function is forced inline and is called with literal shapes by the generated file, so the
    compiler sees constants: the loops over accumulators unroll and the accumulators stay in
-   registers. `real` and `inum` (an integer of the same size) and REAL_BYTES are defined by the
-   generated file.
+   registers. `real`, `inum` (an integer of the same size), REAL_BYTES and WIDE (vectors of 64 bytes
+   are worth it) are defined by the generated file.
 
    No lane of a vector is read or written by itself, but for the first one of a finished sum: gcc 12
    turns scalars that come out of a vector back into vectors, and with AVX-512 did so wrongly. */
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #if defined(__AVX512F__)
-#define VECTOR_BYTES 64
+#define VECTOR_BYTES (WIDE ? 64 : 32)
 #elif defined(__x86_64__) && !defined(__AVX__)
 #define VECTOR_BYTES 16
 #else
@@ -27,25 +27,36 @@
 #define LANES (VECTOR_BYTES / REAL_BYTES)
 #define VL ((int)LANES)
 #define INLINE static inline __attribute__((always_inline))
+#define APART static __attribute__((noinline))
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 32")
 #endif
 
 typedef real V __attribute__((vector_size(VECTOR_BYTES)));
 typedef inum I __attribute__((vector_size(VECTOR_BYTES)));
 typedef real VU __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 typedef inum IU __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
+typedef inum Bits __attribute__((may_alias)); /* of a real: none set is what is left out of lists */
 
 /* Keeps a value in its register: a compiler that sees a cheap load repeats it for every use. */
 #if defined(__x86_64__)
-#define HOLD(v) __asm__("" : "+x"(v))
+#define HOLD(v) __asm__("" : "+v"(v))
+#define HOLD_LOW(v) __asm__("" : "+x"(v))
 #else
 #define HOLD(v) (void)0
 #endif
+/* Hides where a pointer points: inputs that neighbouring pixels share would be kept in registers
+   that the sums need. */
+#define HIDE(p) __asm__("" : "+r"(p))
 
-enum { ACCUMULATORS = 12 }; /* of 16 registers: the rest hold what is multiplied */
+/* Of 32 or 16 registers: the rest hold what is multiplied. */
+#if defined(__AVX512VL__)
+enum { ACCUMULATORS = 24 };
+#else
+enum { ACCUMULATORS = 12 };
+#endif
 
 INLINE V load(const real *p) { return *(const VU *)p; }
 INLINE void save(real *p, V v) { *(VU *)p = v; }
@@ -75,6 +86,67 @@ INLINE int least(int a, int b) { return a < b ? a : b; }
 #else
 #define SWAPPED(v, d) __builtin_shuffle(v, (I){NUMBERS(d)})
 #endif
+
+/* Lane i is that of b where i has the bit d, else that of a. */
+#define PICK(i, d) (i & d ? i + LANES : i)
+#if LANES == 16
+#define PICKS(d)                                                                                   \
+    PICK(0, d), PICK(1, d), PICK(2, d), PICK(3, d), PICK(4, d), PICK(5, d), PICK(6, d),            \
+        PICK(7, d), PICK(8, d), PICK(9, d), PICK(10, d), PICK(11, d), PICK(12, d), PICK(13, d),    \
+        PICK(14, d), PICK(15, d)
+#elif LANES == 8
+#define PICKS(d)                                                                                   \
+    PICK(0, d), PICK(1, d), PICK(2, d), PICK(3, d), PICK(4, d), PICK(5, d), PICK(6, d), PICK(7, d)
+#elif LANES == 4
+#define PICKS(d) PICK(0, d), PICK(1, d), PICK(2, d), PICK(3, d)
+#else
+#define PICKS(d) PICK(0, d), PICK(1, d)
+#endif
+#ifdef __clang__
+#define BLENDED(a, b, d) __builtin_shufflevector(a, b, PICKS(d))
+#elif VECTOR_BYTES == 32 && defined(__AVX__)
+/* GCC would take a shuffle, which occupies a unit that multiplies. */
+#if REAL_BYTES == 4
+#define BLENDED(a, b, d) __builtin_ia32_blendps256(a, b, d == 1 ? 0xAA : d == 2 ? 0xCC : 0xF0)
+#else
+#define BLENDED(a, b, d) __builtin_ia32_blendpd256(a, b, d == 1 ? 0xA : 0xC)
+#endif
+#else
+#define BLENDED(a, b, d) __builtin_shuffle(a, b, (I){PICKS(d)})
+#endif
+
+INLINE V swapped(V v, const int d) {
+    if (d & 1) v = SWAPPED(v, 1);
+#if LANES >= 4
+    if (d & 2) v = SWAPPED(v, 2);
+#endif
+#if LANES >= 8
+    if (d & 4) v = SWAPPED(v, 4);
+#endif
+#if LANES >= 16
+    if (d & 8) v = SWAPPED(v, 8);
+#endif
+    return v;
+}
+
+INLINE V blended(V a, V b, const int d) {
+    if (d == 1) return BLENDED(a, b, 1);
+    if (d == 2) return BLENDED(a, b, 2);
+    if (d == 4) return BLENDED(a, b, 4);
+    return BLENDED(a, b, 8);
+}
+
+/* One halving of the sums over the lanes of two vectors: those of a where i has not the bit d. */
+INLINE V halved(V a, V b, const int d) {
+    return blended(a, b, d) + swapped(blended(b, a, d), d);
+}
+
+/* Lane i is the sum over the lanes of vector i, each as `lanes_sum` has it. */
+INLINE V lanes_sums(V *v) {
+    UNROLL for (int d = VL / 2; d; d /= 2)
+        UNROLL for (int i = 0; i < d; i++) v[i] = halved(v[i], v[i + d], d);
+    return v[0];
+}
 
 INLINE real lanes_sum(V v) {
 #if LANES == 16
@@ -129,20 +201,19 @@ INLINE void combine_block(const int rows, const int vecs, const int lanes, real 
                           const int to_row, const real *restrict from, const int from_row,
                           const int32_t *restrict offset, const real *restrict value, int count,
                           real scale, const int how) {
-    V sum[ACCUMULATORS], more[ACCUMULATORS];
-    const int paired = rows * vecs <= ACCUMULATORS / 2; /* few chains: two, to hide the latency */
-    UNROLL for (int i = 0; i < rows * vecs; i++) sum[i] = more[i] = (V){0};
+    const int size = rows * vecs, chains = 2 * size <= ACCUMULATORS ? 2 : 1; /* hides latency */
+    V sum[ACCUMULATORS];
+    UNROLL for (int i = 0; i < chains * size; i++) sum[i] = (V){0};
     int e = 0;
-    if (paired)
-        for (; e + 1 < count; e += 2) {
-            const V g = splat(value[e]), h = splat(value[e + 1]);
-            const real *a = from + offset[e], *b = from + offset[e + 1];
-            UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) {
-                sum[r * vecs + v] += g * load(a + r * from_row + v * VL);
-                more[r * vecs + v] += h * load(b + r * from_row + v * VL);
-            }
+    for (; e + chains <= count; e += chains) {
+        UNROLL for (int c = 0; c < chains; c++) {
+            const V g = splat(value[e + c]);
+            const real *a = from + offset[e + c];
+            UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
+                sum[c * size + r * vecs + v] += g * load(a + r * from_row + v * VL);
         }
-    for (; e < count; e++) {
+    }
+    for (; chains > 1 && e < count; e++) {
         const V g = splat(value[e]);
         const real *a = from + offset[e];
         UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++)
@@ -151,7 +222,7 @@ INLINE void combine_block(const int rows, const int vecs, const int lanes, real 
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vecs; v++) {
         real *place = to + r * to_row + v * VL;
         V total = sum[r * vecs + v];
-        if (paired) total += more[r * vecs + v];
+        UNROLL for (int c = 1; c < chains; c++) total += sum[c * size + r * vecs + v];
         if (v == vecs - 1) total = keep_lanes(total, lanes);
         save(place, how == SET ? total : load(place) + scale * total);
     }
