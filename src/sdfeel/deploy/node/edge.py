@@ -10,6 +10,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
+from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.exchange.patience import Patience
@@ -32,6 +33,7 @@ from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -72,11 +74,27 @@ class EdgeServer:
         agreement: Agreement[Change] = Agreement(self._life)
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
-        peers = self.topology.neighbours(name)
         self.links = Links(
-            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+            self.topology.neighbours(name),
+            model.size,
+            state,
+            agreement,
+            done,
+            self.topology.periods,
+            self.bell,
+            self.log,
+            self.metrics,
         )
-        self.states = LinkStates(name, self.links)
+        self.states = LinkStates(
+            name,
+            self.links,
+            self.topology,
+            Notary(self.credentials),
+            self._agreed,
+            self._refuse_gossip,
+            deployment.deadlines.exchange,
+            is_returning=self._was_away(found),
+        )
         for peer, link in self.links.items():
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
@@ -131,6 +149,13 @@ class EdgeServer:
             return model, 0, None
         self.log("resumed", period=found.done)
         return found.model, found.done, found
+
+    def _was_away(self, found: Checkpoint | None) -> bool:
+        """For longer than an exchange takes; without a checkpoint, for ever."""
+        if found is None:
+            return True
+        away = waiting.wall_time() - float(found.agreement.get("time", 0.0))
+        return away > self.deployment.deadlines.exchange
 
     # Starting and stopping.
 
@@ -228,6 +253,10 @@ class EdgeServer:
         if self.done:
             link.lend(self.model, self.done)
 
+    def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
+        self.metrics.refused.labels(refusal.kind).inc()
+        self.log("refused", peer=origin, kind=refusal.kind, reason=refusal.reason)
+
     def _refuse_peer(self, refusal: wire.Refused) -> None:
         self.metrics.refused.labels(refusal.kind).inc()
         self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
@@ -261,6 +290,8 @@ class EdgeServer:
         """Raises Refused if these two must not work together."""
         if hello.protocol != wire.PROTOCOL or hello.deployment != self._agreed:
             raise wire.Refused("deployment", "another protocol, deployment file or first model")
+        if hello.done > self.topology.periods:
+            raise wire.Refused("period", f"period {hello.done} of {self.topology.periods}")
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.link.agreement_notes import dump
@@ -86,12 +87,14 @@ class Rounds:
             await self._save(*found)
 
     async def _gather(self, start: float) -> None:
-        """Waits once for the whole network, so that the first exchange finds it."""
+        """Waits once for the whole network, so that the first exchange finds it.
+
+        Not if the others are under way: they wait for us by now.
+        """
         self.phase = "gathering"
+        whole = 2 * self.topology.network.graph.number_of_edges()
         await self.bell.until(
-            lambda: (
-                len(self.mixer.states.up()) == 2 * self.topology.network.graph.number_of_edges()
-            ),
+            lambda: len(self.mixer.states.up()) == whole or self.mixer.states.reached() > self.done,
             lambda: start + self.deployment.deadlines.exchange,
         )
 
@@ -124,11 +127,13 @@ class Rounds:
         used = 0
         if ahead:
             self.metrics.jumps.inc()
+            self.mixer.states.is_returning = False
             self.log("jump", period=period, to=ahead, kept=order)
             period = ahead
         elif self.topology.is_inter(period):
             self.phase = "exchanging"
             model, used = await self._exchange(period, model)
+            self.mixer.states.is_returning &= not used
             if not used and not order and self.links:
                 # Nobody took part and nobody answered: the period did not happen.
                 await asyncio.sleep(self.deployment.deadlines.retry)
@@ -141,10 +146,11 @@ class Rounds:
         self._note(period, order, used, (start, collected, mixed, ended))
 
     def _ahead(self, heading: int) -> int:
-        """The last exchange that neighbours finished, if it is the one we head for or later."""
+        """The last exchange that others have finished, if it is the one we head for or later."""
+        if not any(link.up and link.done >= heading for link in self.links.values()):
+            return 0
         tau2 = self.topology.tau2
-        known = [link.done // tau2 * tau2 for link in self.links.values() if link.up]
-        reached = max(known, default=0)
+        reached = self.mixer.states.reached() // tau2 * tau2
         return reached if reached >= heading else 0
 
     async def _collect(self, period: int) -> dict[str, Vector]:
@@ -197,7 +203,7 @@ class Rounds:
 
     async def _save(self, period: int, model: Vector) -> None:
         changes: list[Change] = []
-        notes = dump(self.links.agreement, changes)
+        notes = {**dump(self.links.agreement, changes), "time": waiting.wall_time()}
         self.links.is_unsaved = False
         checkpoint = Checkpoint(period, model, notes, changes)
         self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))

@@ -172,14 +172,20 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ...) -> None: ...
+    done: int
+    certificate: bytes
+    signature: bytes
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")

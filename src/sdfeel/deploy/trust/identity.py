@@ -17,7 +17,7 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.wire import Refused
 from sdfeel.errors import InputError
 
-__all__ = ["Credentials", "Identity", "check", "identify"]
+__all__ = ["Credentials", "Identity", "check", "identify", "identity_of"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,13 @@ class Credentials:
     def stamp(self) -> tuple[int, int]:
         """Changes when the node's certificate was renewed."""
         return (0, 0) if self.plaintext else _stamp(self._own)
+
+    def own_pem(self) -> bytes:
+        """Certificate and private key."""
+        return self._own.read_bytes()
+
+    def authority(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self._ca.read_bytes())
 
     def server(self) -> grpc.ServerCredentials:
         """For a listener: the certificate is looked up anew for each connection."""
@@ -117,7 +124,13 @@ def identify(context: grpc.aio.ServicerContext, credentials: Credentials) -> Ide
     found = context.auth_context().get("x509_pem_cert")
     if not found:
         raise Refused("certificate", "no certificate")
-    certificate = x509.load_pem_x509_certificate(found[0])
+    identity = identity_of(x509.load_pem_x509_certificate(found[0]))
+    check(identity, credentials)
+    return identity
+
+
+def identity_of(certificate: x509.Certificate) -> Identity:
+    """The name and role that stand in a certificate."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     for uri in names.get_values_for_type(x509.UniformResourceIdentifier):
         parts = urlsplit(uri)
@@ -125,14 +138,12 @@ def identify(context: grpc.aio.ServicerContext, credentials: Credentials) -> Ide
             break
     else:
         raise Refused("certificate", "no sdfeel:// name in the certificate")
-    identity = Identity(
+    return Identity(
         parts.netloc,
         parts.path.lstrip("/"),
         certificate.serial_number,
         certificate.not_valid_after_utc,
     )
-    check(identity, credentials)
-    return identity
 
 
 def check(identity: Identity, credentials: Credentials) -> None:
