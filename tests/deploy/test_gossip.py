@@ -35,7 +35,7 @@ class Town:
 
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
         links = Links(
-            self.topology.neighbours(name), 3, Path(), Agreement(), 0, PERIODS, Bell(),
+            self.topology.neighbours(name), 3, Path(), Agreement(), 0, PERIODS, 1e9, Bell(),
             Log(name, None), Metrics(),
         )  # fmt: skip
         for peer, link in links.items():

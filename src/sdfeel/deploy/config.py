@@ -65,6 +65,7 @@ class Limits(_Table):
 
     connections: int = Field(default=1024, ge=1, description="streams that an edge serves at once")
     values: int = Field(default=500_000_000, ge=1, description="of a model")
+    magnitude: float = Field(default=1e9, gt=0, lt=1e30, description="of a value of a model")
 
 
 class Security(_Table):
@@ -80,6 +81,7 @@ class Averaging(_Table):
     rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
     limit: float = Field(default=10.0, gt=0)
     trim: float = Field(default=0.2, gt=0, lt=0.5)
+    bound: float = Field(default=100.0, ge=0, description="of an update, in others'; 0: none")
 
 
 class Local(_Table):

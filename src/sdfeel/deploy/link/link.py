@@ -62,6 +62,7 @@ class Link:
     peer: str
     size: int
     periods: int
+    most: float
     folder: Path
     bell: Bell
     log: Log
@@ -242,7 +243,7 @@ class Link:
         try:
             if is_lent and self._loan is None:
                 raise wire.Refused("unasked", "a model that was not asked for")
-            self._incoming = wire.Incoming(announced, self.size, self.folder)
+            self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
         except wire.Refused as refusal:
             self._tell_refusal(announced, refusal)
 
@@ -295,6 +296,10 @@ class Link:
     def take(self, key: Key, stage: v1.Stage) -> Offer | None:
         """The neighbour's model in this exchange, if it has come; once."""
         return self._offers.pop((key, stage), None)
+
+    def is_at(self, period: int) -> bool:
+        """Whether the neighbour has come to the exchanges of a period."""
+        return self.up and max(self._reached[0], self.announced[0]) >= period
 
     def has_left(self, key: Key, generation: int) -> bool:
         """Whether this exchange can no longer use the link."""

@@ -30,6 +30,7 @@ class Links(dict[str, Link]):
 
     done         the last period that is finished and durable here
     is_unsaved   something was settled that the last checkpoint does not know
+    have_gone_on a neighbour was here before this edge restarted, and still is
     """
 
     def __init__(
@@ -40,17 +41,20 @@ class Links(dict[str, Link]):
         agreement: Agreement[Change],
         done: int,
         periods: int,
+        most: float,
         bell: Bell,
         log: Log,
         metrics: Metrics,
     ) -> None:
         super().__init__()
         self.agreement, self._log = agreement, log
-        self.is_unsaved = False
+        self.is_unsaved = self.have_gone_on = False
         self.done, self._checkpoint = done, agreement.checkpoint
         self._waiting: dict[str, bool] = {}
         for peer in peers:
-            self[peer] = Link(peer, size, periods, folder, bell, log, metrics, self._hooks(peer))
+            self[peer] = Link(
+                peer, size, periods, most, folder, bell, log, metrics, self._hooks(peer)
+            )
             self._waiting[peer] = False
 
     def _hooks(self, peer: str) -> Hooks:
@@ -62,6 +66,8 @@ class Links(dict[str, Link]):
         )
 
     def _met(self, peer: str, hello: v1.Hello) -> None:
+        if self.agreement.known_lives.get(peer) == hello.incarnation:
+            self.have_gone_on = True
         self.perform(self.agreement.met(peer, hello.incarnation, hello.checkpoint))
         self._tell_progress(peer)
 

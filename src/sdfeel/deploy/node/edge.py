@@ -41,6 +41,7 @@ __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
+STREAMS = 4  # of one certificate at a time: a node needs one, and another to take its place
 
 
 class EdgeServer:
@@ -81,6 +82,7 @@ class EdgeServer:
             agreement,
             done,
             self.topology.periods,
+            deployment.limits.magnitude,
             self.bell,
             self.log,
             self.metrics,
@@ -323,10 +325,13 @@ class EdgeServer:
         """Lets in only certificates of these roles; a refusal is counted and told."""
         try:
             identity = caller.who()
+            who = "" if identity is None else _who(identity)
             if identity is not None and identity.role not in roles:
-                who = f"{identity.role}/{identity.name}"
                 raise wire.Refused("role", f"{who} may not make this call")
             if identity is not None:
+                known = [i for i in self._streams.values() if _who(i) == _who(identity)]
+                if len(known) >= STREAMS:
+                    raise wire.Refused("limit", f"{len(known)} streams of {who} are open")
                 self._streams[caller] = identity  # type: ignore[index]
             yield identity
         except wire.Refused as refusal:
@@ -336,9 +341,17 @@ class EdgeServer:
             self._streams.pop(caller, None)  # type: ignore[call-overload]
 
     async def _first(self, stream: Stream) -> v1.Hello:
-        """The first message of a stream."""
-        first = await stream.read()
+        """The first message of a stream, which must come soon."""
+        try:
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                first = await stream.read()
+        except TimeoutError:
+            raise wire.Refused("silent", "no hello in time") from None
         if first is None or first.WhichOneof("body") != "hello":
             raise wire.Refused("protocol", "the first message must be a hello")
         hello: v1.Hello = first.hello
         return hello
+
+
+def _who(identity: Identity) -> str:
+    return f"{identity.role}/{identity.name}"

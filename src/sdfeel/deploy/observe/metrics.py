@@ -52,6 +52,9 @@ class Metrics:
         self.adoptions = Counter(
             "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
         )
+        self.update_norm = Gauge(
+            "sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late", registry=registry
+        )
         self.disagreement = Gauge(
             "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
         )

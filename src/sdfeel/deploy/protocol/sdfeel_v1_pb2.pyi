@@ -44,7 +44,7 @@ ASK: Word
 REFUSE: Word
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint")
+    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint", "values")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     name: str
     deployment: str
@@ -59,7 +60,8 @@ class Hello(_message.Message):
     done: int
     incarnation: int
     checkpoint: int
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ...) -> None: ...
+    values: int
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., values: _Optional[int] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
     __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "ballot")
