@@ -19,6 +19,7 @@ import numpy as np
 from twin import Door, Net
 from virtual import NODE, VirtualLoop
 
+from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.link import dialler
 from sdfeel.deploy.model.files import Layout, ModelFile
@@ -30,6 +31,7 @@ from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 
 SIZE = 3
+EMPTY: dict[str, Any] = {"open": [], "settled": [], "owed": [], "time": 0.0}
 DEADLINES = {"round": 1.5, "exchange": 2.0, "ping": 0.4, "retry": 0.4, "home": 1.0}
 
 
@@ -52,7 +54,7 @@ class MemoryStore:
 
     def __init__(self, model: Vector) -> None:
         self.first = model
-        self.found: Checkpoint | None = Checkpoint(1, model)
+        self.found: Checkpoint | None = Checkpoint(1, model, {"checkpoint": 0} | EMPTY)
         self.saves = 0
 
     def load(self, _size: int) -> tuple[Checkpoint | None, list[str]]:
@@ -315,6 +317,7 @@ def make_edges_cheap(monkeypatch: Any) -> None:
     zeros = ModelFile(Layout.flat(SIZE), as_vector(np.zeros(SIZE)))
     monkeypatch.setattr(edge_module, "Topology", known)
     monkeypatch.setattr(edge_module, "read_model", lambda _path, **_: zeros)
+    monkeypatch.setattr(waiting, "wall_time", lambda: asyncio.get_running_loop().time())
     # There are no certificates here whose renewal or end would have to be noticed.
     monkeypatch.setattr(edge_module, "WATCH_SECONDS", 60.0)
     monkeypatch.setattr(dialler, "RENEWAL_SECONDS", 60.0)
@@ -353,7 +356,7 @@ def run_schedule(seed: int, shape: str, averager: str, periods: int = 3) -> Twin
     """One history with faults, from its start to its end."""
     deployment, topology = small(shape, averager, periods)
     chance = random.Random(f"think {seed}")  # noqa: S311
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(lambda: 0.3 * chance.random())
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed, loop)

@@ -10,6 +10,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.exchange.patience import Patience
@@ -38,6 +39,7 @@ from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.namesakes import Namesakes
+from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -45,6 +47,7 @@ __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
+STREAMS = 4  # of one certificate at a time: a node needs one, and another to take its place
 
 
 class EdgeServer:
@@ -84,11 +87,28 @@ class EdgeServer:
         agreement: Agreement[Change] = Agreement(self._life)
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
-        peers = self.topology.neighbours(name)
         self.links = Links(
-            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+            self.topology.neighbours(name),
+            model.size,
+            state,
+            agreement,
+            done,
+            self.topology.periods,
+            deployment.limits.magnitude,
+            self.bell,
+            self.log,
+            self.metrics,
         )
-        self.states = LinkStates(name, self.links)
+        self.states = LinkStates(
+            name,
+            self.links,
+            self.topology,
+            Notary(self.credentials),
+            f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
+            self._refuse_gossip,
+            deployment.deadlines.exchange,
+            is_returning=self._was_away(found),
+        )
         for peer, link in self.links.items():
             link.weights = self.topology.weights_digest
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
@@ -163,6 +183,13 @@ class EdgeServer:
             return model, 0, None
         self.log("resumed", period=found.done)
         return found.model, found.done, found
+
+    def _was_away(self, found: Checkpoint | None) -> bool:
+        """For longer than an exchange takes; without a checkpoint, for ever."""
+        if found is None:
+            return True
+        away = waiting.wall_time() - float(found.agreement.get("time", 0.0))
+        return away > self.deployment.deadlines.exchange
 
     # Starting and stopping.
 
@@ -286,6 +313,10 @@ class EdgeServer:
         if self.done:
             link.lend(self.model, self.done)
 
+    def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
+        self.metrics.refused.labels(refusal.kind).inc()
+        self.log("refused", peer=origin, kind=refusal.kind, reason=refusal.reason)
+
     def _refuse_peer(self, refusal: wire.Refused) -> None:
         self.metrics.refused.labels(refusal.kind).inc()
         self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
@@ -323,6 +354,8 @@ class EdgeServer:
     def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self._with_edges.check(hello)
+        if hello.done > self.topology.periods:
+            raise wire.Refused("period", f"period {hello.done} of {self.topology.periods}")
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
@@ -364,10 +397,13 @@ class EdgeServer:
         """Lets in only certificates of these roles; a refusal is counted and told."""
         try:
             identity = caller.who()
+            who = "" if identity is None else _who(identity)
             if identity is not None and identity.role not in roles:
-                who = f"{identity.role}/{identity.name}"
                 raise wire.Refused("role", f"{who} may not make this call")
             if identity is not None:
+                known = [i for i in self._streams.values() if _who(i) == _who(identity)]
+                if len(known) >= STREAMS:
+                    raise wire.Refused("limit", f"{len(known)} streams of {who} are open")
                 self._streams[caller] = identity  # type: ignore[index]
             yield identity
         except wire.Refused as refusal:
@@ -377,9 +413,17 @@ class EdgeServer:
             self._streams.pop(caller, None)  # type: ignore[call-overload]
 
     async def _first(self, stream: Stream) -> v1.Hello:
-        """The first message of a stream."""
-        first = await stream.read()
+        """The first message of a stream, which must come soon."""
+        try:
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                first = await stream.read()
+        except TimeoutError:
+            raise wire.Refused("silent", "no hello in time") from None
         if first is None or first.WhichOneof("body") != "hello":
             raise wire.Refused("protocol", "the first message must be a hello")
         hello: v1.Hello = first.hello
         return hello
+
+
+def _who(identity: Identity) -> str:
+    return f"{identity.role}/{identity.name}"
