@@ -30,6 +30,7 @@ from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
@@ -61,14 +62,24 @@ class EdgeServer:
         self.topology = Topology(deployment)
         self.log = Log(name, log)
         self.metrics = Metrics()
+        self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         address = self.me.listen or self.me.address
         self.transport = transport or GrpcTransport(deployment, self.credentials, address)
         self.bell = Bell()
         self.store = store or Store(state, deployment.digest)
         model, done, found = self._restore()
+        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
         self.cluster = Cluster(
-            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+            name,
+            self.topology,
+            model.size,
+            state,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
+            elsewhere,
         )
         # A number of this life; transactions count up from it, so none comes twice.
         self._life = secrets.randbits(62)
@@ -86,6 +97,7 @@ class EdgeServer:
             self.bell,
             self.log,
             self.metrics,
+            self.refused,
         )
         self.states = LinkStates(
             name,
@@ -94,12 +106,15 @@ class EdgeServer:
             Notary(self.credentials),
             self._agreed,
             self._refuse_gossip,
+            self.cluster.attending,
             deployment.deadlines.exchange,
+            elsewhere,
             is_returning=self._was_away(found),
         )
         for peer, link in self.links.items():
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.states.on_news = self.cluster.drop_doubled
         self.rounds = self._make_rounds(model, done, is_new=found is None)
         self.rounds.saved = agreement.checkpoint
         self._streams: dict[Stream, Identity] = {}
@@ -119,7 +134,8 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        pause = self.deployment.deadlines.ping
+        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds, pause)
         return Rounds(
             self.deployment,
             self.topology,
@@ -256,12 +272,10 @@ class EdgeServer:
             link.lend(self.model, self.done)
 
     def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("refused", peer=origin, kind=refusal.kind, reason=refusal.reason)
+        self.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
 
     def _refuse_peer(self, refusal: wire.Refused) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
+        self.refused("peer-refused", refusal.kind, refusal.reason)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""
