@@ -22,9 +22,6 @@ class Liar:
     def __init__(self, world: TwinWorld, script: Script, **hello: Any) -> None:
         self.world, self.script, self.hello = world, script, hello
         self.name = world.topology.edges[-1]
-        self.streams: dict[str, Any] = {}
-        self.refused: list[str] = []
-        self.heard: list[v1.LinkMessage] = []
 
     async def listen(self) -> None:
         token = NODE.set(self.name)
@@ -37,7 +34,7 @@ class Liar:
         given = {"protocol": wire.PROTOCOL, "name": self.name, "deployment": theirs.deployment}
         hello = v1.Hello(**{**given, "incarnation": 1, "done": 1, **self.hello})
         await stream.write(v1.LinkMessage(hello=hello))
-        self.streams[theirs.name] = stream
+        stream.told = []  # for scripts that answer
         reading = asyncio.ensure_future(self._read(stream))
         try:
             await self.script(stream, theirs.name)
@@ -47,4 +44,5 @@ class Liar:
 
     async def _read(self, stream: Any) -> None:
         while (message := await stream.read()) is not None:
-            self.heard.append(message)
+            stream.told.append(message)
+            del stream.told[:-64]

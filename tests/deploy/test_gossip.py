@@ -14,6 +14,7 @@ from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
@@ -36,7 +37,7 @@ class Town:
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
         links = Links(
             self.topology.neighbours(name), 3, Path(), Agreement(), 0, PERIODS, 1e9, Bell(),
-            Log(name, None), Metrics(),
+            Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
         )  # fmt: skip
         for peer, link in links.items():
             link.tell = lambda message, peer=peer: self.told.append((peer, message.state))  # type: ignore[method-assign, misc]
@@ -48,7 +49,9 @@ class Town:
             Notary(credentials),
             "agreed",
             lambda refusal, _origin: self.refused.append(refusal.kind),
+            dict,
             60.0,
+            {},
         )
 
     def state(self, name: str, **changed: Any) -> v1.LinkState:
@@ -58,7 +61,9 @@ class Town:
         states.refresh()
         (state,) = states.all()
         for field, value in changed.items():
-            if field == "up":
+            if field == "clients":
+                state.clients.update(value)
+            elif field == "up":
                 del state.up[:]
                 state.up.extend(value)
             else:
@@ -88,6 +93,7 @@ def test_what_an_edge_signed_is_kept_and_passed_on(town: Town) -> None:
     [
         {"up": ["b", "d"]},
         {"done": PERIODS},
+        {"clients": {"c0": 3}},
         {"number": 2**63},
         {"edge": "d"},
         {"signature": b""},
@@ -114,8 +120,17 @@ def test_what_was_changed_on_the_way_is_refused(town: Town, changed: dict[str, A
         v1.LinkState(edge="c", number=1, up=["b"] * 10_000),
         v1.LinkState(edge="c", number=1, up=["b", "z"]),
         v1.LinkState(edge="c", number=1, done=PERIODS + 1),
+        v1.LinkState(edge="c", number=1, clients={"nobody": 1}),
     ],
-    ids=["long-name", "unknown", "no-such-link", "flood", "unknown-link", "beyond"],
+    ids=[
+        "long-name",
+        "unknown",
+        "no-such-link",
+        "flood",
+        "unknown-link",
+        "beyond",
+        "unknown-client",
+    ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_kept(town: Town, state: v1.LinkState) -> None:
     a = town.edge("a")

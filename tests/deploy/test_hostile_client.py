@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from hostile import dial, hello, upload
 from twin import Door
 from twin_world import DEADLINES, SIZE, Still, TwinWorld, make_deployment, make_edges_cheap
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.link.transport import Call, StreamLost, TurnedAway
+from sdfeel.deploy.link.transport import StreamLost, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import ClientProgram
@@ -39,8 +39,7 @@ def play(
 ) -> TwinWorld:
     """Three edges with their clients, some of which `act` plays; all periods in this time."""
     deployment = make_deployment(sizes, RING, PERIODS, "paper", **tables)
-    chance = random.Random(3)  # noqa: S311 - chance, not secrets
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(3, longest=0.1)
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
@@ -64,39 +63,6 @@ def events(world: TwinWorld, event: str) -> list[dict[str, Any]]:
     return [
         line for edge in world.edges.values() for line in edge.log.recent if line["event"] == event
     ]
-
-
-async def dial(world: TwinWorld, name: str = "c0", edge: str = "e00") -> Any:
-    token = NODE.set(name)
-    try:
-        return await Door(world.net, "client", name).dial(edge, Call.WORK)
-    finally:
-        NODE.reset(token)
-
-
-async def hello(world: TwinWorld, stream: Any, name: str = "c0", **fields: Any) -> None:
-    given: dict[str, Any] = {
-        "protocol": wire.PROTOCOL,
-        "name": name,
-        "deployment": world.deployment.digest,
-        "samples": world.deployment.client(name).samples,
-        "values": SIZE,
-    }
-    await stream.write(v1.FromClient(hello=v1.Hello(**{**given, **fields})))
-
-
-async def upload(world: TwinWorld, stream: Any, period: int, values: Any, **fields: Any) -> None:
-    vector = as_vector(np.asarray(values, dtype=np.float64))
-    announced = wire.header(vector, period, samples=world.deployment.client("c0").samples)
-    for field, value in fields.items():
-        setattr(announced, field, value)
-    await stream.write(v1.FromClient(model=announced))
-    for chunk in wire.chunks(vector):
-        await stream.write(v1.FromClient(chunk=chunk))
-
-
-def no_deadline_lost(world: TwinWorld) -> None:
-    assert not events(world, "deadline")
 
 
 def test_silent_streams_lock_nobody_out() -> None:
@@ -285,8 +251,7 @@ def test_edges_that_start_after_their_clients_are_still_their_home() -> None:
     """A second later: nobody has gone elsewhere meanwhile, and no deadline is lost."""
     patient = {**DEADLINES, "home": 4.0}
     deployment = make_deployment((3, 3, 3), RING, 6, "paper", deadlines=patient)
-    chance = random.Random(3)  # noqa: S311 - chance, not secrets
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(3, longest=0.1)
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
@@ -308,8 +273,7 @@ def test_edges_that_start_after_their_clients_are_still_their_home() -> None:
 def test_an_edge_that_comes_back_holds_nobody_up(away: float) -> None:
     """Killed and started again: its clients are guests elsewhere, and come home by themselves."""
     deployment = make_deployment((2, 2, 2), RING, 200, "paper")
-    chance = random.Random(3)  # noqa: S311 - chance, not secrets
-    loop = VirtualLoop(lambda: 0.05 * chance.random())
+    loop = VirtualLoop(3, longest=0.05)
     gaps: list[float] = []
 
     async def main() -> TwinWorld:
@@ -345,3 +309,55 @@ def test_a_second_process_with_a_clients_name_is_seen() -> None:
 
     world = play(act)
     assert {line["client"] for line in events(world, "client-replaced")} == {"c0"}
+
+
+@pytest.mark.parametrize("hops", [False, True], ids=["both-at-once", "one-after-the-other"])
+def test_a_client_that_attends_two_edges_counts_once(hops: bool) -> None:
+    """c0 works for its home and for its fallback in every period."""
+
+    async def attend(world: TwinWorld, edge: str) -> None:
+        while True:
+            stream = await dial(world, "c0", edge)
+            await hello(world, stream)
+            with contextlib.suppress(StreamLost):
+                while (message := await stream.read()) is not None:
+                    kind = message.WhichOneof("body")
+                    if kind == "finish":
+                        return
+                    if kind == "task":
+                        period = message.task.period
+                        await upload(world, stream, period, world.disks[edge].found.model.array())
+                        if hops:
+                            await asyncio.sleep(0.02)
+                            break
+            stream.close()
+            await asyncio.sleep(0.01)
+
+    async def act(world: TwinWorld) -> None:
+        await asyncio.gather(attend(world, "e00"), attend(world, "e01"))
+
+    world = play(act)
+    lines = [line for line in events(world, "period") if "c0" in line["participants"]]
+    twice = len(lines) - len({line["period"] for line in lines})
+    assert twice <= 2, "until the two have heard of each other"
+    assert "elsewhere" in {line["kind"] for line in events(world, "refused")}
+
+
+def test_a_guest_that_goes_home_counts_in_every_period() -> None:
+    """An honest client that moves is refused in no period that it did not attend before."""
+
+    async def act(world: TwinWorld) -> None:
+        await world.start("c0")
+        await asyncio.sleep(1)
+        world.net.cut("c0", "e00")
+        for way in (("c0", "e00"), ("e00", "c0")):
+            world.net.silence(way, 2.0)
+
+    world = play(act)
+    guests = [line for line in events(world, "client-up") if line["guest"]]
+    assert {line["client"] for line in guests} == {"c0"}
+    assert [line["client"] for line in events(world, "client-up") if line["node"] == "e00"].count(
+        "c0"
+    ) == 2
+    last = [line for line in events(world, "period") if "c0" in line["participants"]]
+    assert max(line["period"] for line in last) == PERIODS

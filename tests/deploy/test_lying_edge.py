@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from liar import Liar
-from twin_world import DEADLINES, TwinWorld, make_deployment, make_edges_cheap
+from twin_world import DEADLINES, SIZE, TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
@@ -34,8 +36,7 @@ def play(
 ) -> None:
     """Three honest edges and the liar on a ring; the honest make all periods in this time."""
     deployment = make_deployment([1, 1, 1, 1], RING, PERIODS, averager)
-    chance = random.Random(3)  # noqa: S311 - chance, not secrets
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(3, longest=0.1)
 
     async def main() -> None:
         world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
@@ -134,3 +135,43 @@ def test_an_edge_that_crawls_is_not_waited_for() -> None:
             await asyncio.sleep(0.8 * DEADLINES["exchange"])
 
     play(script, no_leap, seconds=4 * DEADLINES["exchange"] + 6)
+
+
+@pytest.mark.parametrize("done", [5, PERIODS])
+def test_a_lost_disk_is_not_filled_by_a_liar(done: int) -> None:
+    """It offers a model from far away and the farthest period; the honest neighbour is believed."""
+    deployment = make_deployment([1, 1, 1, 1], RING, PERIODS, "paper")
+    loop = VirtualLoop(3, longest=0.1)
+    far = as_vector(np.full(SIZE, 1e6))
+
+    async def script(stream: Any, _peer: str) -> None:
+        if loop.time() > 6:
+            announced = wire.header(far, done, stage=v1.Stage.LENT)
+            await asyncio.sleep(0.05)
+            await stream.write(v1.LinkMessage(model=announced))
+            for chunk in wire.chunks(far):
+                await stream.write(v1.LinkMessage(chunk=chunk))
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
+        liar = Liar(world, script, done=done)
+        await liar.listen()
+        for name in (*HONEST, "c0", "c1", "c2"):
+            await world.start(name)
+        while world.edges["e01"].done < 4:
+            await asyncio.sleep(0.01)
+        world.kill("e00")
+        while loop.time() < 6.5:  # slowed down: the others must still be under way
+            await asyncio.sleep(0.01)
+            world.net.slow[("c1", "e01")] = world.net.slow[("c2", "e02")] = 0.5
+        world.disks["e00"].found = None
+        await world.start("e00")
+        while not any(line["event"] == "adopted" for line in world.edges["e00"].log.recent):
+            await asyncio.sleep(0.01)
+        return world
+
+    world = loop.run(main())
+    (adopted,) = (line for line in events(world, "adopted"))
+    assert adopted["peer"] == "e01"
+    assert adopted["period"] <= world.edges["e01"].done
+    assert np.abs(world.edges["e00"].model.array()).max() < 10

@@ -7,7 +7,6 @@ failure names its seed, and the seed brings it back.
 from __future__ import annotations
 
 import gc
-import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -93,8 +92,7 @@ def test_twenty_edges_and_two_hundred_clients_with_faults() -> None:
     links += [(names[n], names[n + 10]) for n in range(10)]
     deployment = make_deployment([10] * 20, links, periods=12, averager="paper", alpha=2)
     topology = Topology(deployment)
-    chance = random.Random(5)  # noqa: S311 - chance, not secrets
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(5, longest=0.1)
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed=5, loop=loop)

@@ -16,6 +16,7 @@ from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import Bell
 
@@ -68,6 +69,7 @@ class Link:
     bell: Bell
     log: Log
     metrics: Metrics
+    refused: Refusals
     hooks: Hooks = field(default_factory=Hooks)
     generation: int = 0
     done: int = 0
@@ -292,8 +294,8 @@ class Link:
         self.refuse(key, refusal.reason)
 
     def _count(self, refusal: wire.Refused, **fields: Any) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, **fields)
+        fields["peer"] = self.peer
+        self.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
 
     # What an exchange asks.
 
@@ -322,6 +324,7 @@ class Link:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
         if self.moved_at <= start:
             self.missed += 1
+            self.log("missed", peer=self.peer, times=self.missed)
 
     def count(self, use: bool) -> None:
         self.used, self.skipped = self.used + use, self.skipped + (not use)

@@ -19,6 +19,8 @@ from sdfeel.deploy.trust.notary import Notary
 
 __all__ = ["LinkStates"]
 
+Known = tuple[list[str], int, dict[str, int]]
+
 
 @dataclass
 class LinkStates:
@@ -26,6 +28,8 @@ class LinkStates:
 
     agreed         what all nodes have in common; goes into the signature
     refuse         is told what was wrong with a state, and who passed it on
+    attending      the guests here, and the last period in which they took part
+    elsewhere      the same of all other edges
     patience       seconds after which the only edge in reach is believed
     is_returning   this edge was away for longer than that, and has not taken part since
     """
@@ -36,21 +40,25 @@ class LinkStates:
     notary: Notary
     agreed: str
     refuse: Callable[[Refused, str], None]
+    attending: Callable[[], dict[str, int]]
     patience: float
+    elsewhere: dict[str, int]
     is_returning: bool = False
 
     def __post_init__(self) -> None:
         # A start later than any number before a restart.
         self._number = time.time_ns()
         self._states: dict[str, v1.LinkState] = {}
-        self._last: tuple[list[str], int] | None = None
+        self._last: Known | None = None
+        self.on_news: Callable[[], None] = lambda: None
         self._two_seen = 0.0
 
     def all(self) -> list[v1.LinkState]:
         return list(self._states.values())
 
-    def _now(self) -> tuple[list[str], int]:
-        return [peer for peer, link in self.links.items() if link.counts], self.links.done
+    def _now(self) -> Known:
+        up = [peer for peer, link in self.links.items() if link.counts]
+        return up, self.links.done, self.attending()
 
     @property
     def is_stale(self) -> bool:
@@ -64,12 +72,14 @@ class LinkStates:
             return
         self._last = now
         self._number += 1
-        state = v1.LinkState(edge=self.me, number=self._number, up=now[0], done=now[1])
+        up, done, clients = now
+        state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
         state.certificate, state.signature = self.notary.sign(self._text(state))
         self._keep(state, None)
 
     def _text(self, state: v1.LinkState) -> bytes:
-        fields = (self.agreed, state.edge, state.number, list(state.up), state.done)
+        clients = sorted(state.clients.items())
+        fields = (self.agreed, state.edge, state.number, list(state.up), state.done, clients)
         return repr(fields).encode()
 
     def take(self, state: v1.LinkState, origin: str) -> None:
@@ -90,6 +100,8 @@ class LinkStates:
         neighbours = self.topology.neighbours(state.edge)
         if len(state.up) > len(neighbours) or not set(state.up) <= set(neighbours):
             raise Refused("gossip", f"{state.edge} has no such links")
+        if not set(state.clients) <= set(self.topology.clients):
+            raise Refused("gossip", f"{state.edge} has clients that do not exist")
         if state.done > self.topology.periods:
             raise Refused("gossip", f"{state.edge} is at period {state.done}")
         text = self._text(state)
@@ -98,11 +110,20 @@ class LinkStates:
     def _keep(self, state: v1.LinkState, origin: str | None) -> None:
         """Links concern everybody; how far an edge is, only its neighbours and who is behind."""
         before = self._states.get(state.edge)
-        is_news = before is None or list(before.up) != list(state.up) or origin is None
+        is_news = origin is None or before is None or _changed(before, state)
         self._states[state.edge] = state
         for peer, link in self.links.items():
             if peer != origin and (is_news or link.done < state.done):
                 link.tell(v1.LinkMessage(state=state))
+        if (before is not None and before.clients) or state.clients:
+            self._count_clients()
+            self.on_news()
+
+    def _count_clients(self) -> None:
+        self.elsewhere.clear()
+        for edge, state in self._states.items():
+            for client, period in state.clients.items() if edge != self.me else ():
+                self.elsewhere[client] = max(period, self.elsewhere.get(client, 0))
 
     def up(self) -> set[tuple[str, str]]:
         """The links that both ends call up."""
@@ -136,3 +157,7 @@ class LinkStates:
             if link.up:
                 known[peer] = max(link.done, known.get(peer, 0))
         return known
+
+
+def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:
+    return list(before.up) != list(after.up) or dict(before.clients) != dict(after.clients)

@@ -11,6 +11,7 @@ from sdfeel.deploy.link.link import Hooks, Link
 from sdfeel.deploy.model.vectors import Change
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import Bell
 
@@ -45,6 +46,7 @@ class Links(dict[str, Link]):
         bell: Bell,
         log: Log,
         metrics: Metrics,
+        refused: Refusals,
     ) -> None:
         super().__init__()
         self.agreement, self._log = agreement, log
@@ -53,7 +55,7 @@ class Links(dict[str, Link]):
         self._waiting: dict[str, bool] = {}
         for peer in peers:
             self[peer] = Link(
-                peer, size, periods, most, folder, bell, log, metrics, self._hooks(peer)
+                peer, size, periods, most, folder, bell, log, metrics, refused, self._hooks(peer)
             )
             self._waiting[peer] = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.averaging import Upload
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
@@ -76,6 +77,8 @@ class Cluster:
         bell: Bell,
         log: Log,
         metrics: Metrics,
+        refused: Refusals,
+        elsewhere: Mapping[str, int],
     ) -> None:
         self.topology = topology
         self.size = size
@@ -93,6 +96,9 @@ class Cluster:
         self._task: tuple[v1.Task, Vector] | None = None
         self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
+        self._refused, self._elsewhere = refused, elsewhere
+        self._attended: dict[str, int] = {}
+        self._guests: set[str] = set()
 
     # The edge's side: one period.
 
@@ -156,6 +162,21 @@ class Cluster:
         for session in self.sessions.values():
             session.tell(v1.FromEdge(finish=v1.Finish(period=period)))
 
+    def attending(self) -> dict[str, int]:
+        """What other edges must know: guests, and own clients that are guests elsewhere, with the
+        last period in which they took part here.
+        """
+        doubled = [name for name in self._elsewhere if name in self._attended]
+        return {name: self._attended.get(name, 0) for name in sorted({*self._guests, *doubled})}
+
+    def drop_doubled(self) -> None:
+        """Who took part at home in this period is not counted here as well."""
+        for name in [name for name in self._elsewhere if name in self.uploads]:
+            is_guest = name not in self.home
+            if is_guest and self.is_open and self._elsewhere[name] >= self.period:
+                del self.uploads[name]
+                self.refuse(name, wire.Refused("elsewhere", f"{name} is at home as well"))
+
     # The clients' side: one stream.
 
     def greet(self, hello: v1.Hello, identity: Identity | None) -> str:
@@ -186,6 +207,8 @@ class Cluster:
             self._log("client-replaced", client=name)  # often: a second process has its name
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
+        if name not in self.home:
+            self._guests.add(name)
         self._log("client-up", client=name, guest=name not in self.home)
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
@@ -203,6 +226,7 @@ class Cluster:
                 await pump
             if self.sessions.get(name) is session:
                 del self.sessions[name]
+                self._guests.discard(name)
                 self._log("client-down", client=name)
             self._changed()
 
@@ -258,6 +282,10 @@ class Cluster:
             self._late(session, announced.period)
             return
         self._lateness.answered(session.name)
+        if self._elsewhere.get(session.name, 0) >= announced.period:
+            where = f"has taken part in period {announced.period} at another edge"
+            raise wire.Refused("elsewhere", f"{session.name} {where}")
+        self._attended[session.name] = announced.period
         self.uploads[session.name] = upload
         self.on_upload(session.name, announced)
         self._bell.ring()
@@ -278,11 +306,5 @@ class Cluster:
 
     def _count(self, name: str, refusal: wire.Refused) -> None:
         self._metrics.uploads.labels("refused").inc()
-        self._metrics.refused.labels(refusal.kind).inc()
-        self._log(
-            "refused",
-            client=name,
-            kind=refusal.kind,
-            reason=refusal.reason,
-            period=self.period,
-        )
+        fields = {"client": name, "period": self.period}
+        self._refused("refused", refusal.kind, refusal.reason, name, **fields)

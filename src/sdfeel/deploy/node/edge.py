@@ -32,6 +32,7 @@ from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -69,6 +70,7 @@ class EdgeServer:
         self.log = Log(name, log)
         self.metrics = Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.lost)
+        self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.address = self.me.listen or self.me.address
@@ -79,8 +81,17 @@ class EdgeServer:
         self._with_clients = CommonGround.of_clients(deployment)
         self.store = store or Store.of(deployment, name, state, first)
         model, done, found = self._restore(first.vector)
+        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
         self.cluster = Cluster(
-            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+            name,
+            self.topology,
+            model.size,
+            state,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
+            elsewhere,
         )
         # A number of this life; transactions count up from it, so none comes twice.
         self._life = secrets.randbits(62)
@@ -98,6 +109,7 @@ class EdgeServer:
             self.bell,
             self.log,
             self.metrics,
+            self.refused,
         )
         self.states = LinkStates(
             name,
@@ -106,13 +118,16 @@ class EdgeServer:
             Notary(self.credentials),
             f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
             self._refuse_gossip,
+            self.cluster.attending,
             deployment.deadlines.exchange,
+            elsewhere,
             is_returning=self._was_away(found),
         )
         for peer, link in self.links.items():
             link.weights = self.topology.weights_digest
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.states.on_news = self.cluster.drop_doubled
         self.rounds = self._make_rounds(model, done, is_new=found is None)
         self.rounds.saved = agreement.checkpoint
         self.results = self._make_results()
@@ -137,7 +152,8 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        pause = self.deployment.deadlines.ping
+        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds, pause)
         return Rounds(
             self.deployment,
             self.topology,
@@ -314,12 +330,10 @@ class EdgeServer:
             link.lend(self.model, self.done)
 
     def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("refused", peer=origin, kind=refusal.kind, reason=refusal.reason)
+        self.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
 
     def _refuse_peer(self, refusal: wire.Refused) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
+        self.refused("peer-refused", refusal.kind, refusal.reason)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""

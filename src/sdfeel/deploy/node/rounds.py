@@ -89,7 +89,7 @@ class Rounds:
     async def _adopt(self, adopter: Adopter, start: float) -> None:
         """Goes on from the neighbours' model rather than spoil it with the first one."""
         self.phase = "adopting"
-        found = await adopter.run(start)
+        found = await adopter.run(start, self.model)
         if found is not None:
             self.metrics.adoptions.inc()
             self.cluster.awaited.clear()

@@ -204,20 +204,29 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up", "done", "certificate", "signature")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
+    class ClientsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EDGE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
     done: int
     certificate: bytes
     signature: bytes
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
+    clients: _containers.ScalarMap[str, int]
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")
