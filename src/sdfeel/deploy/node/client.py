@@ -235,8 +235,7 @@ class ClientProgram:
 
     async def _train(self, task: v1.Task, model: Vector) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
-            with contextlib.suppress(Exception):
-                await self._training
+            await asyncio.wait([self._training])
         self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
         return await asyncio.shield(self._training)
 
