@@ -40,6 +40,7 @@ class Rogue:
             "name": self.me.name,
             "deployment": self.deployment.digest,
             "samples": self.me.samples,
+            "values": toy.SIZE,
         }
         await self.call.write(v1.FromClient(hello=v1.Hello(**{**hello, **fields})))
 

@@ -97,11 +97,13 @@ def test_logs_are_json_lines_without_secrets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "spoiled"), [("mean", True), ("median", False), ("trimmed", False)]
+    ("rule", "bound", "spoiled"),
+    [("mean", 0, True), ("mean", 100, False), ("median", 0, False), ("trimmed", 0, False)],
 )
-def test_a_poisoner_in_a_cluster(tmp_path: Path, rule: str, spoiled: bool) -> None:
-    """One of four clients sends a constant far away; only the plain mean follows it."""
-    deployment = deploy(tmp_path, sizes=(4,), periods=10, averaging={"rule": rule, "trim": 0.3})
+def test_a_poisoner_in_a_cluster(tmp_path: Path, rule: str, bound: float, spoiled: bool) -> None:
+    """One of four clients sends a constant far away; only a mean without bound follows it."""
+    averaging = {"rule": rule, "trim": 0.3, "bound": bound}
+    deployment = deploy(tmp_path, sizes=(4,), periods=10, averaging=averaging)
 
     async def run() -> float:
         async with World(deployment) as world:

@@ -54,7 +54,7 @@ def test_distance_and_probe_are_linear_measures() -> None:
 @given(size=st.integers(1, 3 * BLOCK), seed=st.integers(0, 9))
 def test_what_is_sent_is_what_arrives(size: int, seed: int) -> None:
     vector = as_vector(values(size, seed))
-    incoming = wire.Incoming(wire.header(vector, 1), size)
+    incoming = wire.Incoming(wire.header(vector, 1), size, 1e9)
     arrived = [incoming.feed(chunk) for chunk in wire.chunks(vector)]
     assert arrived[:-1] == [None] * (len(arrived) - 1)
     assert np.array_equal(arrived[-1].array(), vector.array())

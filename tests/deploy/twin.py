@@ -19,6 +19,7 @@ from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.trust.identity import Identity
 
 Way = tuple[str, str]
+TICK = 1e-7
 ROOM = 64  # messages on their way, above which a writer waits
 
 
@@ -64,7 +65,8 @@ class End:
     def fly(self, message: Any, delay: float) -> None:
         """Towards the other end, behind what was sent before."""
         self._flying += 1
-        self._last = max(self._last, self.net.loop.time() + delay)
+        # Later than the one before: a heap does not know who came first at the same time.
+        self._last = max(self._last + TICK, self.net.loop.time() + delay)
         self.net.loop.call_at(self._last, self._land, message)
 
     def _land(self, message: Any) -> None:

@@ -1,11 +1,17 @@
-"""One bell for everything that an edge waits for: whoever changes something rings it."""
+"""What an edge waits with: one bell, which whoever changes something rings, and two clocks."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
-__all__ = ["Bell"]
+__all__ = ["Bell", "wall_time"]
+
+
+def wall_time() -> float:
+    """Seconds that go on while no program runs; for everything else there is the loop's clock."""
+    return time.time()
 
 
 class Bell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Coroutine
 from typing import Any
 
@@ -29,6 +30,9 @@ STATUS: tuple[str, str, Any, Any] = (
 # Bytes that a stream may be ahead of its reader.
 WINDOW = 512 * 1024
 GRACE = 0.2
+SPARE = 64  # streams and connections above the clients': neighbours, operators, the next in line
+HANDSHAKE_MS = 2_000
+IDLE_MS = 60_000  # of a connection without a stream
 LOST = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
@@ -44,7 +48,8 @@ class GrpcTransport:
     async def listen(self, work: Serve, link: Serve, status: Status) -> None:
         limits, ping = self._deployment.limits, self._deployment.deadlines.ping
         self._server = grpc.aio.server(
-            options=_server_options(ping), maximum_concurrent_rpcs=limits.connections + 64
+            options=_server_options(ping, connections_at_most(limits.connections)),
+            maximum_concurrent_rpcs=limits.connections + SPARE,
         )
         for call, serve in ((Call.WORK, work), (Call.LINK, link)):
             self._server.add_generic_rpc_handlers((_handler(METHODS[call], self._stream(serve)),))
@@ -262,9 +267,19 @@ def _channel_options(ping: float) -> list[tuple[str, int]]:
     ]
 
 
-def _server_options(ping: float) -> list[tuple[str, int]]:
+def connections_at_most(wanted: int) -> int:
+    """What the process can bear: half of its descriptors are for models, checkpoints and logs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, min(wanted + SPARE, soft // 2))
+
+
+def _server_options(ping: float, connections: int) -> list[tuple[str, int]]:
     return [
         *_channel_options(ping),
         ("grpc.max_concurrent_streams", 8),  # of one connection: a node needs one or two
+        # Also of those that never show a certificate; they have so long for it.
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.server_handshake_timeout_ms", max(HANDSHAKE_MS, int(1000 * ping))),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.so_reuseport", 0),
     ]

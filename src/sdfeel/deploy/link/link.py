@@ -16,6 +16,7 @@ from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import Bell
 
@@ -24,6 +25,7 @@ __all__ = ["Key", "Link", "Offer"]
 Key = tuple[int, int]  # period and exchange
 OFFERS = 3
 WORDS = 1024
+HOPELESS = 3
 
 
 @dataclass(frozen=True)
@@ -56,20 +58,25 @@ class Link:
     moved_at     when that last became more, on the loop's clock
     waits        something is open at the neighbour's end
     weights      digest of the clusters' weights; a neighbour with others is not exchanged with
+    missed       exchanges in which it was waited for in vain, since it last did something
     """
 
     peer: str
     size: int
+    periods: int
+    most: float
     folder: Path
     bell: Bell
     log: Log
     metrics: Metrics
+    refused: Refusals
     hooks: Hooks = field(default_factory=Hooks)
     generation: int = 0
     done: int = 0
     met_at: int = 0
     moved_at: float = 0.0
     waits: bool = False
+    missed: int = 0
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
@@ -91,6 +98,11 @@ class Link:
         """Whether it can be used: the peer is there, and means the same weighted mean."""
         return self._stream is not None and self._keeps_mean
 
+    @property
+    def counts(self) -> bool:
+        """Whether an exchange that depends on every link can depend on this one."""
+        return self.up and self.missed < HOPELESS
+
     # The stream.
 
     async def serve(self, stream: Stream, hello: v1.Hello, states: list[v1.LinkState]) -> None:
@@ -104,6 +116,7 @@ class Link:
         self._offers.clear()
         self.announced, self._reached, self._refused = (0, ""), (0, 0), (0, 0)
         self.generation += 1
+        self.missed = 0
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.log("link-up", peer=self.peer, done=hello.done)
@@ -212,11 +225,18 @@ class Link:
             self.hooks.state(message.state)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
+            self.missed = min(self.missed, HOPELESS - 1)  # another chance
         elif kind == "wanted":
             self.hooks.wanted()
 
     def _move(self, progress: v1.Progress) -> None:
         """Only progress renews patience, not the word for it."""
+        if progress.done > self.periods:
+            refusal = wire.Refused("period", f"period {progress.done} of {self.periods}")
+            self._count(refusal)
+            if self._stream is not None:
+                self._stream.close(refusal.reason)
+            return
         if progress.done > self.done:
             self.done = progress.done
             self.moved_at = asyncio.get_running_loop().time()
@@ -232,7 +252,7 @@ class Link:
         try:
             if is_lent and self._loan is None:
                 raise wire.Refused("unasked", "a model that was not asked for")
-            self._incoming = wire.Incoming(announced, self.size, self.folder)
+            self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
         except wire.Refused as refusal:
             self._tell_refusal(announced, refusal)
 
@@ -246,6 +266,7 @@ class Link:
             self._refuse(refusal)
             return
         if vector is not None:
+            self.missed = 0
             announced, self._incoming = self._incoming.announced, None
             if announced.stage == v1.Stage.LENT:
                 self._repay((announced.period, vector))
@@ -265,13 +286,16 @@ class Link:
 
     def _tell_refusal(self, announced: v1.ModelHeader, refusal: wire.Refused) -> None:
         key = (announced.period, announced.exchange)
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, key=key)
+        self._count(refusal, key=key)
         if announced.stage == v1.Stage.LENT:
             self._repay(None)
             return
         self._refused = key
         self.refuse(key, refusal.reason)
+
+    def _count(self, refusal: wire.Refused, **fields: Any) -> None:
+        fields["peer"] = self.peer
+        self.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
 
     # What an exchange asks.
 
@@ -282,6 +306,10 @@ class Link:
         """The neighbour's model in this exchange, if it has come; once."""
         return self._offers.pop((key, stage), None)
 
+    def is_at(self, period: int) -> bool:
+        """Whether the neighbour has come to the exchanges of a period."""
+        return self.up and max(self._reached[0], self.announced[0]) >= period
+
     def has_left(self, key: Key, generation: int) -> bool:
         """Whether this exchange can no longer use the link."""
         return (
@@ -291,6 +319,12 @@ class Link:
             or self.done >= key[0]
             or self._reached > key  # models come in order: the peer has left this exchange
         )
+
+    def was_missed(self, start: float) -> None:
+        """An exchange has waited since `start` in vain; one that makes progress is only late."""
+        if self.moved_at <= start:
+            self.missed += 1
+            self.log("missed", peer=self.peer, times=self.missed)
 
     def count(self, use: bool) -> None:
         self.used, self.skipped = self.used + use, self.skipped + (not use)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ class Incoming:
 
     announced: v1.ModelHeader
     size: int
+    most: float  # that a value may be
     folder: Path | None = None
+    start: Vector | None = None  # from which its distance is measured on the way
 
     def __post_init__(self) -> None:
         if self.announced.dtype != DTYPE:
@@ -74,6 +77,12 @@ class Incoming:
             raise Refused("hash", "the sha256 has not 32 bytes")
         with _disk():
             self._writer = VectorWriter(self.size, self.folder)
+        self._squares = 0.0
+
+    @property
+    def moved(self) -> float:
+        """||w - start||, once it is whole."""
+        return math.sqrt(self._squares)
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""
@@ -84,8 +93,16 @@ class Incoming:
             raise Refused("size", f"a chunk of {len(data)} bytes")
         if self._writer.written + len(data) // 4 > self.size:
             raise Refused("size", "more values than announced")
-        if not np.isfinite(np.frombuffer(data, dtype="<f4")).all():
+        values = np.frombuffer(data, dtype="<f4")
+        largest = float(np.abs(values).max())
+        if not math.isfinite(largest):
             raise Refused("not-finite", "NaN or infinity among the values")
+        if largest > self.most:
+            raise Refused("magnitude", f"a value of {largest:.3g}, at most {self.most:.3g}")
+        if self.start is not None:
+            first = self._writer.written
+            step = values.astype(np.float64) - self.start.read(first, first + values.size)
+            self._squares += float(step @ step)
         with _disk():
             self._writer.write(data)
         if self._writer.written < self.size:

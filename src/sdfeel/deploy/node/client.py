@@ -23,6 +23,7 @@ from sdfeel.errors import InputError
 
 __all__ = ["ClientProgram"]
 
+ATTEMPTS = 10  # to reach home at the start, before the fallbacks are asked
 LOOK_SECONDS = 0.5
 
 
@@ -65,16 +66,24 @@ class ClientProgram:
 
     async def run(self) -> None:
         """Home first, else the fallbacks in order; again and again until the end."""
-        while True:
+        outcome = await self._come_home()
+        while outcome != "finished":
             for edge in (self.me.edge, *self.me.fallbacks):
                 outcome = await self._attend(edge)
-                if outcome == "finished":
-                    self.log("finished", edge=edge)
-                    return
-                if outcome in ("lost", "renew", "home"):
+                if outcome in ("finished", "lost", "renew", "home"):
                     break
-            if outcome != "renew":
+            if outcome not in ("finished", "renew"):
                 await asyncio.sleep(self.deployment.deadlines.retry)
+
+    async def _come_home(self) -> str:
+        """At the start everybody does: an edge that is not there yet is waited for a little."""
+        deadlines, loop = self.deployment.deadlines, asyncio.get_running_loop()
+        end = loop.time() + min(deadlines.home, ATTEMPTS * deadlines.retry)
+        while True:
+            outcome = await self._attend(self.me.edge)
+            if outcome != "unreachable" or loop.time() + deadlines.retry > end:
+                return outcome
+            await asyncio.sleep(deadlines.retry)
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""
@@ -121,6 +130,7 @@ class ClientProgram:
             name=self.name,
             deployment=self.deployment.digest,
             samples=self.trainer.samples,
+            values=self.trainer.size,
             settings=CommonGround.of_clients(self.deployment).tell(),
             incarnation=self._incarnation,
             nonce=self.credentials.challenge(),
@@ -151,8 +161,7 @@ class ClientProgram:
             kind = message.WhichOneof("body")
             try:
                 if kind == "task":
-                    task = message.task
-                    incoming = wire.Incoming(message.task.model, self.trainer.size)
+                    task, incoming = message.task, self._open(message.task)
                 elif kind == "chunk" and incoming is not None and task is not None:
                     model = incoming.feed(message.chunk)
                     if model is not None:
@@ -161,11 +170,25 @@ class ClientProgram:
                 elif kind == "receipt":
                     self._note(message.receipt)
                 elif kind == "finish":
+                    self.log("finished", edge=edge)
                     return "finished"
             except wire.Refused as refusal:
                 incoming = None
                 self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
         raise StreamLost("the stream ended")
+
+    def _open(self, task: v1.Task) -> wire.Incoming:
+        """Work is as the deployment file says: how much of it is not the edge's to decide."""
+        schedule = self.deployment.schedule
+        first, last = (task.period - 1) * schedule.tau1 + 1, task.period * schedule.tau1
+        if (task.first, task.steps) != (
+            first,
+            schedule.tau1,
+        ) or not 0 < last <= schedule.iterations:
+            where = f"{task.steps} steps from {task.first} in period {task.period}"
+            raise wire.Refused("task", f"{where}: not what the deployment file says")
+        most = self.deployment.limits.magnitude
+        return wire.Incoming(task.model, self.trainer.size, most)
 
     def _note(self, receipt: v1.Receipt) -> None:
         if receipt.verdict == v1.Verdict.ACCEPTED:
@@ -183,7 +206,9 @@ class ClientProgram:
         while True:
             # Also when nobody says anything: certificates and lists may have changed.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                soon = loop.time() + LOOK_SECONDS
+                is_guest = edge != self.me.edge
+                async with asyncio.timeout_at(min(soon, look_home) if is_guest else soon):
                     await self._wake.wait()
             self._wake.clear()
             self.lifetime.look()
@@ -192,7 +217,7 @@ class ClientProgram:
             if self.credentials.stamp != stamp:
                 self.log("renewed", edge=edge)
                 return "renew"
-            if edge != self.me.edge and loop.time() > look_home:
+            if edge != self.me.edge and loop.time() >= look_home:
                 look_home = loop.time() + self.deployment.deadlines.home
                 if await self.transport.is_there(self.me.edge):
                     self.log("going-home", edge=edge)
@@ -210,8 +235,7 @@ class ClientProgram:
 
     async def _train(self, task: v1.Task, model: Vector) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
-            with contextlib.suppress(Exception):
-                await self._training
+            await asyncio.wait([self._training])
         self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
         return await asyncio.shield(self._training)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node.averaging import Upload
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
@@ -21,6 +24,7 @@ from sdfeel.deploy.waiting import Bell
 __all__ = ["Cluster", "Session"]
 
 WORDS = 64
+LONGEST = 10  # that somebody is not waited for: 2^10 periods
 
 
 class Session:
@@ -41,6 +45,26 @@ class Session:
         self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
 
 
+@dataclass
+class Lateness:
+    """Who was waited for in vain twice or more is not for a while, longer each time."""
+
+    _missed: dict[str, int] = field(default_factory=dict)
+    _until: dict[str, int] = field(default_factory=dict)
+
+    def missed(self, name: str, period: int) -> None:
+        times = self._missed[name] = self._missed.get(name, 0) + 1
+        if times > 1:
+            self._until[name] = period + 2 ** min(times, LONGEST)
+
+    def answered(self, name: str) -> None:
+        self._missed.pop(name, None)
+        self._until.pop(name, None)
+
+    def is_waited_for(self, name: str, period: int) -> bool:
+        return self._until.get(name, 0) < period
+
+
 class Cluster:
     """Collects the uploads of one period after the other."""
 
@@ -53,6 +77,8 @@ class Cluster:
         bell: Bell,
         log: Log,
         metrics: Metrics,
+        refused: Refusals,
+        elsewhere: Mapping[str, int],
     ) -> None:
         self.topology = topology
         self.size = size
@@ -64,17 +90,21 @@ class Cluster:
         self.period = 0
         self.is_open = False
         self.finished = False
-        self.uploads: dict[str, Vector] = {}
+        self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
         self._task: tuple[v1.Task, Vector] | None = None
+        self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
+        self._refused, self._elsewhere = refused, elsewhere
+        self._attended: dict[str, int] = {}
+        self._guests: set[str] = set()
 
     # The edge's side: one period.
 
     async def collect(
         self, period: int, model: Vector, seconds: float, over: Callable[[], bool]
-    ) -> dict[str, Vector]:
+    ) -> dict[str, Upload]:
         """Hands out the work of a period and returns what came back in time.
 
         Ends early when everybody who is there has answered, or when `over()` holds.
@@ -93,13 +123,25 @@ class Cluster:
         )
         self.is_open = False
         if not complete:
-            missing = sorted((set(self.sessions) | self.awaited) - set(self.uploads))
+            missing = sorted(self._expected() - set(self.uploads))
             self.awaited.clear()
+            for name in missing:
+                self._lateness.missed(name, period)
             self._log("deadline", period=period, missing=missing)
         return self.uploads
 
+    def _expected(self) -> set[str]:
+        """Who is waited for: those who are here and usually answer, and those who have to come."""
+        here = {name for name in self.sessions if self._lateness.is_waited_for(name, self.period)}
+        return here | self.awaited
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether somebody is here who usually answers."""
+        return any(self._lateness.is_waited_for(name, self.period) for name in self.sessions)
+
     def _everybody_answered(self) -> bool:
-        expected = set(self.sessions) | self.awaited
+        expected = self._expected() or set(self.sessions)
         return bool(expected) and expected <= set(self.uploads) | self.failed
 
     @property
@@ -120,6 +162,21 @@ class Cluster:
         for session in self.sessions.values():
             session.tell(v1.FromEdge(finish=v1.Finish(period=period)))
 
+    def attending(self) -> dict[str, int]:
+        """What other edges must know: guests, and own clients that are guests elsewhere, with the
+        last period in which they took part here.
+        """
+        doubled = [name for name in self._elsewhere if name in self._attended]
+        return {name: self._attended.get(name, 0) for name in sorted({*self._guests, *doubled})}
+
+    def drop_doubled(self) -> None:
+        """Who took part at home in this period is not counted here as well."""
+        for name in [name for name in self._elsewhere if name in self.uploads]:
+            is_guest = name not in self.home
+            if is_guest and self.is_open and self._elsewhere[name] >= self.period:
+                del self.uploads[name]
+                self.refuse(name, wire.Refused("elsewhere", f"{name} is at home as well"))
+
     # The clients' side: one stream.
 
     def greet(self, hello: v1.Hello, identity: Identity | None) -> str:
@@ -131,6 +188,8 @@ class Cluster:
             raise wire.Refused("not-allowed", f"client {name!r} is not on this edge's list")
         if hello.samples != self.topology.deployment.client(name).samples:
             raise wire.Refused("samples", f"{hello.samples} samples, not as provisioned")
+        if hello.values != self.size:
+            raise wire.Refused("shape", f"a model of {hello.values} values, this is {self.size}")
         if name not in self.sessions and len(self.sessions) >= self._limit:
             raise wire.Refused("limit", f"{self._limit} clients are connected already")
         return name
@@ -145,8 +204,11 @@ class Cluster:
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:
+            self._log("client-replaced", client=name)  # often: a second process has its name
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
+        if name not in self.home:
+            self._guests.add(name)
         self._log("client-up", client=name, guest=name not in self.home)
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
@@ -164,6 +226,7 @@ class Cluster:
                 await pump
             if self.sessions.get(name) is session:
                 del self.sessions[name]
+                self._guests.discard(name)
                 self._log("client-down", client=name)
             self._changed()
 
@@ -187,15 +250,18 @@ class Cluster:
                         self._metrics.bytes.labels("clients", "in").inc(len(message.chunk.data))
                         vector = incoming.feed(message.chunk)
                         if vector is not None:
-                            announced, incoming = incoming.announced, None
-                            self._accept(session, announced, vector)
+                            upload, announced = Upload(vector, incoming.moved), incoming.announced
+                            incoming = None
+                            self._accept(session, announced, upload)
                 except wire.Refused as refusal:
-                    self._refuse(session, refusal)
+                    self.refuse(session.name, refusal)
                     incoming = None
         finally:
             if incoming is not None:
                 incoming.abandon()
-                self._count(session, wire.Refused("truncated", "the stream ended within a model"))
+                self._count(
+                    session.name, wire.Refused("truncated", "the stream ended within a model")
+                )
 
     def _open(self, session: Session, announced: v1.ModelHeader) -> wire.Incoming | None:
         if announced.period < self.period or (announced.period == self.period and not self.is_open):
@@ -207,13 +273,20 @@ class Cluster:
             raise wire.Refused("replayed", f"a second model for period {announced.period}")
         if announced.samples != self.topology.deployment.client(session.name).samples:
             raise wire.Refused("samples", f"{announced.samples} samples, not as provisioned")
-        return wire.Incoming(announced, self.size, self._folder)
+        most, start = self.topology.deployment.limits.magnitude, self._task
+        assert start is not None  # noqa: S101 - there is a period
+        return wire.Incoming(announced, self.size, most, self._folder, start[1])
 
-    def _accept(self, session: Session, announced: v1.ModelHeader, vector: Vector) -> None:
+    def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
         if announced.period != self.period or not self.is_open:
             self._late(session, announced.period)
             return
-        self.uploads[session.name] = vector
+        self._lateness.answered(session.name)
+        if self._elsewhere.get(session.name, 0) >= announced.period:
+            where = f"has taken part in period {announced.period} at another edge"
+            raise wire.Refused("elsewhere", f"{session.name} {where}")
+        self._attended[session.name] = announced.period
+        self.uploads[session.name] = upload
         self.on_upload(session.name, announced)
         self._bell.ring()
 
@@ -222,21 +295,16 @@ class Cluster:
         self._log("late", client=session.name, period=period, now=self.period)
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
-    def _refuse(self, session: Session, refusal: wire.Refused) -> None:
+    def refuse(self, name: str, refusal: wire.Refused) -> None:
         """A bad model harms nobody else; the period does not wait for another one."""
-        self._count(session, refusal)
-        if session.name not in self.uploads:
-            self.failed.add(session.name)
-        session.receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
+        self._count(name, refusal)
+        if name not in self.uploads:
+            self.failed.add(name)
+        if name in self.sessions:
+            self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
         self._bell.ring()
 
-    def _count(self, session: Session, refusal: wire.Refused) -> None:
+    def _count(self, name: str, refusal: wire.Refused) -> None:
         self._metrics.uploads.labels("refused").inc()
-        self._metrics.refused.labels(refusal.kind).inc()
-        self._log(
-            "refused",
-            client=session.name,
-            kind=refusal.kind,
-            reason=refusal.reason,
-            period=self.period,
-        )
+        fields = {"client": name, "period": self.period}
+        self._refused("refused", refusal.kind, refusal.reason, name, **fields)

@@ -10,6 +10,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.exchange.patience import Patience
@@ -31,6 +32,7 @@ from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -38,6 +40,7 @@ from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.namesakes import Namesakes
+from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -45,6 +48,7 @@ __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
+STREAMS = 4  # of one certificate at a time: a node needs one, and another to take its place
 
 
 class EdgeServer:
@@ -66,6 +70,7 @@ class EdgeServer:
         self.log = Log(name, log)
         self.metrics = Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.lost)
+        self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.address = self.me.listen or self.me.address
@@ -76,23 +81,53 @@ class EdgeServer:
         self._with_clients = CommonGround.of_clients(deployment)
         self.store = store or Store.of(deployment, name, state, first)
         model, done, found = self._restore(first.vector)
+        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
         self.cluster = Cluster(
-            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+            name,
+            self.topology,
+            model.size,
+            state,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
+            elsewhere,
         )
         # A number of this life; transactions count up from it, so none comes twice.
         self._life = secrets.randbits(62)
         agreement: Agreement[Change] = Agreement(self._life)
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
-        peers = self.topology.neighbours(name)
         self.links = Links(
-            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+            self.topology.neighbours(name),
+            model.size,
+            state,
+            agreement,
+            done,
+            self.topology.periods,
+            deployment.limits.magnitude,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
         )
-        self.states = LinkStates(name, self.links)
+        self.states = LinkStates(
+            name,
+            self.links,
+            self.topology,
+            Notary(self.credentials),
+            f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
+            self._refuse_gossip,
+            self.cluster.attending,
+            deployment.deadlines.exchange,
+            elsewhere,
+            is_returning=self._was_away(found),
+        )
         for peer, link in self.links.items():
             link.weights = self.topology.weights_digest
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.states.on_news = self.cluster.drop_doubled
         self.rounds = self._make_rounds(model, done, is_new=found is None)
         self.rounds.saved = agreement.checkpoint
         self.results = self._make_results()
@@ -117,7 +152,8 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        pause = self.deployment.deadlines.ping
+        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds, pause)
         return Rounds(
             self.deployment,
             self.topology,
@@ -163,6 +199,13 @@ class EdgeServer:
             return model, 0, None
         self.log("resumed", period=found.done)
         return found.model, found.done, found
+
+    def _was_away(self, found: Checkpoint | None) -> bool:
+        """For longer than an exchange takes; without a checkpoint, for ever."""
+        if found is None:
+            return True
+        away = waiting.wall_time() - float(found.agreement.get("time", 0.0))
+        return away > self.deployment.deadlines.exchange
 
     # Starting and stopping.
 
@@ -286,9 +329,11 @@ class EdgeServer:
         if self.done:
             link.lend(self.model, self.done)
 
+    def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
+        self.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
+
     def _refuse_peer(self, refusal: wire.Refused) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
+        self.refused("peer-refused", refusal.kind, refusal.reason)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""
@@ -323,6 +368,8 @@ class EdgeServer:
     def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self._with_edges.check(hello)
+        if hello.done > self.topology.periods:
+            raise wire.Refused("period", f"period {hello.done} of {self.topology.periods}")
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
@@ -364,10 +411,13 @@ class EdgeServer:
         """Lets in only certificates of these roles; a refusal is counted and told."""
         try:
             identity = caller.who()
+            who = "" if identity is None else _who(identity)
             if identity is not None and identity.role not in roles:
-                who = f"{identity.role}/{identity.name}"
                 raise wire.Refused("role", f"{who} may not make this call")
             if identity is not None:
+                known = [i for i in self._streams.values() if _who(i) == _who(identity)]
+                if len(known) >= STREAMS:
+                    raise wire.Refused("limit", f"{len(known)} streams of {who} are open")
                 self._streams[caller] = identity  # type: ignore[index]
             yield identity
         except wire.Refused as refusal:
@@ -377,9 +427,17 @@ class EdgeServer:
             self._streams.pop(caller, None)  # type: ignore[call-overload]
 
     async def _first(self, stream: Stream) -> v1.Hello:
-        """The first message of a stream."""
-        first = await stream.read()
+        """The first message of a stream, which must come soon."""
+        try:
+            async with asyncio.timeout(self.deployment.deadlines.ping):
+                first = await stream.read()
+        except TimeoutError:
+            raise wire.Refused("silent", "no hello in time") from None
         if first is None or first.WhichOneof("body") != "hello":
             raise wire.Refused("protocol", "the first message must be a hello")
         hello: v1.Hello = first.hello
         return hello
+
+
+def _who(identity: Identity) -> str:
+    return f"{identity.role}/{identity.name}"

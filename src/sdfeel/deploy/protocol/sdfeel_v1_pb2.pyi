@@ -44,7 +44,7 @@ ASK: Word
 REFUSE: Word
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint", "settings", "weights", "nonce", "certificate", "proof")
+    __slots__ = ("protocol", "name", "deployment", "samples", "done", "incarnation", "checkpoint", "values", "settings", "weights", "nonce", "certificate", "proof")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEPLOYMENT_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
@@ -64,12 +65,13 @@ class Hello(_message.Message):
     done: int
     incarnation: int
     checkpoint: int
+    values: int
     settings: _containers.RepeatedCompositeFieldContainer[Setting]
     weights: str
     nonce: bytes
     certificate: bytes
     proof: bytes
-    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ..., weights: _Optional[str] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., name: _Optional[str] = ..., deployment: _Optional[str] = ..., samples: _Optional[int] = ..., done: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., values: _Optional[int] = ..., settings: _Optional[_Iterable[_Union[Setting, _Mapping]]] = ..., weights: _Optional[str] = ..., nonce: _Optional[bytes] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Setting(_message.Message):
     __slots__ = ("name", "value", "is_default")
@@ -202,14 +204,29 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
+    class ClientsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EDGE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ...) -> None: ...
+    done: int
+    certificate: bytes
+    signature: bytes
+    clients: _containers.ScalarMap[str, int]
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")
