@@ -220,8 +220,7 @@ class ClientProgram:
 
     async def _train(self, task: v1.Task, model: Vector) -> Model:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
-            with contextlib.suppress(Exception):
-                await self._training
+            await asyncio.wait({self._training})  # which does not end it if we are ended
         self._training = asyncio.create_task(
             asyncio.to_thread(self.trainer.train, model.array(), task.first, task.steps)
         )
