@@ -154,11 +154,9 @@ class ClientProgram:
             try:
                 if kind == "task":
                     task, incoming = message.task, self._open(message.task)
+                    self._take(task, incoming.begin())
                 elif kind == "chunk" and incoming is not None and task is not None:
-                    model = incoming.feed(message.chunk)
-                    if model is not None:
-                        self._work, incoming = (task, model), None
-                        self._wake.set()
+                    self._take(task, incoming.feed(message.chunk))
                 elif kind == "receipt":
                     self._note(message.receipt)
                 elif kind == "finish":
@@ -168,6 +166,11 @@ class ClientProgram:
                 incoming = None
                 self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
         raise StreamLost("the stream ended")
+
+    def _take(self, task: v1.Task, model: Vector | None) -> None:
+        if model is not None:
+            self._work = (task, model)
+            self._wake.set()
 
     def _open(self, task: v1.Task) -> wire.Incoming:
         """Work is as the deployment file says: how much of it is not the edge's to decide."""

@@ -10,7 +10,6 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
-from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.exchange.patience import Patience
@@ -107,11 +106,10 @@ class EdgeServer:
             self._agreed,
             self._refuse_gossip,
             self.cluster.attending,
-            deployment.deadlines.exchange,
             elsewhere,
-            is_returning=self._was_away(found),
         )
         for peer, link in self.links.items():
+            link.hooks.vouch = lambda peer=peer: self.states.vouch(peer)  # type: ignore[misc]
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
         self.states.on_news = self.cluster.drop_doubled
@@ -134,8 +132,7 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        pause = self.deployment.deadlines.ping
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds, pause)
+        adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
         return Rounds(
             self.deployment,
             self.topology,
@@ -167,13 +164,6 @@ class EdgeServer:
             return model, 0, None
         self.log("resumed", period=found.done)
         return found.model, found.done, found
-
-    def _was_away(self, found: Checkpoint | None) -> bool:
-        """For longer than an exchange takes; without a checkpoint, for ever."""
-        if found is None:
-            return True
-        away = waiting.wall_time() - float(found.agreement.get("time", 0.0))
-        return away > self.deployment.deadlines.exchange
 
     # Starting and stopping.
 
