@@ -311,6 +311,45 @@ def test_a_second_process_with_a_clients_name_is_seen() -> None:
     assert {line["client"] for line in events(world, "client-replaced")} == {"c0"}
 
 
+def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:
+    """Its old training cannot be stopped; waiting for it must not end it, or the client."""
+    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
+    loop = VirtualLoop()
+
+    def slow(_executor: Any, work: Any, *asked: Any) -> asyncio.Future[Any]:
+        future = loop.create_future()
+        loop.call_later(5.0, lambda: future.done() or future.set_result(work(*asked)))
+        return future
+
+    loop.run_in_executor = slow  # type: ignore[method-assign]
+    uploaded: list[int] = []
+
+    async def main() -> bool:
+        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
+        vector = as_vector(np.zeros(SIZE))
+
+        async def serve(stream: Any) -> None:
+            await stream.read()
+            await stream.write(v1.FromEdge(hello=v1.Hello()))
+            task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
+            await stream.write(v1.FromEdge(task=task))
+            for chunk in wire.chunks(vector):
+                await stream.write(v1.FromEdge(chunk=chunk))
+            while (message := await stream.read()) is not None:
+                uploaded.append(message.WhichOneof("body") == "model")
+
+        await Door(world.net, "edge", "e00").listen(serve, serve, serve)
+        await world.start("c0")
+        for _ in range(3):
+            await asyncio.sleep(1.0)
+            world.net.cut("c0", "e00")
+        await asyncio.sleep(15.0)
+        return world.tasks["c0"].done()
+
+    assert not loop.run(main())
+    assert sum(uploaded) == 1
+
+
 @pytest.mark.parametrize("hops", [False, True], ids=["both-at-once", "one-after-the-other"])
 def test_a_client_that_attends_two_edges_counts_once(hops: bool) -> None:
     """c0 works for its home and for its fallback in every period."""

@@ -162,9 +162,10 @@ async def unasked(stream: Any, _peer: str) -> None:
 
 @liar(Fault.LINK_MODEL_TRUNCATED, "refused:truncated")
 async def truncated(stream: Any, _peer: str) -> None:
-    vector = as_vector(np.zeros(SIZE))
+    announced = wire.header(as_vector(np.zeros(SIZE)), 2)
+    announced.ClearField("data")
     for _ in range(2):
-        await send(stream, model=wire.header(vector, 2))
+        await send(stream, model=announced)
 
 
 @liar(Fault.LINK_WORDS_ABOUT_NOTHING, "exchange")

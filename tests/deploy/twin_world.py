@@ -19,7 +19,6 @@ import numpy as np
 from twin import Door, Net
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.link import dialler
 from sdfeel.deploy.model.files import Layout, ModelFile
@@ -31,7 +30,7 @@ from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 
 SIZE = 3
-EMPTY: dict[str, Any] = {"open": [], "settled": [], "owed": [], "time": 0.0}
+EMPTY: dict[str, Any] = {"open": [], "settled": [], "owed": []}
 DEADLINES = {"round": 1.5, "exchange": 2.0, "ping": 0.4, "retry": 0.4, "home": 1.0}
 
 
@@ -324,7 +323,6 @@ def make_edges_cheap(monkeypatch: Any) -> None:
     zeros = ModelFile(Layout.flat(SIZE), as_vector(np.zeros(SIZE)))
     monkeypatch.setattr(edge_module, "Topology", known)
     monkeypatch.setattr(edge_module, "read_model", lambda _path, **_: zeros)
-    monkeypatch.setattr(waiting, "wall_time", lambda: asyncio.get_running_loop().time())
     # There are no certificates here whose renewal or end would have to be noticed.
     monkeypatch.setattr(edge_module, "WATCH_SECONDS", 60.0)
     monkeypatch.setattr(dialler, "RENEWAL_SECONDS", 60.0)

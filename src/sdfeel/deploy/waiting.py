@@ -1,17 +1,11 @@
-"""What an edge waits with: one bell, which whoever changes something rings, and two clocks."""
+"""One bell for everything that an edge waits for: whoever changes something rings it."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
-__all__ = ["Bell", "wall_time"]
-
-
-def wall_time() -> float:
-    """Seconds that go on while no program runs; for everything else there is the loop's clock."""
-    return time.time()
+__all__ = ["Bell"]
 
 
 class Bell:

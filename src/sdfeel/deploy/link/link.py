@@ -44,6 +44,7 @@ class Hooks:
     word: Callable[[v1.Decision], None] = lambda _: None
     state: Callable[[v1.LinkState], None] = lambda _: None
     wanted: Callable[[], None] = lambda: None
+    vouch: Callable[[], None] = lambda: None
     met: Callable[[v1.Hello], None] = lambda _: None
     progress: Callable[[v1.Progress], None] = lambda _: None
     lost: Callable[[], None] = lambda: None
@@ -228,6 +229,8 @@ class Link:
             self.missed = min(self.missed, HOPELESS - 1)  # another chance
         elif kind == "wanted":
             self.hooks.wanted()
+        elif kind == "vouch":
+            self.hooks.vouch()
 
     def _move(self, progress: v1.Progress) -> None:
         """Only progress renews patience, not the word for it."""
@@ -255,17 +258,22 @@ class Link:
             self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
         except wire.Refused as refusal:
             self._tell_refusal(announced, refusal)
+            return
+        self._receive(self._incoming.begin, len(announced.data))
 
     def _feed(self, chunk: v1.Chunk) -> None:
-        if self._incoming is None:
-            return  # the rest of a model that was refused
-        self.metrics.bytes.labels("edges", "in").inc(len(chunk.data))
+        if self._incoming is not None:  # else: the rest of a model that was refused
+            incoming = self._incoming
+            self._receive(lambda: incoming.feed(chunk), len(chunk.data))
+
+    def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
+        self.metrics.bytes.labels("edges", "in").inc(size)
         try:
-            vector = self._incoming.feed(chunk)
+            vector = feed()
         except wire.Refused as refusal:
             self._refuse(refusal)
             return
-        if vector is not None:
+        if vector is not None and self._incoming is not None:
             self.missed = 0
             announced, self._incoming = self._incoming.announced, None
             if announced.stage == v1.Stage.LENT:

@@ -4,7 +4,6 @@ hears. What is signed by its edge cannot be invented or changed on the way.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from sdfeel.deploy.trust.notary import Notary
 
 __all__ = ["LinkStates"]
 
-Known = tuple[list[str], int, dict[str, int]]
+Known = tuple[list[str], dict[str, int], tuple[int, int]]
 
 
 @dataclass
@@ -30,8 +29,6 @@ class LinkStates:
     refuse         is told what was wrong with a state, and who passed it on
     attending      the guests here, and the last period in which they took part
     elsewhere      the same of all other edges
-    patience       seconds after which the only edge in reach is believed
-    is_returning   this edge was away for longer than that, and has not taken part since
     """
 
     me: str
@@ -41,9 +38,7 @@ class LinkStates:
     agreed: str
     refuse: Callable[[Refused, str], None]
     attending: Callable[[], dict[str, int]]
-    patience: float
     elsewhere: dict[str, int]
-    is_returning: bool = False
 
     def __post_init__(self) -> None:
         # A start later than any number before a restart.
@@ -51,14 +46,13 @@ class LinkStates:
         self._states: dict[str, v1.LinkState] = {}
         self._last: Known | None = None
         self.on_news: Callable[[], None] = lambda: None
-        self._two_seen = 0.0
 
     def all(self) -> list[v1.LinkState]:
         return list(self._states.values())
 
     def _now(self) -> Known:
         up = [peer for peer, link in self.links.items() if link.counts]
-        return up, self.links.done, self.attending()
+        return up, self.attending(), self.notary.stamp
 
     @property
     def is_stale(self) -> bool:
@@ -68,14 +62,32 @@ class LinkStates:
     def refresh(self) -> None:
         """Tells the others if something has changed."""
         now = self._now()
-        if now == self._last:
-            return
-        self._last = now
+        if now != self._last:
+            self._last = now
+            self._keep(self._signed(*now), None)
+
+    def vouch(self, peer: str) -> None:
+        """Says to a neighbour how far we are, so that it can tell others who are behind."""
+        state = self._signed(*self._now())
+        self._states[self.me] = state
+        self.links[peer].tell(v1.LinkMessage(state=state))
+
+    def call_witnesses(self) -> None:
+        """For neighbours that are behind: our word alone is not enough for them."""
+        done = self.links.done - self.topology.tau2
+        behind = [peer for peer, link in self.links.items() if link.up and link.done < done]
+        for peer, link in self.links.items() if behind else ():
+            if peer not in behind:
+                link.tell(v1.LinkMessage(vouch=v1.Vouch()))
+
+    def _signed(
+        self, up: list[str], clients: dict[str, int], _stamp: tuple[int, int]
+    ) -> v1.LinkState:
         self._number += 1
-        up, done, clients = now
+        done = self.links.done
         state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
         state.certificate, state.signature = self.notary.sign(self._text(state))
-        self._keep(state, None)
+        return state
 
     def _text(self, state: v1.LinkState) -> bytes:
         clients = sorted(state.clients.items())
@@ -133,20 +145,13 @@ class LinkStates:
     def reached(self) -> int:
         """A period that others have finished, for sure.
 
-        One edge may say anything: two must have said it. One alone is believed if there is no
-        other, if no other was in reach for long, or by an edge that comes back after long.
+        One edge may say anything: two must have said it, unless there is only one other.
         """
-        ranked = sorted(self._others().values(), reverse=True)
-        now = asyncio.get_running_loop().time()
-        if len(ranked) > 1:
-            self._two_seen = now
-        has_waited = self._two_seen and now - self._two_seen > self.patience
-        if self.is_returning or len(self.topology.edges) == 2 or has_waited:
-            return ranked[0] if ranked else 0
-        self._two_seen = self._two_seen or now
-        return ranked[1] if len(ranked) > 1 else 0
+        ranked = sorted(self.others().values(), reverse=True)
+        enough = min(2, len(self.topology.edges) - 1)
+        return ranked[enough - 1] if len(ranked) >= enough > 0 else 0
 
-    def _others(self) -> dict[str, int]:
+    def others(self) -> dict[str, int]:
         """How far the edges are that are in reach."""
         graph = nx.Graph(self.up())
         graph.add_node(self.me)

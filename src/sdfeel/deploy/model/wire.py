@@ -39,13 +39,14 @@ def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
         values=vector.size,
         dtype=DTYPE,
         sha256=vector.sha256,
+        data=vector.read_bytes(0, vector.size) if vector.size <= BLOCK else b"",
         **fields,  # type: ignore[arg-type]
     )
 
 
 def chunks(vector: Vector) -> Iterator[v1.Chunk]:
-    """The chunks that follow a header."""
-    for start, stop in vector.spans():
+    """The chunks that follow a header; none if it has everything."""
+    for start, stop in vector.spans() if vector.size > BLOCK else ():
         yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))
 
 
@@ -83,6 +84,11 @@ class Incoming:
     def moved(self) -> float:
         """||w - start||, once it is whole."""
         return math.sqrt(self._squares)
+
+    def begin(self) -> Vector | None:
+        """The vector, if the header had all of it."""
+        data = self.announced.data
+        return self.feed(v1.Chunk(data=data)) if data else None
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""

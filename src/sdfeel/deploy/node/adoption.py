@@ -3,16 +3,20 @@
 It lost its disk, or it comes late. With the first model it would pull everybody back by its weight;
 so it asks its neighbours for the model of their last finished period, and makes one its own. They
 come over links, hence from edges of this deployment, and are checked like any model. No single one
-is believed where there are more: of three it takes the one that is nearest to the others, of two
-the one that is nearer to the first model; and it goes to no period that only one has reached.
+is believed where there are more: of three models it takes the one that is nearest to another, of
+two the one that is nearer to the first model, and a single one only if no other edge was in reach
+for long. It goes to no period that only one edge claims (see `LinkStates.reached`); then it has
+the model, and begins to count anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.vectors import Vector, distance
 from sdfeel.deploy.observe.logs import Log
@@ -27,53 +31,49 @@ Found = tuple[int, Vector]
 
 @dataclass
 class Adopter:
-    """Asks a few neighbours at a time, for as long as an exchange may take.
-
-    pause   seconds for the others to appear, once one neighbour is seen to be under way
-    """
+    """Asks a few neighbours at a time, for as long as an exchange may take."""
 
     links: Links
+    states: LinkStates
     bell: Bell
     log: Log
-    periods: int
     patience: float
-    pause: float
 
     async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
         tried: list[str] = []
-        while left := await self._ahead(start, tried):
+        while True:
+            clear = partial(self._is_clear, tried)
+            await self.bell.until(clear, lambda: start + self.patience)
+            reached, left = self.states.reached(), self._ahead(tried)
+            if not left or (not reached and len(self.states.others()) > 1):
+                return None
             asked = sorted(left, key=lambda link: -link.done)[:ASKED]
             tried += [link.peer for link in asked]
             answers = await asyncio.gather(*(link.borrow(self.patience) for link in asked))
             found: dict[str, Found] = {}
             for link, answer in zip(asked, answers, strict=True):
-                if answer is not None and 0 < answer[0] <= self.periods:
+                if answer is not None and 0 < answer[0] <= link.periods:
                     found[link.peer] = answer
                 else:
                     self.log("not-adopted", peer=link.peer, reason="no valid model in time")
             if found:
                 peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
-                claims = sorted((link.done for link in left), reverse=True)
-                period = min(found[peer][0], claims[1] if len(claims) > 1 else claims[0])
+                period = min(found[peer][0], reached)
                 self.log("adopted", peer=peer, period=period)
                 return period, found[peer][1]
-        return None
 
-    async def _ahead(self, start: float, tried: list[str]) -> list[Link]:
+    def _is_clear(self, tried: list[str]) -> bool:
+        """Whether somebody can be asked for sure, or everybody is here and nobody can."""
+        can_be_asked = bool(self._ahead(tried))
+        if can_be_asked:
+            return bool(self.states.reached())
+        return all(link.up for link in self.links.values())
+
+    def _ahead(self, tried: list[str]) -> list[Link]:
         """Who was under way when we met: progress since then is no sign that we are late."""
-
-        def found() -> list[Link]:
-            links = self.links.values()
-            return [k for k in links if k.up and k.met_at > 0 and k.peer not in tried]
-
-        def all_up() -> bool:
-            return all(link.up for link in self.links.values())
-
-        await self.bell.until(lambda: bool(found()) or all_up(), lambda: start + self.patience)
-        now = asyncio.get_running_loop().time()
-        await self.bell.until(all_up, lambda: now + self.pause if found() else now)
-        return found()
+        links = self.links.values()
+        return [k for k in links if k.up and k.met_at > 0 and k.peer not in tried]
 
 
 def _most_believable(models: dict[str, Vector], first: Vector) -> str:

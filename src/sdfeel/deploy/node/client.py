@@ -162,11 +162,9 @@ class ClientProgram:
             try:
                 if kind == "task":
                     task, incoming = message.task, self._open(message.task)
+                    self._take(task, incoming.begin())
                 elif kind == "chunk" and incoming is not None and task is not None:
-                    model = incoming.feed(message.chunk)
-                    if model is not None:
-                        self._work, incoming = (task, model), None
-                        self._wake.set()
+                    self._take(task, incoming.feed(message.chunk))
                 elif kind == "receipt":
                     self._note(message.receipt)
                 elif kind == "finish":
@@ -176,6 +174,11 @@ class ClientProgram:
                 incoming = None
                 self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
         raise StreamLost("the stream ended")
+
+    def _take(self, task: v1.Task, model: Vector | None) -> None:
+        if model is not None:
+            self._work = (task, model)
+            self._wake.set()
 
     def _open(self, task: v1.Task) -> wire.Incoming:
         """Work is as the deployment file says: how much of it is not the edge's to decide."""
@@ -235,7 +238,7 @@ class ClientProgram:
 
     async def _train(self, task: v1.Task, model: Vector) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
-            await asyncio.wait([self._training])
+            await asyncio.wait({self._training})  # which does not end it if we are ended
         self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
         return await asyncio.shield(self._training)
 

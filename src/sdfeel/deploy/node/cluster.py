@@ -240,19 +240,21 @@ class Cluster:
             while (message := await session.stream.read()) is not None:
                 kind = message.WhichOneof("body")
                 try:
+                    vector = None
                     if kind == "model":
                         if incoming is not None:
                             incoming.abandon()
                             incoming = None
                             raise wire.Refused("truncated", "a new model before the last was whole")
                         incoming = self._open(session, message.model)
+                        vector = incoming.begin() if incoming is not None else None
                     elif kind == "chunk" and incoming is not None:
-                        self._metrics.bytes.labels("clients", "in").inc(len(message.chunk.data))
                         vector = incoming.feed(message.chunk)
-                        if vector is not None:
-                            upload, announced = Upload(vector, incoming.moved), incoming.announced
-                            incoming = None
-                            self._accept(session, announced, upload)
+                    self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
+                    if vector is not None and incoming is not None:
+                        upload, announced = Upload(vector, incoming.moved), incoming.announced
+                        incoming = None
+                        self._accept(session, announced, upload)
                 except wire.Refused as refusal:
                     self.refuse(session.name, refusal)
                     incoming = None

@@ -10,7 +10,6 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.exchange.patience import Patience
@@ -119,12 +118,11 @@ class EdgeServer:
             f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
             self._refuse_gossip,
             self.cluster.attending,
-            deployment.deadlines.exchange,
             elsewhere,
-            is_returning=self._was_away(found),
         )
         for peer, link in self.links.items():
             link.weights = self.topology.weights_digest
+            link.hooks.vouch = lambda peer=peer: self.states.vouch(peer)  # type: ignore[misc]
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
         self.states.on_news = self.cluster.drop_doubled
@@ -152,8 +150,7 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        pause = self.deployment.deadlines.ping
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds, pause)
+        adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
         return Rounds(
             self.deployment,
             self.topology,
@@ -199,13 +196,6 @@ class EdgeServer:
             return model, 0, None
         self.log("resumed", period=found.done)
         return found.model, found.done, found
-
-    def _was_away(self, found: Checkpoint | None) -> bool:
-        """For longer than an exchange takes; without a checkpoint, for ever."""
-        if found is None:
-            return True
-        away = waiting.wall_time() - float(found.agreement.get("time", 0.0))
-        return away > self.deployment.deadlines.exchange
 
     # Starting and stopping.
 

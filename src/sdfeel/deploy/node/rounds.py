@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.algorithm.averaging import Rule
-from sdfeel.deploy import waiting
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.link.agreement_notes import dump
@@ -135,14 +134,12 @@ class Rounds:
         used = 0
         if ahead:
             self.metrics.jumps.inc()
-            self.mixer.states.is_returning = False
             self.cluster.awaited.clear()  # the others are under way: who comes home, comes
             self.log("jump", period=period, to=ahead, kept=order)
             period = ahead
         elif self.topology.is_inter(period):
             self.phase = "exchanging"
             model, used = await self._exchange(period, model)
-            self.mixer.states.is_returning &= not used
             if not used and not order and self.links:
                 # Nobody took part and nobody answered: the period did not happen.
                 await asyncio.sleep(self.deployment.deadlines.retry)
@@ -223,7 +220,7 @@ class Rounds:
 
     async def _save(self, period: int, model: Vector) -> None:
         changes: list[Change] = []
-        notes = {**dump(self.links.agreement, changes), "time": waiting.wall_time()}
+        notes = dump(self.links.agreement, changes)
         self.links.is_unsaved = False
         checkpoint = Checkpoint(period, model, notes, changes)
         is_saved = False
@@ -233,6 +230,7 @@ class Rounds:
         self.model, self.done = model, period
         self.saved = notes["checkpoint"]
         self.links.saved(period, self.saved)
+        self.mixer.states.call_witnesses()
         self.bell.ring()
 
     async def settle(self) -> None:

@@ -92,7 +92,7 @@ class Measure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "ballot", "measures")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "ballot", "measures")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class ModelHeader(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     MEASURES_FIELD_NUMBER: _ClassVar[int]
     period: int
@@ -111,9 +112,10 @@ class ModelHeader(_message.Message):
     samples: int
     view: str
     stage: Stage
+    data: bytes
     ballot: int
     measures: _containers.RepeatedCompositeFieldContainer[Measure]
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ...) -> None: ...
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("offset", "data")
@@ -236,12 +238,16 @@ class Announce(_message.Message):
     view: str
     def __init__(self, period: _Optional[int] = ..., view: _Optional[str] = ...) -> None: ...
 
+class Vouch(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Wanted(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class LinkMessage(_message.Message):
-    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted")
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +256,7 @@ class LinkMessage(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
+    VOUCH_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     model: ModelHeader
     chunk: Chunk
@@ -258,7 +265,8 @@ class LinkMessage(_message.Message):
     state: LinkState
     announce: Announce
     wanted: Wanted
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ...) -> None: ...
+    vouch: Vouch
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("nonce",)

@@ -29,6 +29,11 @@ class Notary:
         self._stamp: tuple[int, int] | None = None
         self._known: dict[bytes, tuple[Identity, ec.EllipticCurvePublicKey]] = {}
 
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Changes with the certificate: what it has signed must be signed anew."""
+        return self._credentials.stamp
+
     def sign(self, text: bytes) -> tuple[bytes, bytes]:
         """Our certificate (DER) and the signature."""
         if self._credentials.plaintext:
