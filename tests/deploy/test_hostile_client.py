@@ -297,18 +297,65 @@ def test_an_edge_that_comes_back_holds_nobody_up(away: float) -> None:
     assert {"c2", "c3"} <= home
 
 
-def test_a_second_process_with_a_clients_name_is_seen() -> None:
+def test_a_second_process_with_a_clients_name_is_refused_while_the_first_is_there() -> None:
+    refused = []
+
     async def act(world: TwinWorld) -> None:
         await world.start("c0")
         await asyncio.sleep(1)
         other = await dial(world)
-        await hello(world, other)
-        with contextlib.suppress(StreamLost):
+        await hello(world, other, incarnation=1)
+        try:
             while await other.read() is not None:
                 pass
+        except TurnedAway as refusal:
+            refused.append(refusal.reason)
 
     world = play(act)
-    assert {line["client"] for line in events(world, "client-replaced")} == {"c0"}
+    assert refused == ["another process with the name 'c0' is attached"]
+    assert [line["kind"] for line in events(world, "peer-refused")] == ["twice"]
+    assert not events(world, "client-replaced")
+
+
+def test_a_process_that_dials_again_takes_its_own_place_at_once() -> None:
+    """As one does whose address has changed: its edge still holds the stream from the old one."""
+    ended = []
+
+    async def act(world: TwinWorld) -> None:
+        older, newer = await dial(world), await dial(world)
+        for stream in (older, newer):
+            await hello(world, stream, incarnation=1)
+            assert (await stream.read()).WhichOneof("body") == "hello"
+        with contextlib.suppress(StreamLost):
+            while await older.read() is not None:
+                pass
+        ended.append(asyncio.get_running_loop().time())
+        newer.close()
+        await world.start("c0")
+
+    world = play(act)
+    assert ended[0] < DEADLINES["ping"]
+    assert [line["client"] for line in events(world, "client-replaced")] == ["c0"]
+
+
+def test_who_is_silent_beyond_the_pings_deadline_makes_room_for_another_process() -> None:
+    """A machine that lost its power, and came back sooner than its edge noticed."""
+    back = []
+
+    async def act(world: TwinWorld) -> None:
+        await world.start("c0")
+        await asyncio.sleep(1)
+        world.kill("c0", quietly=True)
+        await world.start("c0")
+        start = asyncio.get_running_loop().time()
+        while world.clients["c0"].edge != "e00":
+            await asyncio.sleep(0.05)
+        back.append(asyncio.get_running_loop().time() - start)
+
+    world = play(act)
+    kinds = {line["kind"] for line in events(world, "peer-refused")}
+    assert kinds == {"twice"}, "refused while the stream of the dead one seemed to live"
+    assert back[0] < 2 * DEADLINES["ping"] + 1
 
 
 def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:

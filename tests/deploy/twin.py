@@ -85,9 +85,10 @@ class End:
             _wake(self._reader)
 
     def close(self, reason: str = "") -> None:
-        """The other end hears of it, unless the way there is silent."""
+        """The other end hears of it, unless the way there is silent or we are dead."""
+        was_lost = self.lost is not None
         self.end(StreamLost(reason or "this stream was ended"))
-        if self.net.is_open(self.me, self.peer):
+        if not was_lost and self.net.is_open(self.me, self.peer):
             self.other.end(StreamLost(reason or "the other end has gone"))
 
     def end(self, problem: StreamLost) -> None:
@@ -164,7 +165,10 @@ class Net:
         """A node dies: its peers see the streams end, at once or when pings fail."""
         self.doors.pop(node, None)
         for end in [end for end in self.ends if node in (end.me, end.peer)]:
-            wait = self.ping * (1 + self.chance.random()) if quietly and end.me != node else 0.0
+            if quietly and end.me == node:
+                end.end(StreamLost("no power"))  # before anything of it can say farewell
+                continue
+            wait = self.ping * (1 + self.chance.random()) if quietly else 0.0
             self.loop.call_later(wait, end.end, StreamLost("connection reset"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ class ClientProgram:
         self.transport = transport or GrpcTransport(deployment, self.credentials)
         self.log = Log(name, log)
         self.lifetime = Lifetime(self.credentials, self.log)
-        self._incarnation = time.time_ns()
+        self._incarnation = secrets.randbits(62)
         self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []

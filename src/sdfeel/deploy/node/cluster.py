@@ -30,8 +30,8 @@ LONGEST = 10  # that somebody is not waited for: 2^10 periods
 class Session:
     """One client's standing stream; what is due to the client waits here, newest work only."""
 
-    def __init__(self, name: str, stream: Stream, metrics: Metrics) -> None:
-        self.name, self.stream = name, stream
+    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
         sent = metrics.bytes.labels("clients", "out").inc
         self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
 
@@ -179,8 +179,8 @@ class Cluster:
 
     # The clients' side: one stream.
 
-    def greet(self, hello: v1.Hello, identity: Identity | None) -> str:
-        """Checks a client's first message; its name. Raises Refused."""
+    def greet(self, hello: v1.Hello, identity: Identity | None) -> None:
+        """Checks a client's first message. Raises Refused."""
         name = hello.name
         if identity is not None and (identity.role, identity.name) != ("client", name):
             raise wire.Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
@@ -192,19 +192,29 @@ class Cluster:
             raise wire.Refused("shape", f"a model of {hello.values} values, this is {self.size}")
         if name not in self.sessions and len(self.sessions) >= self._limit:
             raise wire.Refused("limit", f"{self._limit} clients are connected already")
-        return name
+        self._check_namesake(hello)
+
+    def _check_namesake(self, hello: v1.Hello) -> None:
+        """A process that dials again takes its own place; nobody takes another process's, which
+        the transport ends when it has been silent for too long.
+        """
+        there = self.sessions.get(hello.name)
+        if there is not None and there.process != hello.incarnation:
+            name = hello.name
+            raise wire.Refused("twice", f"another process with the name {name!r} is attached")
 
     @property
     def _limit(self) -> int:
         return self.topology.deployment.limits.connections
 
-    async def serve(self, name: str, stream: Stream) -> None:
+    async def serve(self, hello: v1.Hello, stream: Stream) -> None:
         """Reads a client's stream to its end, which means that the client has gone."""
-        session = Session(name, stream, self._metrics)
+        self._check_namesake(hello)  # again: one may have come while the answer was written
+        session, name = Session(hello, stream, self._metrics), hello.name
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:
-            self._log("client-replaced", client=name)  # often: a second process has its name
+            self._log("client-replaced", client=name, reason="the same process dialled again")
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
         if name not in self.home:

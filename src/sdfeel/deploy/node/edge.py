@@ -38,7 +38,6 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
-from sdfeel.deploy.trust.namesakes import Namesakes
 from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
@@ -132,7 +131,6 @@ class EdgeServer:
         self.recorder = Recorder(
             self.topology, name, self.results, self.log, out, lambda: self.model, first
         )
-        self._namesakes = Namesakes()
         self._streams: dict[Stream, Identity] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
@@ -336,12 +334,9 @@ class EdgeServer:
         with self._admitted(stream, ("client",)) as identity:
             hello = await self._first(stream)
             self._with_clients.check(hello)
-            name = self.cluster.greet(hello, identity)
-            is_there = name in self.cluster.sessions
-            if self._namesakes.admit(name, hello.incarnation, is_there):
-                self.log("client-replaced", client=name, reason="a newer process has its name")
+            self.cluster.greet(hello, identity)
             await stream.write(v1.FromEdge(hello=self._answer(hello, identity)))
-            await self.cluster.serve(name, stream)
+            await self.cluster.serve(hello, stream)
 
     async def _link(self, stream: Stream) -> None:
         with self._admitted(stream, ("edge",)) as identity:
