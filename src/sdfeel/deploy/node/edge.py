@@ -35,7 +35,7 @@ from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround
+from sdfeel.deploy.trust.common_ground import CommonGround, check_done
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.notary import Notary
@@ -353,8 +353,7 @@ class EdgeServer:
     def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self._with_edges.check(hello)
-        if hello.done > self.topology.periods:
-            raise wire.Refused("period", f"period {hello.done} of {self.topology.periods}")
+        check_done(hello.done, self.topology.periods)
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
