@@ -58,7 +58,7 @@ class Enemies:
         self._credentials = Credentials(self._deployment, "edge", self._liar)
         address = self._deployment.edge(self._liar).listen
         self._transport = GrpcTransport(self._deployment, self._credentials, address)
-        await self._transport.listen(self._lie, self._lie, self._lie)  # type: ignore[arg-type]
+        await self._transport.listen(dict.fromkeys(Call, self._lie), self._lie)  # type: ignore[arg-type]
         self._flooding = asyncio.ensure_future(self._flood())
 
     async def _end(self) -> None:
