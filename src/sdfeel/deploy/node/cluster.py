@@ -294,8 +294,11 @@ class Cluster:
             self._late(session, announced.period)
             return
         self._lateness.answered(session.name)
-        if self._elsewhere.get(session.name, 0) >= announced.period:
-            where = f"has taken part in period {announced.period} at another edge"
+        # Nobody is refused at home for what another edge says, which may lie. A guest is, and in the
+        # period after as well: what is said of this one may still be on its way.
+        last = self._elsewhere.get(session.name, 0)
+        if session.name not in self.home and last and last + 1 >= announced.period:
+            where = f"has taken part in period {last} at another edge"
             raise wire.Refused("elsewhere", f"{session.name} {where}")
         self._attended[session.name] = announced.period
         self.uploads[session.name] = upload
