@@ -294,8 +294,8 @@ class Cluster:
             self._late(session, announced.period)
             return
         self._lateness.answered(session.name)
-        # Nobody is refused at home for what another edge says, which may lie. A guest is, and in the
-        # period after as well: what is said of this one may still be on its way.
+        # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
+        # the period after that: what is said of this one may still be on its way.
         last = self._elsewhere.get(session.name, 0)
         if session.name not in self.home and last and last + 1 >= announced.period:
             where = f"has taken part in period {last} at another edge"
