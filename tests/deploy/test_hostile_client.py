@@ -358,6 +358,29 @@ def test_who_is_silent_beyond_the_pings_deadline_makes_room_for_another_process(
     assert back[0] < 2 * DEADLINES["ping"] + 1
 
 
+def test_coming_and_going_or_being_late_fills_no_disk() -> None:
+    """A thousand streams and a thousand models of a period that is over: a few lines of each."""
+
+    async def act(world: TwinWorld) -> None:
+        for _ in range(1000):
+            stream = await dial(world)
+            await hello(world, stream, incarnation=1)
+            await stream.read()
+            stream.close()
+        stream = await dial(world)
+        await hello(world, stream, incarnation=1)
+        while (await stream.read()).WhichOneof("body") != "task":
+            pass
+        for _ in range(1000):
+            await upload(world, stream, 0, np.zeros(SIZE))
+
+    world = play(act)
+    seconds = world.loop.time()
+    for event in ("client-up", "client-down", "late"):
+        lines = [line for line in events(world, event) if line["client"] == "c0"]
+        assert 10 <= len(lines) <= 10 * (1 + seconds / 10)
+
+
 def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:
     """Its old training cannot be stopped; waiting for it must not end it, or the client."""
     deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
