@@ -232,6 +232,41 @@ def test_a_client_does_only_the_work_that_the_file_says(fields: dict[str, int]) 
     assert trained == [(3, 1)], "the honest task only"
 
 
+def test_an_edge_that_floods_its_client_with_receipts_fills_neither_memory_nor_disk() -> None:
+    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
+    loop = VirtualLoop()
+
+    async def main() -> ClientProgram:
+        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
+        vector = as_vector(np.zeros(SIZE))
+
+        async def serve(stream: Any) -> None:
+            await stream.read()
+            await stream.write(v1.FromEdge(hello=v1.Hello()))
+            task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
+            await stream.write(v1.FromEdge(task=task))
+            await stream.read()
+            for period in (*range(1000), 3):
+                for verdict in (v1.Verdict.ACCEPTED, v1.Verdict.LATE, v1.Verdict.REFUSED):
+                    receipt = v1.Receipt(period=period, verdict=verdict)
+                    await stream.write(v1.FromEdge(receipt=receipt))
+                await stream.write(v1.FromEdge(task=v1.Task(period=PERIODS + 1)))
+            await stream.read()
+
+        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
+        door: Any = Door(world.net, "client", "c0")
+        trainer = Still(deployment.client("c0").samples)
+        client = ClientProgram(deployment, "c0", trainer, None, door)
+        running = asyncio.ensure_future(client.run())
+        await asyncio.sleep(5)
+        running.cancel()
+        return client
+
+    client = loop.run(main())
+    assert client.accepted == [3], "what was sent, once"
+    assert len(client.log.recent) <= 40
+
+
 def test_a_long_dtype_is_neither_kept_nor_logged() -> None:
     async def act(world: TwinWorld) -> None:
         stream = await dial(world)
