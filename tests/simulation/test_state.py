@@ -263,7 +263,7 @@ def test_a_change_that_a_codec_cannot_carry_is_named() -> None:
 def test_blocks_hold_more_clients_than_a_machine_has_threads() -> None:
     """A model as large as a block must still keep all cores busy."""
     own = simulation(world=classification([3] * 40, [list(range(40))], "path"))
-    state, _ = begin(own)
+    state, engine = begin(own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "BLOCK", 1)
-        assert state.block == max(room.FEWEST, 2 * torch.get_num_threads())
+        assert state.block(engine) == max(room.FEWEST, 2 * torch.get_num_threads())

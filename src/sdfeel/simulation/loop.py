@@ -211,7 +211,7 @@ class _Run:
         stop = min(last, (self.k // every + 1) * every, self.steps)
         spent, done = self.phases["local updates"], self.client_steps
         step = spent / done if done else FIRST_STEP
-        ahead = max(1, int(LONGEST / (step * self.state.block)))
+        ahead = max(1, int(LONGEST / (step * self.state.block(self.engine))))
         return min(stop, self.k + ahead)
 
     def look_up(self) -> tuple[bool, bool, int]:
