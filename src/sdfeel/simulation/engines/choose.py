@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,9 @@ __all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
 # A measured engine takes so many clients along, at most, for about so many seconds.
 TRIAL_CLIENTS = 50
 TRIAL_SECONDS = 0.5
+# Engines whose speeds differ by less than this are measured again, in turn, so many times.
+CLOSE = 1.5
+ROUNDS = 3
 
 ENGINES: dict[str, Callable[[Problem], Engine]] = {
     "reference": ReferenceEngine,
@@ -89,16 +93,16 @@ def _fastest(problem: Problem, start: Tensor) -> Choice:
     remarks: list[str] = []
     for name in FASTEST:
         try:
-            engine = ENGINES[name](problem)
-            try:
+            with closing(ENGINES[name](problem)) as engine:
                 speeds[name] = _speed(engine, start)
-            finally:
-                engine.close()
         except (Unsupported, RuntimeError) as reason:
             remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
     if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
-    best = max(speeds, key=lambda name: speeds[name])
+    close = [name for name, speed in speeds.items() if CLOSE * speed > max(speeds.values())]
+    if len(close) > 1:
+        speeds |= _side_by_side(close, problem, start, max(speeds.values()))
+    best = max(close, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
     engine = ENGINES[best](problem)
     return Choice(engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks]))
@@ -108,8 +112,25 @@ def _speed(engine: Engine, start: Tensor) -> float:
     """Client steps a second, after a warm-up from which the length of the trial follows."""
     few = min(max(2, torch.get_num_threads()), engine.problem.data.clients)
     _try(engine, start, few)
-    step = _try(engine, start, few) / few
-    clients = int(min(max(TRIAL_SECONDS / max(step, 1e-6), few), TRIAL_CLIENTS))
-    count = min(clients, engine.problem.data.clients)
+    count = _clients(few / _try(engine, start, few), engine.problem, few)
     _try(engine, start, count)
     return count / min(_try(engine, start, count) for _ in range(2))
+
+
+def _side_by_side(
+    names: Sequence[str], problem: Problem, start: Tensor, speed: float
+) -> dict[str, float]:
+    """The same in turn for those between which other programs of the machine could have decided."""
+    count = _clients(speed, problem, min(2, problem.data.clients))
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(closing(ENGINES[name](problem))) for name in names}
+        for engine in engines.values():
+            _try(engine, start, count)
+        took = [[_try(own, start, count) for own in engines.values()] for _ in range(ROUNDS)]
+    return {name: count / min(each[at] for each in took) for at, name in enumerate(names)}
+
+
+def _clients(speed: float, problem: Problem, least: int) -> int:
+    """How many clients make a trial of the length that it should have."""
+    most = min(TRIAL_CLIENTS, problem.data.clients)
+    return int(min(max(TRIAL_SECONDS * speed, least), most))

@@ -28,7 +28,7 @@ from sdfeel.simulation.problem import Problem
 __all__ = ["LoopEngine"]
 
 # Parts into which the clients of a call are cut for each process: the last to end is soon done.
-PARTS = 4
+PARTS = 8
 DONE, FAILED = b"d", b"f"
 
 
