@@ -20,7 +20,7 @@ from sdfeel.simulation.engines.reference import ReferenceEngine
 from sdfeel.simulation.engines.vectorised import VectorisedEngine
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
+__all__ = ["ENGINES", "Choice", "Unsupported", "build_engine", "check_engine"]
 
 # A measured engine takes so many clients along, at most, for about so many seconds.
 TRIAL_CLIENTS = 50
@@ -55,9 +55,14 @@ def build_engine(name: str, problem: Problem, start: Tensor, *, measure: bool = 
     """
     if name == "auto":
         return _fastest(problem, start) if measure else _named("fast", problem, start)
-    if name not in ENGINES:
-        raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
+    check_engine(name)
     return _named(name, problem, start)
+
+
+def check_engine(name: str) -> None:
+    """Raise InputError unless there is an engine of that name."""
+    if name != "auto" and name not in ENGINES:
+        raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
 
 
 def _named(name: str, problem: Problem, start: Tensor) -> Choice:

@@ -204,7 +204,8 @@ class _Crew:
         try:
             losses = self._updates.carry_out(self.models[rows], kept, work)
         except Exception as problem:
-            return FAILED + f"{type(problem).__name__}: {problem}".encode()
+            notes = ", ".join(getattr(problem, "__notes__", []))
+            return FAILED + f"{type(problem).__name__}: {problem} ({notes})".encode()
         return DONE + losses.tobytes()
 
     def close(self) -> None:
