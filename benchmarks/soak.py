@@ -269,6 +269,7 @@ def judge(chaos: Chaos, period: int, apart: float) -> dict[str, Any]:
     return {
         "violations": violations,
         "strikes": chaos.counts,
+        "enemies": chaos.enemies.counts,
         "period": period,
         "exchanges_checked": checked,
         "largest_disagreement": apart,

@@ -32,6 +32,7 @@ class Enemies:
         self._deployment, self._liar, self._flooder = deployment, liar, flooder
         self._loop = asyncio.new_event_loop()
         self._proxies: dict[str, Proxy] = {}
+        self.counts = {"lies": 0, "false models": 0}
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._call(self._start())
@@ -57,7 +58,7 @@ class Enemies:
         self._credentials = Credentials(self._deployment, "edge", self._liar)
         address = self._deployment.edge(self._liar).listen
         self._transport = GrpcTransport(self._deployment, self._credentials, address)
-        await self._transport.listen(self._lie, self._lie, self._lie)  # type: ignore[arg-type]
+        await self._transport.listen(dict.fromkeys(Call, self._lie), self._lie)  # type: ignore[arg-type]
         self._flooding = asyncio.ensure_future(self._flood())
 
     async def _end(self) -> None:
@@ -85,6 +86,7 @@ class Enemies:
         try:
             for number in range(10**6):
                 await stream.write(self._lies(number, periods))
+                self.counts["lies"] += 1
                 await asyncio.sleep(0.5)
         finally:
             reading.cancel()
@@ -142,5 +144,6 @@ class Enemies:
                 vector = as_vector(np.full(toy.SIZE, value))
                 announced = wire.header(vector, when, samples=me.samples)
                 await stream.write(v1.FromClient(model=announced))
+                self.counts["false models"] += 1
                 for chunk in wire.chunks(vector):
                     await stream.write(v1.FromClient(chunk=chunk))

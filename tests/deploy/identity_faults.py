@@ -162,7 +162,7 @@ async def second_stream(world: World) -> None:
     credentials = Credentials(world.deployment, "edge", "a")
     channel = open_channel(world.deployment, credentials, "b")
     call = call_stream(channel, Call.LINK)
-    await call.write(v1.LinkMessage(hello=world.edges["a"]._hello()))
+    await call.write(v1.LinkMessage(hello=world.edges["a"].answers.hello()))
     async with asyncio.timeout(10):
         await call.read()
         await world.until(lambda: world.edges["a"].links["b"].generation > honest)

@@ -10,6 +10,7 @@ from twin import Door
 from twin_world import TwinWorld
 from virtual import NODE
 
+from sdfeel.deploy.link.transport import Call
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
 
@@ -26,7 +27,7 @@ class Liar:
     async def listen(self) -> None:
         token = NODE.set(self.name)
         door = Door(self.world.net, "edge", self.name)
-        await door.listen(self._link, self._link, self._link)
+        await door.listen(dict.fromkeys(Call, self._link), self._link)
         NODE.reset(token)
 
     async def _link(self, stream: Any) -> None:

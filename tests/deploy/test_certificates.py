@@ -387,7 +387,7 @@ def test_two_processes_with_one_name_do_not_push_each_other_out(tmp_path: Path) 
             world.tasks["first"] = world.tasks.pop("c0")
             second = world.start_client("c0", trainer)
             await world.until(lambda: bool(second.log.recent))
-            await world.until(lambda: world.tasks["first"].done())
+            await asyncio.wait([world.tasks["first"]])
             (told, *_) = [line for line in second.log.recent if line["event"] == "edge-refused"]
             assert "another process with the name 'c0' is attached" in told["reason"]
             assert world.edges["a"].metrics.value("sdfeel_refused_total", kind="twice") >= 1

@@ -14,7 +14,7 @@ from twin import Door
 from twin_world import DEADLINES, SIZE, Still, TwinWorld, make_deployment, make_edges_cheap
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.link.transport import StreamLost, TurnedAway
+from sdfeel.deploy.link.transport import Call, StreamLost, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import ClientProgram
@@ -219,7 +219,7 @@ def test_a_client_does_only_the_work_that_the_file_says(fields: dict[str, int]) 
             while await stream.read() is not None:
                 pass
 
-        await Door(world.net, "edge", "e00").listen(serve, serve, serve)
+        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
         door: Any = Door(world.net, "client", "c0")
         samples = deployment.client("c0").samples
         client = ClientProgram(deployment, "c0", Watched(samples), None, door)
@@ -385,7 +385,7 @@ def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:
             while (message := await stream.read()) is not None:
                 uploaded.append(message.WhichOneof("body") == "model")
 
-        await Door(world.net, "edge", "e00").listen(serve, serve, serve)
+        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
         await world.start("c0")
         for _ in range(3):
             await asyncio.sleep(1.0)

@@ -141,7 +141,7 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
         def close(self, reason: str) -> None:
             closed.append(reason)
 
-    session = Session("c0", Deaf(), Metrics())
+    session = Session(v1.Hello(name="c0"), Deaf(), Metrics())
     for period in range(WORDS):
         session.receipt(period, v1.Verdict.REFUSED, "nonsense")
     assert not closed

@@ -185,8 +185,8 @@ class Door:
         self._serve: dict[Call, Callable[[Any], Awaitable[None]]] = {}
         self.served: asyncio.Future[None] | None = None
 
-    async def listen(self, work: Any, link: Any, status: Any) -> None:
-        self._serve = {Call.WORK: work, Call.LINK: link}
+    async def listen(self, calls: Any, status: Any) -> None:
+        self._serve = dict(calls)
         self.status = status
         self.net.doors[self.name] = self
 

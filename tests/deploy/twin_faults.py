@@ -138,7 +138,7 @@ async def unknown_client(stream: Any, _peer: str) -> None:
     await send(stream, state=v1.LinkState(edge="e03", number=1, clients={"nobody": 3}))
 
 
-@liar(Fault.GOSSIP_BEYOND_THE_END, "refused:gossip")
+@liar(Fault.GOSSIP_BEYOND_THE_END, "refused:period")
 async def gossip_beyond(stream: Any, peer: str) -> None:
     await send(stream, state=v1.LinkState(edge="e03", number=1, up=[peer], done=10**6))
 

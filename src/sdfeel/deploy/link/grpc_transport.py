@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import grpc
@@ -20,6 +20,7 @@ __all__ = ["GrpcTransport", "call_status", "call_stream", "open_channel"]
 METHODS: dict[Call, tuple[str, str, Any, Any]] = {
     Call.WORK: ("sdfeel.v1.Cluster", "Work", v1.FromClient, v1.FromEdge),
     Call.LINK: ("sdfeel.v1.Neighbour", "Link", v1.LinkMessage, v1.LinkMessage),
+    Call.MODEL: ("sdfeel.v1.Monitor", "Model", v1.LinkMessage, v1.LinkMessage),
 }
 STATUS: tuple[str, str, Any, Any] = (
     "sdfeel.v1.Monitor",
@@ -45,13 +46,13 @@ class GrpcTransport:
         self._deployment, self._credentials, self._address = deployment, credentials, address
         self._server: grpc.aio.Server | None = None
 
-    async def listen(self, work: Serve, link: Serve, status: Status) -> None:
+    async def listen(self, calls: Mapping[Call, Serve], status: Status) -> None:
         limits, ping = self._deployment.limits, self._deployment.deadlines.ping
         self._server = grpc.aio.server(
             options=_server_options(ping, connections_at_most(limits.connections)),
             maximum_concurrent_rpcs=limits.connections + SPARE,
         )
-        for call, serve in ((Call.WORK, work), (Call.LINK, link)):
+        for call, serve in calls.items():
             self._server.add_generic_rpc_handlers((_handler(METHODS[call], self._stream(serve)),))
         self._server.add_generic_rpc_handlers((_handler(STATUS, self._unary(status)),))
         address = self._address or ""

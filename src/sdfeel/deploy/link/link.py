@@ -18,6 +18,7 @@ from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.common_ground import check_done
 from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Key", "Link", "Offer"]
@@ -234,8 +235,9 @@ class Link:
 
     def _move(self, progress: v1.Progress) -> None:
         """Only progress renews patience, not the word for it."""
-        if progress.done > self.periods:
-            refusal = wire.Refused("period", f"period {progress.done} of {self.periods}")
+        try:
+            check_done(progress.done, self.periods)
+        except wire.Refused as refusal:
             self._count(refusal)
             if self._stream is not None:
                 self._stream.close(refusal.reason)

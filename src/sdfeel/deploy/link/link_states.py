@@ -14,6 +14,7 @@ from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.common_ground import check_done
 from sdfeel.deploy.trust.notary import Notary
 
 __all__ = ["LinkStates"]
@@ -114,8 +115,7 @@ class LinkStates:
             raise Refused("gossip", f"{state.edge} has no such links")
         if not set(state.clients) <= set(self.topology.clients):
             raise Refused("gossip", f"{state.edge} has clients that do not exist")
-        if state.done > self.topology.periods:
-            raise Refused("gossip", f"{state.edge} is at period {state.done}")
+        check_done(state.done, self.topology.periods)
         text = self._text(state)
         self.notary.check(text, state.certificate, state.signature, state.edge)
 

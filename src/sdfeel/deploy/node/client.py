@@ -189,7 +189,8 @@ class ClientProgram:
             schedule.tau1,
         ) or not 0 < last <= schedule.iterations:
             where = f"{task.steps} steps from {task.first} in period {task.period}"
-            raise wire.Refused("task", f"{where}: not what the deployment file says")
+            plan = f"tau1 = {schedule.tau1}, iterations = {schedule.iterations}"
+            raise wire.Refused("task", f"{where}: not as this deployment file says ({plan})")
         most = self.deployment.limits.magnitude
         return wire.Incoming(task.model, self.trainer.size, most)
 
