@@ -7,7 +7,7 @@ copied in or out. The rule is applied to the row as a vector.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -107,7 +107,7 @@ class PlainUpdates:
     def _update(
         self,
         w: Tensor,
-        gradients: list[Tensor],
+        gradients: Sequence[Tensor],
         memory: Rows,
         eta: float,
         anchor: Tensor | None,
@@ -118,8 +118,9 @@ class PlainUpdates:
         To put a long gradient together would cost a walk through memory.
         """
         local = self.problem.local
+        gradients = local.clipped(gradients)
         if len(w) <= LONG:
-            local.update(w, torch.cat(gradients), memory, eta, anchor, shift)
+            local.update(w, torch.cat(list(gradients)), memory, eta, anchor, shift)
             return
         start = 0
         for g in gradients:
