@@ -23,7 +23,7 @@ from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
 from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.engines.choose import Choice, build_engine, check_engine
+from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy, check_metrics
@@ -148,15 +148,15 @@ class Simulation:
         digests = self.ranks.in_client_order(data_digests(self.problem), self.placement)
         return fingerprint(self.algorithm, self.problem, self.profile, self.start, digests)
 
-    def engine(self, name: str | None = None) -> Choice:
+    def engine(self, name: str | None = None) -> ChosenEngine:
         """What carries it out: as set, or by another name."""
         alone = self.ranks.size == 1
         found = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
         if alone:
             return found
-        return Choice(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
+        return ChosenEngine(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
 
-    def engine_of(self, trainers: Sequence[Trainer]) -> Choice:
+    def engine_of(self, trainers: Sequence[Trainer]) -> ChosenEngine:
         """Trainers of the user's in place of an engine."""
         tau1 = self.algorithm.schedule.tau1
         check_trainers(trainers)
@@ -173,7 +173,7 @@ class Simulation:
                 f"with trainers it and steps must be multiples of tau1 = {tau1}: a trainer is "
                 "asked for whole upload periods",
             )
-        return Choice(TrainerEngine(self.problem, trainers), "trainers of the user's")
+        return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
 
     def by_periods(self) -> Simulation:
         """Evaluated where upload periods end, unless the settings say when."""

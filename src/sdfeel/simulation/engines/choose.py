@@ -20,7 +20,7 @@ from sdfeel.simulation.engines.reference import ReferenceEngine
 from sdfeel.simulation.engines.vectorised import VectorisedEngine
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["ENGINES", "Choice", "Unsupported", "build_engine", "check_engine"]
+__all__ = ["ENGINES", "ChosenEngine", "Unsupported", "build_engine", "check_engine"]
 
 # A measured engine takes so many clients along, at most, for about so many seconds.
 TRIAL_CLIENTS = 50
@@ -41,14 +41,16 @@ FASTEST = ("fast", "vectorised", "loop")
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenEngine:
     """The engine, and in one line why it is this one."""
 
     engine: Engine
     reason: str
 
 
-def build_engine(name: str, problem: Problem, start: Tensor, *, measure: bool = True) -> Choice:
+def build_engine(
+    name: str, problem: Problem, start: Tensor, *, measure: bool = True
+) -> ChosenEngine:
     """The engine `name`; "auto" measures steps from the model `start` and says which.
 
     measure  False where several processes must take the same: then "auto" is the first that can
@@ -65,7 +67,7 @@ def check_engine(name: str) -> None:
         raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
 
 
-def _named(name: str, problem: Problem, start: Tensor) -> Choice:
+def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
     """The engine asked for or, if it cannot do this, the next one that can: always in words."""
     remarks: list[str] = []
     order = FASTEST[FASTEST.index(name) :] if name in FASTEST else (name,)
@@ -74,7 +76,7 @@ def _named(name: str, problem: Problem, start: Tensor) -> Choice:
             engine = ENGINES[own](problem)
             if own == "vectorised":
                 _try(engine, start, 1)
-            return Choice(engine, "; ".join([own, *remarks]))
+            return ChosenEngine(engine, "; ".join([own, *remarks]))
         except (Unsupported, RuntimeError) as reason:
             if own == order[-1]:
                 raise
@@ -92,7 +94,7 @@ def _try(engine: Engine, start: Tensor, clients: int) -> float:
     return time.perf_counter() - begin
 
 
-def _fastest(problem: Problem, start: Tensor) -> Choice:
+def _fastest(problem: Problem, start: Tensor) -> ChosenEngine:
     """Measure all that can be fastest, one after the other, and build the winner."""
     speeds: dict[str, float] = {}
     remarks: list[str] = []
@@ -110,7 +112,9 @@ def _fastest(problem: Problem, start: Tensor) -> Choice:
     best = max(close, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
     engine = ENGINES[best](problem)
-    return Choice(engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks]))
+    return ChosenEngine(
+        engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks])
+    )
 
 
 def _speed(engine: Engine, start: Tensor) -> float:
