@@ -100,6 +100,8 @@ def carry_out(
 ) -> Result:
     """Run a simulation to its end; `config` is what the folder says of it."""
     simulation.warn()
+    if trainers is not None:
+        simulation = simulation.by_periods()
     leads, name = simulation.ranks.leads, simulation.settings.engine
     folder, kept = None, None
     if out is not None:

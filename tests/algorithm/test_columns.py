@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -41,11 +41,55 @@ def algorithm(network: Network | None = None, profile=PAPER, **options: object) 
 # Rules
 
 
+@pytest.mark.parametrize("engine", ["reference", "loop", "vectorised", "fast"])
+@pytest.mark.parametrize("rule", [sdfeel.SGD(memory="keep"), sdfeel.Momentum(0.0)])
+def test_with_every_extra_at_0_a_rule_is_plain_sgd_bit_for_bit(small, rule, engine) -> None:
+    small.model = torch.nn.Linear(4, 3)  # which every engine takes
+    plain, own = train(small, engine=engine), train(small, local=rule, engine=engine)
+    assert own.engine == engine
+    np.testing.assert_array_equal(vector(own.model), vector(plain.model))
+
+
+@pytest.mark.parametrize("memory", ["reset", "keep"])
+@pytest.mark.parametrize("rule", ["momentum", "adam", "adamw"])
+def test_what_a_client_remembers_is_of_its_period_or_of_the_run(rule, memory) -> None:
+    """One client alone: kept, it is one optimiser of torch; else one for each period."""
+    model = classification((12,), [[0]], dtype=torch.float64)
+    own = LOCAL_RULES[rule](memory=memory)
+    options = {"lr": 0.05, "batch_size": 100, "schedule": Schedule(3, 1, 1), "steps": 12}
+    mine = train(model, local=own, **options)
+    x, y = (torch.from_numpy(part[0]) for part in (model.inputs, model.targets))
+    kinds = {"momentum": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    more = {"momentum": 0.9} if rule == "momentum" else {"weight_decay": own.weight_decay}
+    for k in range(12):
+        if k == 0 or (memory == "reset" and k % 3 == 0):
+            optimiser = kinds[rule](model.model.parameters(), lr=0.05, **more)
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model.model(x.double()), y).backward()
+        optimiser.step()
+    np.testing.assert_allclose(vector(mine.model), vector(model.model), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [(sdfeel.Adam(), "not affine"), (sdfeel.SGD(clip=1.0), "clipping needs the whole gradient")],
+)
+def test_what_compiled_code_cannot_do_falls_back_and_says_why(small, rule, why) -> None:
+    small.model = torch.nn.Linear(4, 3)
+    result = train(small, local=rule, engine="fast")
+    assert result.engine == "vectorised"
+    assert why in result.engine_reason
+
+
 @pytest.mark.parametrize("rule", LOCAL_RULES)
-def test_with_every_extra_at_0_a_rule_is_plain_sgd_bit_for_bit(small: Problem, rule: str) -> None:
-    plain = train(small)
-    zero = LOCAL_RULES[rule](**({"momentum": 0.0} if rule == "momentum" else {}))
-    np.testing.assert_array_equal(vector(train(small, local=zero).model), vector(plain.model))
+@pytest.mark.parametrize("memory", ["reset", "keep"])
+def test_a_resumed_run_remembers(small: Problem, tmp_path, rule: str, memory: str) -> None:
+    """Absent clients keep what they remember; it stops and goes on in the middle of a period."""
+    own = {"local": LOCAL_RULES[rule](memory=memory, clip=0.5), "participation": 0.6}
+    whole = train(small, **own)
+    train(small, **own, steps=10, out=tmp_path)
+    again = train(small, **own, out=tmp_path, resume=True)
+    np.testing.assert_array_equal(vector(whole.model), vector(again.model))
 
 
 def test_a_rule_of_ones_own_that_is_not_affine_falls_back_and_says_why(small: Problem) -> None:
@@ -317,3 +361,30 @@ def test_by_its_class_a_small_problem_is_the_same_everywhere() -> None:
     trainers = [TorchTrainer(world.model, world.datasets[i], i, 0, 0.1, 4) for i in range(3)]
     mine, truth = train(world, trainers=trainers), train(world)
     np.testing.assert_array_equal(vector(mine.model), vector(truth.model))
+
+
+@pytest.mark.parametrize("trainers", [5, "ab", [1, 2, 3, 4, 5, 6]])
+def test_what_is_no_trainer_is_named_before_anything_trains(small: Problem, trainers: Any) -> None:
+    with pytest.raises(InputError, match="trainers"):
+        train(small, trainers=trainers)
+
+
+def test_without_a_word_on_evaluation_trainers_are_asked_for_whole_periods(small: Problem) -> None:
+    """24 steps by twentieths would be every step; periods have three."""
+    size = vector(small.model).size
+    trainers = [Walker(samples, size) for samples in small.samples]
+    result = train(small, trainers=trainers, evaluate_every=None)
+    assert result.history["iteration"].tolist() == list(range(0, 25, 3))
+
+
+def test_a_trainer_s_own_exception_comes_through_and_says_whose_it_is(small: Problem) -> None:
+    size = vector(small.model).size
+    trainers = [Walker(samples, size) for samples in small.samples]
+
+    def fails(model: Any, first: int, steps: int) -> Any:
+        raise KeyError("mine")
+
+    trainers[2].train = fails  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="mine") as error:
+        train(small, trainers=trainers)
+    assert error.value.__notes__ == ["from the trainer of client 2, iteration 1"]

@@ -41,6 +41,8 @@ def test_a_record_read_back_is_the_same_run() -> None:
         "averaging_rule": {"name": "trimmed", "trim": 0.1},
         "pace": {"name": "deadline", "seconds": 2.0},
         "codecs": {"up": "float16"},
+        "lr": 0.2,
+        "rate": {"name": "cosine", "over": 50, "floor": 0.01, "warmup": 5},
         "schedule": {"tau1": 3, "participation": 0.5},
         "evaluation": {"every": 7, "test_samples": 5},
     }
@@ -48,6 +50,7 @@ def test_a_record_read_back_is_the_same_run() -> None:
     settings = config.settings
     assert settings.local == sdfeel.Momentum(0.5, memory="keep")
     assert settings.averaging_rule == Rule("trimmed", trim=0.1)
+    assert settings.lr == sdfeel.Cosine(0.2, over=50, floor=0.01, warmup=5)
     assert settings.pace == sdfeel.Deadline(2.0)
     assert settings.schedule == Schedule(3, 1, 5)
     assert (settings.participation, settings.evaluate_every) == (0.5, 7)
@@ -65,6 +68,19 @@ def test_a_record_read_back_is_the_same_run() -> None:
         (["local.name=momentum", "local.momentum=lots"], "local.momentum", "a number"),
         (["local.name=sgd", "local.momentum=0.5"], "local.momentum", "sgd has no such setting"),
         (["local.weight_decay=-1"], "local.weight_decay", "not below 0"),
+        (["local.name=adam", "local.beta1=1"], "local.beta1", "below 1"),
+        (["local.clip=0"], "local.clip", "above 0"),
+        (["local.clip=big"], "local.clip", "above 0"),
+        (["lr=0"], "lr", "above 0"),
+        (["lr=0", "rate.name=inverse", "rate.k0=5"], "lr", "above 0"),
+        (["lr=fast", "rate.name=inverse", "rate.k0=5"], "lr", "above 0"),
+        (["rate.name=cosin"], "rate.name", "did you mean 'cosine'"),
+        (["rate=cosine"], "rate.over", "cosine needs it"),
+        (["rate.name=cosine", "rate.over=0"], "rate.over", "at least 1"),
+        (["rate.name=cosine", "rate.over=9", "rate.floor=1"], "rate.floor", "from 0 to lr"),
+        (["rate.name=step", "rate.every=9", "rate.factor=0"], "rate.factor", "above 0"),
+        (["rate.name=constant", "rate.k0=2"], "rate.k0", "constant has no such setting"),
+        (["rate.warmup=-1"], "rate.warmup", "at least 0"),
         (["local.memory=forget", "local.name=momentum"], "local.memory", "known: keep, reset"),
         (["codecs.up=float17"], "codecs.up", "did you mean 'float16'"),
         (["codecs.down=float16"], "codecs", "known: up"),

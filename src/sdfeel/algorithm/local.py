@@ -3,22 +3,27 @@
 With g the gradient of the mean batch loss at w, w_d(0) the server's model at the start of the
 upload period and s a shift that is constant within it (a correction), every rule takes
 
+    g  <- g min(1, c / (||g|| + 1e-6))               c: clip, as `torch.nn.utils.clip_grad_norm_`
     g' = g + lambda w + mu (w - w_d(0)) + s          lambda: weight decay, mu: FedProx
 
 and then, with the rate eta_k,
 
     sgd        w <- w - eta_k g'                                                       eq. (2)
     momentum   v <- beta v + g';  w <- w - eta_k v   (nesterov: w - eta_k (g' + beta v))
+    adam       m <- beta1 m + (1 - beta1) g';  q <- beta2 q + (1 - beta2) g'^2;
+               w <- w - eta_k (m / (1 - beta1^t)) / (sqrt(q / (1 - beta2^t)) + eps)
+    adamw      w <- w - eta_k lambda w, without lambda in g'; then as adam
 
-as `torch.optim.SGD` does it. A rule of one's own is a subclass with `keeps` and `step`; see
-examples/own_rule.py.
+as `torch.optim` does it; t counts the steps since m and q began. A rule of one's own is a subclass
+with `keeps` and `step`; see examples/own_rule.py.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from sdfeel.errors import InputError, closest
@@ -26,7 +31,20 @@ from sdfeel.errors import InputError, closest
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LOCAL_RULES", "SGD", "Affine", "LocalRule", "Momentum", "Rows", "local_rule"]
+__all__ = [
+    "LOCAL_RULES",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Affine",
+    "LocalRule",
+    "Momentum",
+    "Rows",
+    "local_rule",
+]
+
+# What clip_grad_norm_ adds to a norm before it divides by it.
+CLIP_EPSILON = 1e-6
 
 # Named rows: a matrix with one row for each client or server, or some of its rows.
 Rows = dict[str, "Tensor"]
@@ -50,12 +68,16 @@ class LocalRule(ABC):
 
     weight_decay  lambda
     prox          mu: pulls towards the model that the period began with (FedProx)
+    clip          c: the largest norm of a client's whole gradient; None for any
+    memory        what a client remembers is new in every upload period, or only in the run
     """
 
     weight_decay: float = 0.0
     prox: float = 0.0
+    clip: float | None = None
 
     keeps: ClassVar[tuple[str, ...]] = ()  # names of the rows that a client remembers
+    decoupled: ClassVar[bool] = False  # `step` sees to weight decay, and g' is without it
     memory: Memory = "reset"  # rows begin at zero in every upload period, or in the run
 
     def __post_init__(self) -> None:
@@ -63,6 +85,10 @@ class LocalRule(ABC):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
                 raise InputError(f"local.{name}", value, "a finite number, not below 0")
+        if self.clip is not None:
+            real = isinstance(self.clip, int | float) and not isinstance(self.clip, bool)
+            if not real or not (math.isfinite(self.clip) and self.clip > 0):
+                raise InputError("local.clip", self.clip, "the largest norm of a gradient, above 0")
         if self.memory not in ("reset", "keep"):
             raise InputError("local.memory", self.memory, closest(self.memory, ("reset", "keep")))
 
@@ -86,6 +112,16 @@ class LocalRule(ABC):
         return bool(self.keeps) and self.memory == "keep"
 
     @final
+    def clipped(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The pieces of one gradient, (..., n) each, scaled down to the norm `clip` in all."""
+        if self.clip is None:
+            return gradients
+        squares = sum(g.square().sum(dim=-1, keepdim=True) for g in gradients)
+        assert not isinstance(squares, int)  # noqa: S101 - a gradient has a piece
+        scale = (self.clip / (squares.sqrt() + CLIP_EPSILON)).clamp(max=1.0)
+        return [g * scale for g in gradients]
+
+    @final
     def update(
         self,
         w: Tensor,
@@ -95,8 +131,8 @@ class LocalRule(ABC):
         anchor: Tensor | None = None,
         shift: Tensor | None = None,
     ) -> None:
-        """From g to g', then `step`. anchor: w_d(0), which `prox` needs."""
-        if self.weight_decay:
+        """From g, which is `clipped`, to g', then `step`. anchor: w_d(0), which `prox` needs."""
+        if self.weight_decay and not self.decoupled:
             g = g.add(w, alpha=self.weight_decay)
         if self.prox and anchor is not None:
             g = g.add(w - anchor, alpha=self.prox)
@@ -142,7 +178,57 @@ class Momentum(LocalRule):
         return Affine(self.momentum, self.nesterov)
 
 
-LOCAL_RULES: dict[str, type[LocalRule]] = {"sgd": SGD, "momentum": Momentum}
+@dataclass(frozen=True)
+class Adam(LocalRule):
+    """`torch.optim.Adam`: steps of about eta_k in every coordinate. Not affine in the gradient."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+
+    # The row of t holds one number for a client; a row, because vectors may come in pieces.
+    keeps: ClassVar[tuple[str, ...]] = ("first_moment", "second_moment", "moment_steps")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("beta1", "beta2"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < 1:
+                raise InputError(f"local.{name}", value, "from 0 to below 1")
+        real = isinstance(self.eps, int | float)
+        if not real or not (math.isfinite(self.eps) and self.eps >= 0):
+            raise InputError("local.eps", self.eps, "a finite number, not below 0")
+
+    def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
+        first, second = kept["first_moment"], kept["second_moment"]
+        t = kept["moment_steps"].add_(1)[..., :1].double()
+        first.lerp_(g, 1 - self.beta1)
+        second.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+        size = eta / (1 - self.beta1**t)
+        root = (1 - self.beta2**t).sqrt()
+        below = second.sqrt().div_(root.to(w.dtype)).add_(self.eps)
+        w.sub_((first / below).mul_(size.to(w.dtype)))
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """`torch.optim.AdamW`: weight decay acts on w itself, not through the gradient."""
+
+    weight_decay: float = field(default=0.01, kw_only=True)
+
+    decoupled: ClassVar[bool] = True
+
+    def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
+        w.mul_(1 - eta * self.weight_decay)
+        super().step(w, g, kept, eta)
+
+
+LOCAL_RULES: dict[str, type[LocalRule]] = {
+    "sgd": SGD,
+    "momentum": Momentum,
+    "adam": Adam,
+    "adamw": AdamW,
+}
 
 
 def local_rule(rule: str | LocalRule) -> LocalRule:

@@ -18,7 +18,7 @@ from sdfeel.algorithm.averaging import RULES, Rule
 from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
 from sdfeel.algorithm.pace import PACES, Pace, pace_of
-from sdfeel.algorithm.rates import Constant, Rate, rate_of
+from sdfeel.algorithm.rates import RATES, Constant, Rate, Shape, rate_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
 from sdfeel.clock import LatencyProfile, load_profile
@@ -71,6 +71,15 @@ def _row(field: str, known: Mapping[str, Any], *kinds: type) -> PlainValidator:
         return value
 
     return PlainValidator(check)
+
+
+def _rate(value: Any) -> Rate:
+    """A number, an object, a function; or the table that `lr` and `rate` of a file make."""
+    if not isinstance(value, Mapping):
+        return rate_of(value)
+    Constant(value.get("eta", Constant().eta))  # or the mistake is `lr`, whatever the shape
+    rate: Rate = from_table("rate", value, RATES)
+    return rate
 
 
 def _schedule(value: Any) -> Schedule:
@@ -130,8 +139,10 @@ class Settings(BaseModel):
     local: Annotated[LocalRule, _table_or(local_rule, "local", LOCAL_RULES)] = _key(
         local_rule("sgd"), "what a client does with a gradient: `sdfeel.Momentum(0.9)`"
     )
-    lr: Annotated[Rate, PlainValidator(rate_of)] = _key(
-        Constant(), "the rate eta, or a function of the iteration k"
+    lr: Annotated[Rate, PlainValidator(_rate)] = _key(
+        Constant(),
+        "the rate eta, or a function of the iteration k: `sdfeel.Cosine(0.1, over=2000)`; in a "
+        "file a number, and its shape in `rate`",
     )
     codecs: Annotated[Mapping[str, Codec], PlainValidator(codecs_of)] = _key(
         codecs_of(None), "what travels, by way: `{'up': 'float16'}`"
@@ -187,6 +198,10 @@ class Settings(BaseModel):
             place = table.get(section) if section else table
             if isinstance(place, dict) and leaf in place:
                 found[name] = place.pop(leaf)
+        if "rate" in table:  # a number and its shape are one thing
+            shape = table.pop("rate")
+            shape = dict(shape) if isinstance(shape, Mapping) else {"name": shape}
+            found["lr"] = shape | ({"eta": found["lr"]} if "lr" in found else {})
         return found
 
     def table(self) -> dict[str, Any]:
@@ -200,6 +215,9 @@ class Settings(BaseModel):
                 place[leaf] |= value
             else:
                 place[leaf] = value
+        if isinstance(self.lr, Shape):
+            found["rate"] = to_table(self.lr, RATES)
+            found["lr"] = found["rate"].pop("eta", found["lr"])
         return found
 
     @property
@@ -237,7 +255,7 @@ def _plain(name: str, value: Any) -> Any:
     if name == "averaging_rule":
         value = Rule() if value is None else value
         return dict(vars(value)) if isinstance(value, Rule) else {"name": name_of(value)}
-    if isinstance(value, Constant):
+    if type(value) in RATES.values():
         value = value.eta
     elif isinstance(value, Schedule):
         value = dict(vars(value))
@@ -252,12 +270,17 @@ def _plain(name: str, value: Any) -> Any:
 def reference() -> list[dict[str, str]]:
     """A row for every setting: its key, its argument, its default and what it is."""
     defaults = Settings()
+    shape = "the shape of `lr` over k: constant, step, cosine or inverse, with `warmup`"
+    rate = {"key": "rate.name", "argument": "lr", "default": "constant", "about": shape}
     return [
-        {
-            "key": key,
-            "argument": name,
-            "default": str(_plain(name, getattr(defaults, name))),
-            "about": str(Settings.model_fields[name].description),
-        }
-        for name, key in Settings.keys().items()
+        rate,
+        *(
+            {
+                "key": key,
+                "argument": name,
+                "default": str(_plain(name, getattr(defaults, name))),
+                "about": str(Settings.model_fields[name].description),
+            }
+            for name, key in Settings.keys().items()
+        ),
     ]

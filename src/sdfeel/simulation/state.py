@@ -32,9 +32,11 @@ from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["State"]
 
-# A block of clients holds about so many numbers in its models, and at least so many clients.
+# A block of clients holds about so many numbers in its models, and at least so many clients. Where
+# no model of a client is ever written, it may hold so many times more.
 BLOCK = 4 * 2**20
 FEWEST = 16
+UNWRITTEN = 8
 
 
 @dataclass
@@ -83,6 +85,7 @@ class State:
         self._server_of = server_of - self._servers[0]
         self._routes = Routes.find(algorithm.network, placement, ranks.rank)
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
+        self._spare: Tensor | None = None  # memory of models that have been replaced
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
         self._visit: _Visit | None = None
 
@@ -116,27 +119,42 @@ class State:
         fresh = self._visit is None
         visit = self._visit
         if leg.ends:
-            leg.sums = self.models.clone()
-            leg.sums[np.unique(self._server_of[here])] = 0
+            leg.sums = self._empty_sums(here)
         elif visit is None:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
-        for block in self._blocks(here):
+        for block in self._blocks(here, self.block(engine)):
             if leg.losses and fresh and not self._kept and pause():
                 return None
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
         self._visit = None if leg.ends else visit
         if leg.sums is not None:
-            self.models = leg.sums
+            self.models, self._spare = leg.sums, self.models
         if not leg.losses:
             return np.zeros((0, last - first + 1))
         return np.concatenate(leg.losses)
 
-    @property
-    def block(self) -> int:
+    def _empty_sums(self, here: NDArray[np.int64]) -> Tensor:
+        """Zero where clients will be added up; a server without any keeps its model.
+
+        In memory that was used before: new pages would cost as much as the sums.
+        """
+        sums = torch.empty_like(self.models) if self._spare is None else self._spare
+        self._spare = None
+        busy = np.zeros(len(sums), dtype=bool)
+        busy[self._server_of[here]] = True
+        if busy.all():
+            return sums.zero_()
+        sums[busy] = 0
+        sums[~busy] = self.models[~busy]
+        return sums
+
+    def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
-        fewest = max(FEWEST, 2 * torch.get_num_threads())
-        return min(max(BLOCK // self.models.shape[1], fewest), len(self.clients))
+        numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
+        if isinstance(engine, SummingEngine) and not engine.holds_models and not self._kept:
+            numbers *= UNWRITTEN
+        return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
 
     def _new_rows(self, rows: int) -> Rows:
         """What a rule with new memories in every period remembers."""
@@ -144,12 +162,11 @@ class State:
         names = () if local.remembers else local.keeps
         return {name: self._zeros(rows) for name in names}
 
-    def _blocks(self, here: NDArray[np.int64]) -> Iterator[slice]:
+    def _blocks(self, here: NDArray[np.int64], size: int) -> Iterator[slice]:
         """Cuts through the clients that do not depend on the time or the machine.
 
         A rule other than the mean needs all models of a cluster at once.
         """
-        size = self.block
         servers = self._server_of[here]
         start = 0
         while start < len(here):

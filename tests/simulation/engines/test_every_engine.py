@@ -177,18 +177,29 @@ RULES: dict[str, sdfeel.LocalRule] = {
     "prox": sdfeel.SGD(prox=0.2),
     "momentum": sdfeel.Momentum(0.9),
     "nesterov": sdfeel.Momentum(0.8, nesterov=True, weight_decay=0.01, prox=0.1),
+    "clip": sdfeel.SGD(clip=0.3),
+    "clipped nesterov": sdfeel.Momentum(0.9, nesterov=True, clip=0.2, weight_decay=0.05),
+    "adam": sdfeel.Adam(),
+    "adam with all": sdfeel.Adam(beta1=0.8, beta2=0.95, weight_decay=0.02, prox=0.1, clip=0.4),
+    "adamw": sdfeel.AdamW(weight_decay=0.1, prox=0.1),
 }
-TORCH = {  # the same, where torch.optim has it
-    "sgd": {},
-    "decay": {"weight_decay": 0.03},
-    "momentum": {"momentum": 0.9},
-}
+
+
+def optimiser_of(rule: sdfeel.LocalRule, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """The one of torch that `rule` says it is."""
+    own = {"lr": lr, "weight_decay": rule.weight_decay}
+    if isinstance(rule, sdfeel.Adam):
+        kind = torch.optim.AdamW if isinstance(rule, sdfeel.AdamW) else torch.optim.Adam
+        return kind(model.parameters(), betas=(rule.beta1, rule.beta2), eps=rule.eps, **own)
+    if isinstance(rule, sdfeel.Momentum):
+        own |= {"momentum": rule.momentum, "nesterov": rule.nesterov}
+    return torch.optim.SGD(model.parameters(), **own)
 
 
 def make(
     dtype: torch.dtype = torch.float32,
     batch_size: int = 6,
-    rule: str = "sgd",
+    rule: str | sdfeel.LocalRule = "sgd",
     samples: tuple[int, ...] = SAMPLES,
 ) -> Problem:
     world = classification(samples, [list(range(len(samples)))], "path", hidden=5, dtype=dtype)
@@ -199,7 +210,7 @@ def make(
         data,
         batch_size=batch_size,
         seed=2,
-        local=RULES[rule],
+        local=RULES[rule] if isinstance(rule, str) else rule,
         rate=Constant(0.1),
     )
 
@@ -259,15 +270,15 @@ def test_clients_below_at_and_above_the_batch_size_share_a_cluster(name: str, da
     np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-12)
 
 
-@names
-@pytest.mark.parametrize("rule", TORCH)
-def test_a_rule_is_that_of_torch_optim_step_for_step(name: str, rule: str) -> None:
+def check_against_torch(name: str, rule: sdfeel.LocalRule, steps: int = 7) -> None:
+    """Clip the gradient, pull towards the start, then a step of torch's optimiser."""
     problem = make(torch.float64, rule=rule)
-    mine, losses, _ = trained(name, problem, EVERYONE, [(1, 7)])
+    mine, losses, _ = trained(name, problem, EVERYONE, [(1, steps)])
     for client in EVERYONE:
         model = copy.deepcopy(problem.model).train()
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.1, **TORCH[rule])
-        for k in range(1, 8):
+        start = [p.detach().clone() for p in model.parameters()]
+        optimiser = optimiser_of(rule, model, 0.1)
+        for k in range(1, steps + 1):
             rows = torch.from_numpy(problem.batches(np.array([client]), np.array([k]))[0, 0])
             loss = functional.cross_entropy(
                 model(problem.data.inputs[rows]), problem.data.targets[rows]
@@ -275,8 +286,37 @@ def test_a_rule_is_that_of_torch_optim_step_for_step(name: str, rule: str) -> No
             assert losses[client, k - 1] == pytest.approx(float(loss.detach()), abs=1e-12)
             optimiser.zero_grad()
             loss.backward()
+            if rule.clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), rule.clip)
+            for p, begun in zip(model.parameters(), start, strict=True):
+                p.grad.add_(p.detach() - begun, alpha=rule.prox)
             optimiser.step()
         np.testing.assert_allclose(mine[client].numpy(), vector(model), rtol=0, atol=1e-12)
+
+
+@names
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_is_that_of_torch_optim_step_for_step(name: str, rule: str) -> None:
+    check_against_torch(name, RULES[rule])
+
+
+extras = {
+    "weight_decay": st.sampled_from([0.0, 0.04]),
+    "prox": st.sampled_from([0.0, 0.3]),
+    "clip": st.sampled_from([None, 1e-3, 0.3, 1e6]),
+}
+any_rule = st.one_of(
+    st.builds(sdfeel.SGD, **extras),
+    st.builds(sdfeel.Momentum, st.floats(0.01, 0.99), nesterov=st.booleans(), **extras),
+    st.builds(sdfeel.Adam, st.floats(0, 0.99), st.floats(0.5, 0.9999), **extras),
+    st.builds(sdfeel.AdamW, st.floats(0, 0.99), st.floats(0.5, 0.9999), **extras),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(any_rule)
+def test_every_combination_is_that_of_torch_optim(rule: sdfeel.LocalRule) -> None:
+    check_against_torch("reference", rule, steps=4)
 
 
 @names
@@ -348,7 +388,7 @@ def test_losses_are_those_before_each_update(name: str) -> None:
 
 
 @names
-@pytest.mark.parametrize("rule", ["sgd", "nesterov"])
+@pytest.mark.parametrize("rule", ["sgd", "nesterov", "adam with all"])
 def test_in_how_many_calls_the_updates_come_changes_no_bit(name: str, rule: str) -> None:
     problem = make(rule=rule)
     at_once, losses, _ = trained(name, problem, EVERYONE, [(1, 6)])

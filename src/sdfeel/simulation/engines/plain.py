@@ -7,7 +7,7 @@ copied in or out. The rule is applied to the row as a vector.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -74,7 +74,11 @@ class PlainUpdates:
                     shift = None if work.shift is None else work.shift[row]
                     for column in range(len(ks)):
                         self._seed(int(numbers[order, column]))
-                        losses[row, column], gradients = self._gradients(batches[order, column])
+                        try:
+                            losses[row, column], gradients = self._gradients(batches[order, column])
+                        except Exception as problem:
+                            problem.add_note(f"from client {ids[order]} at iteration {ks[column]}")
+                            raise
                         self._look_whether_it_draws(int(numbers[order, column]))
                         eta = float(etas[column])
                         self._update(models[row, :size], gradients, memory, eta, anchor, shift)
@@ -103,7 +107,7 @@ class PlainUpdates:
     def _update(
         self,
         w: Tensor,
-        gradients: list[Tensor],
+        gradients: Sequence[Tensor],
         memory: Rows,
         eta: float,
         anchor: Tensor | None,
@@ -114,8 +118,9 @@ class PlainUpdates:
         To put a long gradient together would cost a walk through memory.
         """
         local = self.problem.local
+        gradients = local.clipped(gradients)
         if len(w) <= LONG:
-            local.update(w, torch.cat(gradients), memory, eta, anchor, shift)
+            local.update(w, torch.cat(list(gradients)), memory, eta, anchor, shift)
             return
         start = 0
         for g in gradients:

@@ -120,7 +120,8 @@ class VectorisedEngine(Engine):
             inputs, targets = problem.data.inputs[batch], problem.data.targets[batch]
             gradients, (loss, moved) = network.gradients(trained, rest, inputs, targets)
             with torch.no_grad():
-                g = torch.cat([gradients[name].flatten(1) for name in trained], dim=1)
+                whole = torch.cat([gradients[name].flatten(1) for name in trained], dim=1)
+                (g,) = problem.local.clipped([whole])
                 problem.local.update(w, g, memory, float(eta), anchor, shift)
                 for name, values in rest.items():
                     values.copy_(moved[name])

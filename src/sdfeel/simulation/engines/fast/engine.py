@@ -28,6 +28,7 @@ class FastEngine(SummingEngine):
     """
 
     name = "fast"
+    holds_models = False
 
     def __init__(self, problem: Problem) -> None:
         if problem.device.type != "cpu":
@@ -61,6 +62,8 @@ class FastEngine(SummingEngine):
         local, affine = self.problem.local, self.problem.local.affine
         if affine is None:
             raise Unsupported(f"the local rule {local} is not affine in the gradient")
+        if local.clip is not None:
+            raise Unsupported("clipping needs the whole gradient before the first weight moves")
         nesterov = affine.nesterov and affine.momentum > 0
         return AffineRule(local.weight_decay, local.prox, affine.momentum, nesterov, shifted)
 
