@@ -93,60 +93,57 @@ class EdgeServer:
         )
         # A number of this life; transactions count up from it, so none comes twice.
         self._life = secrets.randbits(62)
-        agreement: Agreement[Change] = Agreement(self._life)
-        if found is not None and found.agreement:
-            load(agreement, found.agreement, found.changes)
-        self.links = Links(
-            self.topology.neighbours(name),
-            model.size,
-            state,
-            agreement,
-            done,
-            self.topology.periods,
-            deployment.limits.magnitude,
-            self.bell,
-            self.log,
-            self.metrics,
-            self.refused,
-        )
-        self.states = LinkStates(
-            name,
-            self.links,
-            self.topology,
-            Notary(self.credentials),
-            f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
-            self._refuse_gossip,
-            self.cluster.attending,
-            elsewhere,
-        )
-        for peer, link in self.links.items():
-            link.weights = self.topology.weights_digest
-            link.hooks.vouch = lambda peer=peer: self.states.vouch(peer)  # type: ignore[misc]
-            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
-            link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
-        self.states.on_news = self.cluster.drop_doubled
+        self.links = self._make_links(model.size, done, found)
+        self.states = self._make_states(first.vector, elsewhere)
         self.rounds = self._make_rounds(model, done, is_new=found is None)
-        self.rounds.saved = agreement.checkpoint
+        self.rounds.saved = self.links.agreement.checkpoint
         self.results = self._make_results()
         self.recorder = Recorder(
             self.topology, name, self.results, self.log, out, lambda: self.model, first
         )
         self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
-        self.answers = Answers(
-            name,
-            self._life,
-            self.topology,
-            self._with_edges,
-            self.credentials,
-            self.lifetime,
-            self.rounds,
-            self.cluster,
-            self.links,
-            self.results,
-            self.metrics,
-        )
+        self.answers = self._make_answers()
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
+
+    def _make_links(self, size: int, done: int, found: Checkpoint | None) -> Links:
+        agreement: Agreement[Change] = Agreement(self._life)
+        if found is not None and found.agreement:
+            load(agreement, found.agreement, found.changes)
+        links = Links(
+            self.topology.neighbours(self.name),
+            size,
+            self.store.folder,
+            agreement,
+            done,
+            self.topology.periods,
+            self.deployment.limits.magnitude,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
+        )
+        for link in links.values():
+            link.weights = self.topology.weights_digest
+            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
+        return links
+
+    def _make_states(self, first: Vector, elsewhere: dict[str, int]) -> LinkStates:
+        states = LinkStates(
+            self.name,
+            self.links,
+            self.topology,
+            Notary(self.credentials),
+            f"{self.deployment.digest} {first.sha256.hex()[:16]}",
+            self._refuse_gossip,
+            self.cluster.attending,
+            elsewhere,
+        )
+        states.on_news = self.cluster.drop_doubled
+        for peer, link in self.links.items():
+            link.hooks.vouch = lambda peer=peer: states.vouch(peer)  # type: ignore[misc]
+            link.hooks.state = lambda state, peer=peer: states.take(state, peer)  # type: ignore[misc]
+        return states
 
     def _make_rounds(self, model: Vector, done: int, is_new: bool) -> Rounds:
         seconds, folder = self.deployment.deadlines.exchange, self.store.folder
@@ -175,6 +172,21 @@ class EdgeServer:
             self.log,
             self.metrics,
             adopter if is_new else None,
+        )
+
+    def _make_answers(self) -> Answers:
+        return Answers(
+            self.name,
+            self._life,
+            self.topology,
+            self._with_edges,
+            self.credentials,
+            self.lifetime,
+            self.rounds,
+            self.cluster,
+            self.links,
+            self.results,
+            self.metrics,
         )
 
     def _make_results(self) -> Results:
