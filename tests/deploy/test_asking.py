@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toy
 from harness import World, deploy
 
 from sdfeel.deploy.config import Deployment, parse_deployment
@@ -46,12 +47,13 @@ def elsewhere(world: World, folder: Path) -> Deployment:
     return given.model_copy(update={"folder": folder})
 
 
-def trained(folder: Path) -> tuple[Deployment, np.ndarray]:
+def trained(folder: Path, size: int = toy.SIZE) -> tuple[Deployment, np.ndarray]:
     """Two edges after three periods, and the weighted mean of their models."""
-    deployment = deploy(folder, sizes=(1, 3), periods=3, averager="metropolis")
+    deployment = deploy(folder, size, sizes=(1, 3), periods=3, averager="metropolis")
 
     async def run() -> list[np.ndarray]:
         async with World(deployment) as world:
+            world.size = size
             await world.start_all()
             await world.finish()
             return [edge.model.array() for edge in world.edges.values()]
@@ -81,11 +83,12 @@ async def nothing(_world: World) -> None:
     return
 
 
-def test_an_operator_elsewhere_gets_the_weighted_mean(tmp_path: Path) -> None:
-    deployment, mean = trained(tmp_path)
+@pytest.mark.parametrize("size", [toy.SIZE, BLOCK, BLOCK + 1, 2 * BLOCK + 1])
+def test_an_operator_elsewhere_gets_the_weighted_mean(tmp_path: Path, size: int) -> None:
+    deployment, mean = trained(tmp_path, size)
     made = exported(deployment, tmp_path, nothing)
     assert made.periods == {"a": 3, "b": 3}
-    np.testing.assert_allclose(made.model.array(), mean, rtol=1e-6)
+    np.testing.assert_allclose(made.model.array(), mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(read_model(made.path).vector.array(), made.model.array())
 
 

@@ -92,7 +92,7 @@ def test_what_an_edge_signed_is_kept_and_passed_on(town: Town) -> None:
     [
         {"up": ["b", "d"]},
         {"done": PERIODS},
-        {"clients": {"c0": 3}},
+        {"clients": {"c2": 3}},
         {"number": 2**63},
         {"edge": "d"},
         {"signature": b""},
@@ -120,6 +120,7 @@ def test_what_was_changed_on_the_way_is_refused(town: Town, changed: dict[str, A
         v1.LinkState(edge="c", number=1, up=["b", "z"]),
         v1.LinkState(edge="c", number=1, done=PERIODS + 1),
         v1.LinkState(edge="c", number=1, clients={"nobody": 1}),
+        v1.LinkState(edge="c", number=1, clients={"c0": 1}),
     ],
     ids=[
         "long-name",
@@ -129,6 +130,7 @@ def test_what_was_changed_on_the_way_is_refused(town: Town, changed: dict[str, A
         "unknown-link",
         "beyond",
         "unknown-client",
+        "anothers-client",
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_kept(town: Town, state: v1.LinkState) -> None:

@@ -232,6 +232,41 @@ def test_a_client_does_only_the_work_that_the_file_says(fields: dict[str, int]) 
     assert trained == [(3, 1)], "the honest task only"
 
 
+def test_an_edge_that_floods_its_client_with_receipts_fills_neither_memory_nor_disk() -> None:
+    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
+    loop = VirtualLoop()
+
+    async def main() -> ClientProgram:
+        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
+        vector = as_vector(np.zeros(SIZE))
+
+        async def serve(stream: Any) -> None:
+            await stream.read()
+            await stream.write(v1.FromEdge(hello=v1.Hello()))
+            task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
+            await stream.write(v1.FromEdge(task=task))
+            await stream.read()
+            for period in (*range(1000), 3):
+                for verdict in (v1.Verdict.ACCEPTED, v1.Verdict.LATE, v1.Verdict.REFUSED):
+                    receipt = v1.Receipt(period=period, verdict=verdict)
+                    await stream.write(v1.FromEdge(receipt=receipt))
+                await stream.write(v1.FromEdge(task=v1.Task(period=PERIODS + 1)))
+            await stream.read()
+
+        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
+        door: Any = Door(world.net, "client", "c0")
+        trainer = Still(deployment.client("c0").samples)
+        client = ClientProgram(deployment, "c0", trainer, None, door)
+        running = asyncio.ensure_future(client.run())
+        await asyncio.sleep(5)
+        running.cancel()
+        return client
+
+    client = loop.run(main())
+    assert client.accepted == [3], "what was sent, once"
+    assert len(client.log.recent) <= 40
+
+
 def test_a_long_dtype_is_neither_kept_nor_logged() -> None:
     async def act(world: TwinWorld) -> None:
         stream = await dial(world)
@@ -356,6 +391,29 @@ def test_who_is_silent_beyond_the_pings_deadline_makes_room_for_another_process(
     kinds = {line["kind"] for line in events(world, "peer-refused")}
     assert kinds == {"twice"}, "refused while the stream of the dead one seemed to live"
     assert back[0] < 2 * DEADLINES["ping"] + 1
+
+
+def test_coming_and_going_or_being_late_fills_no_disk() -> None:
+    """A thousand streams and a thousand models of a period that is over: a few lines of each."""
+
+    async def act(world: TwinWorld) -> None:
+        for _ in range(1000):
+            stream = await dial(world)
+            await hello(world, stream, incarnation=1)
+            await stream.read()
+            stream.close()
+        stream = await dial(world)
+        await hello(world, stream, incarnation=1)
+        while (await stream.read()).WhichOneof("body") != "task":
+            pass
+        for _ in range(1000):
+            await upload(world, stream, 0, np.zeros(SIZE))
+
+    world = play(act)
+    seconds = world.loop.time()
+    for event in ("client-up", "client-down", "late"):
+        lines = [line for line in events(world, event) if line["client"] == "c0"]
+        assert 10 <= len(lines) <= 10 * (1 + seconds / 10)
 
 
 def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:

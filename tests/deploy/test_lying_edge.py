@@ -261,3 +261,26 @@ def test_edges_with_different_iterations_each_end_by_their_own_plan() -> None:
     assert told
     assert "the last one here is 20" in told[0]["reason"]
     assert world.clients["c0"].accepted == list(range(2, 21)), "the disks here begin with period 1"
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [{"c2": 2}, {"c2": PERIODS}, {"c0": PERIODS}, {"c0": 10**6, "c1": 10**6, "c2": 10**6}],
+)
+def test_an_edge_that_claims_others_clients_takes_them_from_nobody(clients: dict[str, int]) -> None:
+    """It may host c2, whose fallback it is, and says that it hosts everybody all the time."""
+
+    async def script(stream: Any, peer: str) -> None:
+        for number in range(1, 10**6):
+            ahead = {name: period + number // 10 for name, period in clients.items()}
+            state = v1.LinkState(edge="e03", number=number, up=[peer], done=1, clients=ahead)
+            await stream.write(v1.LinkMessage(state=state))
+            await asyncio.sleep(0.02)
+
+    def check(world: TwinWorld, liar: Liar) -> None:
+        no_leap(world, liar)
+        for n, name in enumerate(HONEST):
+            lines = [line for line in events(world, "period") if line["node"] == name]
+            assert {tuple(line["participants"]) for line in lines} == {(f"c{n}",)}
+
+    play(script, check)

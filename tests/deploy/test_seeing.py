@@ -10,17 +10,20 @@ import urllib.request
 from io import StringIO
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
+from sdfeel.deploy.link.grpc_transport import open_channel
 from sdfeel.deploy.node.cluster import WORDS, Session
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.identity import Credentials
 
 
 def get(url: str) -> tuple[int, str]:
@@ -130,6 +133,23 @@ def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> 
             assert not world.events("deadline")
             periods = world.events("period")
             assert [len(line["participants"]) for line in periods] == [200] * 4
+
+    asyncio.run(run())
+
+
+def test_a_connection_without_a_word_is_ended_soon(tmp_path: Path) -> None:
+    """Else one certificate could take all the connections that an edge may have."""
+    deployment = deploy(tmp_path, sizes=(1,), periods=9999)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_edge("a")
+            credentials = Credentials(deployment, "client", "c0")
+            channel = open_channel(deployment, credentials, "a")
+            async with asyncio.timeout(30):
+                await channel.channel_ready()
+                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+            await channel.close()
 
     asyncio.run(run())
 

@@ -32,8 +32,7 @@ STATUS: tuple[str, str, Any, Any] = (
 WINDOW = 512 * 1024
 GRACE = 0.2
 SPARE = 64  # streams and connections above the clients': neighbours, operators, the next in line
-HANDSHAKE_MS = 2_000
-IDLE_MS = 60_000  # of a connection without a stream
+IDLE_MS = 2_000  # at least: for a handshake, and of a connection without a stream
 LOST = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
@@ -275,12 +274,13 @@ def connections_at_most(wanted: int) -> int:
 
 
 def _server_options(ping: float, connections: int) -> list[tuple[str, int]]:
+    idle = max(IDLE_MS, int(1000 * ping))
     return [
         *_channel_options(ping),
         ("grpc.max_concurrent_streams", 8),  # of one connection: a node needs one or two
-        # Also of those that never show a certificate; they have so long for it.
+        # Also of those that never show a certificate, or never say a word after it.
         ("grpc.max_allowed_incoming_connections", connections),
-        ("grpc.server_handshake_timeout_ms", max(HANDSHAKE_MS, int(1000 * ping))),
-        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.server_handshake_timeout_ms", idle),
+        ("grpc.max_connection_idle_ms", idle),
         ("grpc.so_reuseport", 0),
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.deploy.link.agreement import Id
+from sdfeel.deploy.link.loans import Loans
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
@@ -92,8 +93,7 @@ class Link:
         self._offers: dict[tuple[Key, int], Offer] = {}
         self._reached: Key = (0, 0)
         self._refused: Key = (0, 0)
-        self._lent: v1.LinkMessage | None = None
-        self._loan: asyncio.Future[tuple[int, Vector] | None] | None = None
+        self._loans = Loans()
 
     @property
     def up(self) -> bool:
@@ -150,7 +150,7 @@ class Link:
         if self._incoming is not None:
             self._incoming.abandon()
             self._incoming = None
-        self._repay(None)
+        self._loans.came(None)
         self.log("link-down", peer=self.peer)
         self.hooks.lost()
         self.bell.ring()
@@ -186,27 +186,15 @@ class Link:
 
     def lend(self, vector: Vector, period: int) -> None:
         """To a neighbour that asked; not again while the last loan is on its way."""
-        if self._outbox is not None and not self._outbox.holds(self._lent):
-            announced = wire.header(vector, period, stage=v1.Stage.LENT)
-            self._lent = v1.LinkMessage(model=announced)
-            self._outbox.offer(self._lent, vector)
+        if self._outbox is not None and self._loans.give(self._outbox, vector, period):
             self.log("lent", peer=self.peer, period=period)
 
     async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
         """The model of the neighbour's last finished period; None if it does not come."""
-        self._loan = asyncio.get_running_loop().create_future()
-        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._loan if self.up else None
-        except TimeoutError:
+        if not self.up:
             return None
-        finally:
-            self._loan = None
-
-    def _repay(self, found: tuple[int, Vector] | None) -> None:
-        if self._loan is not None and not self._loan.done():
-            self._loan.set_result(found)
+        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
+        return await self._loans.take(seconds)
 
     # What comes in.
 
@@ -255,7 +243,7 @@ class Link:
         if self._incoming is not None:
             self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
         try:
-            if is_lent and self._loan is None:
+            if is_lent and not self._loans.is_wanted:
                 raise wire.Refused("unasked", "a model that was not asked for")
             self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
         except wire.Refused as refusal:
@@ -279,7 +267,7 @@ class Link:
             self.missed = 0
             announced, self._incoming = self._incoming.announced, None
             if announced.stage == v1.Stage.LENT:
-                self._repay((announced.period, vector))
+                self._loans.came((announced.period, vector))
                 return
             id_ = Id(announced.period, announced.exchange, announced.ballot)
             slot = (id_[:2], announced.stage)
@@ -298,7 +286,7 @@ class Link:
         key = (announced.period, announced.exchange)
         self._count(refusal, key=key)
         if announced.stage == v1.Stage.LENT:
-            self._repay(None)
+            self._loans.came(None)
             return
         self._refused = key
         self.refuse(key, refusal.reason)

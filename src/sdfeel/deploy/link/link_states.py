@@ -113,8 +113,8 @@ class LinkStates:
         neighbours = self.topology.neighbours(state.edge)
         if len(state.up) > len(neighbours) or not set(state.up) <= set(neighbours):
             raise Refused("gossip", f"{state.edge} has no such links")
-        if not set(state.clients) <= set(self.topology.clients):
-            raise Refused("gossip", f"{state.edge} has clients that do not exist")
+        if not set(state.clients) <= self.topology.allowed(state.edge):
+            raise Refused("gossip", f"{state.edge} has clients that are not on its list")
         check_done(state.done, self.topology.periods)
         text = self._text(state)
         self.notary.check(text, state.certificate, state.signature, state.edge)

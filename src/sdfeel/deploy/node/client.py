@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import CommonGround
@@ -25,6 +27,8 @@ __all__ = ["ClientProgram"]
 
 ATTEMPTS = 10  # to reach home at the start, before the fallbacks are asked
 LOOK_SECONDS = 0.5
+SENT = 64  # models whose receipt may still come
+REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds for them
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class ClientProgram:
         self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []
+        self._sent: deque[int] = deque(maxlen=SENT)
+        self._tell = Floods(self.log, *REMARKS)
         self._work: tuple[v1.Task, Vector] | None = None
         self._training: asyncio.Task[_Trained] | None = None
         self._wake = asyncio.Event()
@@ -172,7 +178,8 @@ class ClientProgram:
                     return "finished"
             except wire.Refused as refusal:
                 incoming = None
-                self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
+                about = {"kind": refusal.kind, "reason": refusal.reason}
+                self._tell("refused", refusal.kind, edge=edge, **about)
         raise StreamLost("the stream ended")
 
     def _take(self, task: v1.Task, model: Vector | None) -> None:
@@ -195,12 +202,14 @@ class ClientProgram:
         return wire.Incoming(task.model, self.trainer.size, most)
 
     def _note(self, receipt: v1.Receipt) -> None:
-        if receipt.verdict == v1.Verdict.ACCEPTED:
+        """A model is accepted once, and only one that was sent."""
+        if receipt.verdict != v1.Verdict.ACCEPTED:
+            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
+            self._tell(verdict, period=receipt.period, reason=receipt.reason)
+        elif receipt.period in self._sent:
+            self._sent.remove(receipt.period)
             self.accepted.append(receipt.period)
             self.log("accepted", period=receipt.period)
-        else:
-            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
-            self.log(verdict, period=receipt.period, reason=receipt.reason)
         self._wake.set()
 
     async def _serve_work(self, stream: Stream, edge: str) -> str:
@@ -254,6 +263,7 @@ class ClientProgram:
         announced = wire.header(
             vector, task.period, samples=self.trainer.samples, measures=measures
         )
+        self._sent.append(task.period)
         await stream.write(v1.FromClient(model=announced))
         for chunk in wire.chunks(vector):
             await stream.write(v1.FromClient(chunk=chunk))

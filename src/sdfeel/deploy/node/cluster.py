@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdfeel.deploy.link.outbox import Outbox
@@ -13,6 +12,8 @@ from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.averaging import Upload
+from sdfeel.deploy.node.lateness import Lateness
+from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.observe.refusals import Refusals
@@ -24,7 +25,7 @@ from sdfeel.deploy.waiting import Bell
 __all__ = ["Cluster", "Session"]
 
 WORDS = 64
-LONGEST = 10  # that somebody is not waited for: 2^10 periods
+COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
 
 
 class Session:
@@ -43,26 +44,6 @@ class Session:
 
     def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
         self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
-
-
-@dataclass
-class Lateness:
-    """Who was waited for in vain twice or more is not for a while, longer each time."""
-
-    _missed: dict[str, int] = field(default_factory=dict)
-    _until: dict[str, int] = field(default_factory=dict)
-
-    def missed(self, name: str, period: int) -> None:
-        times = self._missed[name] = self._missed.get(name, 0) + 1
-        if times > 1:
-            self._until[name] = period + 2 ** min(times, LONGEST)
-
-    def answered(self, name: str) -> None:
-        self._missed.pop(name, None)
-        self._until.pop(name, None)
-
-    def is_waited_for(self, name: str, period: int) -> bool:
-        return self._until.get(name, 0) < period
 
 
 class Cluster:
@@ -97,6 +78,7 @@ class Cluster:
         self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
         self._refused, self._elsewhere = refused, elsewhere
+        self._tell = Floods(log, *COMINGS)
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
 
@@ -214,12 +196,13 @@ class Cluster:
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:
-            self._log("client-replaced", client=name, reason="the same process dialled again")
+            reason = "the same process dialled again"
+            self._tell("client-replaced", name, client=name, reason=reason)
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
         if name not in self.home:
             self._guests.add(name)
-        self._log("client-up", client=name, guest=name not in self.home)
+        self._tell("client-up", name, client=name, guest=name not in self.home)
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
         elif self.is_open and self._task is not None and name not in self.uploads:
@@ -237,7 +220,7 @@ class Cluster:
             if self.sessions.get(name) is session:
                 del self.sessions[name]
                 self._guests.discard(name)
-                self._log("client-down", client=name)
+                self._tell("client-down", name, client=name)
             self._changed()
 
     def _changed(self) -> None:
@@ -294,8 +277,11 @@ class Cluster:
             self._late(session, announced.period)
             return
         self._lateness.answered(session.name)
-        if self._elsewhere.get(session.name, 0) >= announced.period:
-            where = f"has taken part in period {announced.period} at another edge"
+        # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
+        # the period after that: what is said of this one may still be on its way.
+        last = self._elsewhere.get(session.name, 0)
+        if session.name not in self.home and last and last + 1 >= announced.period:
+            where = f"has taken part in period {last} at another edge"
             raise wire.Refused("elsewhere", f"{session.name} {where}")
         self._attended[session.name] = announced.period
         self.uploads[session.name] = upload
@@ -304,7 +290,7 @@ class Cluster:
 
     def _late(self, session: Session, period: int) -> None:
         self._metrics.uploads.labels("late").inc()
-        self._log("late", client=session.name, period=period, now=self.period)
+        self._tell("late", session.name, client=session.name, period=period, now=self.period)
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
     def refuse(self, name: str, refusal: wire.Refused) -> None:
