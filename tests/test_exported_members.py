@@ -13,6 +13,7 @@ import sdfeel
 PUBLIC = [
     "AVERAGERS",
     "CODECS",
+    "CORRECTIONS",
     "GRAPHS",
     "LOCAL_RULES",
     "RATES",
@@ -25,6 +26,7 @@ PUBLIC = [
     "ClientData",
     "Codec",
     "Constant",
+    "Correction",
     "Cosine",
     "Deadline",
     "InputError",

@@ -187,3 +187,61 @@ def algorithm1(
         G = np.stack([g(W[:, i]) for i, g in enumerate(gradients)], axis=1)
         W = (W - lr * G) @ weights.T(k, schedule, mixing)
     return W
+
+
+def corrected(
+    w0: Matrix,
+    gradients: Sequence[Callable[[Matrix], Matrix]],
+    weights: Weights,
+    schedule: Schedule,
+    steps: int,
+    lr: Callable[[int], float],
+    *,
+    mixing: Matrix,
+    gamma: float,
+    levels: str = "two-level",
+    present: Callable[[int], Sequence[bool]] | None = None,
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Algorithm 1 with two-level correction, written out: servers' models, z and y (columns).
+
+    present  who takes part, by the number of the upload period; all without it
+    """
+    members = weights.network.clusters.members
+    C, D = len(gradients), len(members)
+    servers = np.repeat(w0[:, None], D, axis=1)
+    z, y = np.zeros((len(w0), C)), np.zeros((len(w0), D))
+    for first in range(1, steps + 1, schedule.tau1):
+        there = (
+            np.ones(C)
+            if present is None
+            else np.array(present((first - 1) // schedule.tau1), float)
+        )
+        etas = [lr(k) for k in range(first, first + schedule.tau1)]
+        trains = [d for d in range(D) if there[members[d],].any()]
+        share = sum(weights.mt[d] for d in trains)
+        centre = sum((weights.mt[d] / share * y[:, d] for d in trains), np.zeros(len(w0)))
+        before = servers.copy()
+        for d in trains:
+            own = [i for i in members[d] if there[i]]
+            mhat = weights.m[own] / weights.m[own].sum()
+            shift = {i: z[:, i] - z[:, own] @ mhat + y[:, d] - centre for i in own}
+            models = {}
+            for i in own:
+                w = before[:, d].copy()
+                for eta in etas:
+                    w = w - eta * (gradients[i](w) + shift[i])
+                models[i] = w
+            servers[:, d] = sum(m * models[i] for m, i in zip(mhat, own, strict=True))
+            if levels != "servers":
+                for i in own:
+                    z[:, i] += (models[i] - servers[:, d]) / sum(etas)
+        last = first + schedule.tau1 - 1
+        if last % (schedule.tau1 * schedule.tau2) == 0:
+            after = servers @ mixing
+            if levels != "clients":
+                R = sum(lr(k) for k in range(last - schedule.tau1 * schedule.tau2 + 1, last + 1))
+                y += gamma * (servers - after) / R
+            if levels == "mtgc":
+                z[:] = 0
+            servers = after
+    return servers, z, y

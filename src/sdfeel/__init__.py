@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.codecs import CODECS, Codec
+    from sdfeel.algorithm.correction import CORRECTIONS, Correction
     from sdfeel.algorithm.local import LOCAL_RULES, SGD, Adam, AdamW, Affine, LocalRule, Momentum
     from sdfeel.algorithm.pace import Deadline, Synchronous
     from sdfeel.algorithm.rates import RATES, Constant, Cosine, Inverse, Rate, Step
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AVERAGERS",
     "CODECS",
+    "CORRECTIONS",
     "GRAPHS",
     "LOCAL_RULES",
     "RATES",
@@ -41,6 +43,7 @@ __all__ = [
     "ClientData",
     "Codec",
     "Constant",
+    "Correction",
     "Cosine",
     "Deadline",
     "InputError",
@@ -67,6 +70,7 @@ __all__ = [
 _HOMES = {
     "AVERAGERS": "sdfeel.network",
     "CODECS": "sdfeel.algorithm.codecs",
+    "CORRECTIONS": "sdfeel.algorithm.correction",
     "GRAPHS": "sdfeel.network",
     "LOCAL_RULES": "sdfeel.algorithm.local",
     "RATES": "sdfeel.algorithm.rates",
@@ -79,6 +83,7 @@ _HOMES = {
     "ClientData": "sdfeel.data",
     "Codec": "sdfeel.algorithm.codecs",
     "Constant": "sdfeel.algorithm.rates",
+    "Correction": "sdfeel.algorithm.correction",
     "Cosine": "sdfeel.algorithm.rates",
     "Deadline": "sdfeel.algorithm.pace",
     "InputError": "sdfeel.errors",

@@ -44,6 +44,9 @@ tau2 = 2
 alpha = 2
 participation = 0.7
 
+[correction]
+name = "{correction}"
+
 [model]
 name = "logistic"
 
@@ -69,10 +72,10 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
     return process.returncode, out.decode(), err.decode()
 
 
-def write(folder: Path, steps=11, checkpoint=1000, engine="fast", averager="paper") -> Path:
+def write(folder: Path, steps=11, checkpoint=1000, engine="fast", **own: str) -> Path:
     path = folder / "config.toml"
-    values = {"steps": steps, "checkpoint": checkpoint, "engine": engine, "averager": averager}
-    path.write_text(CONFIG.format(**values))
+    values = {"averager": "paper", "correction": "two-level", **own}
+    path.write_text(CONFIG.format(steps=steps, checkpoint=checkpoint, engine=engine, **values))
     return path
 
 
@@ -94,12 +97,16 @@ def test_more_ranks_than_clusters_is_a_mistake():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "averager", "counts"),
-    [("fast", "paper", (1, 2, 4)), ("vectorised", "all-reduce", (1, 2)), ("loop", "paper", (1, 2))],
+    ("engine", "averager", "correction", "counts"),
+    [
+        ("fast", "paper", "two-level", (1, 2, 4)),
+        ("vectorised", "all-reduce", "mtgc", (1, 2)),
+        ("loop", "paper", "none", (1, 2)),
+    ],
 )
-def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, averager, counts):
+def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, averager, correction, counts):
     """Uneven clusters, participation below 1, and an end in the middle of a period (11 of 2)."""
-    config = write(tmp_path, engine=engine, averager=averager)
+    config = write(tmp_path, engine=engine, averager=averager, correction=correction)
     running = [start(config, tmp_path / str(n), "--ranks", str(n), "--json") for n in counts]
     for status, out, err in [finish(process) for process in running]:
         assert status == 0, err

@@ -112,6 +112,21 @@ class LocalRule(ABC):
         return bool(self.keeps) and self.memory == "keep"
 
     @final
+    def reach(self, etas: Sequence[float]) -> float:
+        """By how much a constant g' of 1 moves w, with these rates and what is remembered new.
+
+        For SGD the sum of the rates. Of affine rules only.
+        """
+        affine = self.affine
+        if affine is None:
+            raise InputError("local", self, "is not affine: its reach depends on the gradients")
+        velocity = total = 0.0
+        for eta in etas:
+            velocity = affine.momentum * velocity + 1
+            total += eta * (1 + affine.momentum * velocity if affine.nesterov else velocity)
+        return total
+
+    @final
     def clipped(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         """The pieces of one gradient, (..., n) each, scaled down to the norm `clip` in all."""
         if self.clip is None:

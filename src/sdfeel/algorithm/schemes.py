@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sdfeel.algorithm.codecs import Codec, codecs_of
+from sdfeel.algorithm.correction import Correction, correction_of
 from sdfeel.algorithm.local import SGD, LocalRule, local_rule
 from sdfeel.algorithm.pace import Pace, Synchronous, pace_of
 from sdfeel.algorithm.participation import Participation
-from sdfeel.algorithm.rates import Constant, Rate, rate_of
+from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
@@ -111,6 +112,7 @@ class Algorithm:
     local, rate    what a client does with a gradient, and eta_k
     codecs         what travels, by way
     pace           who waits for whom
+    correction     of drift, with its gamma on this network; None for none
     """
 
     scheme: str
@@ -124,6 +126,7 @@ class Algorithm:
     rate: Rate = field(default_factory=Constant)
     codecs: Mapping[str, Codec] = field(default_factory=lambda: codecs_of(None))
     pace: Pace = field(default_factory=Synchronous)
+    correction: Correction | None = None
 
     @classmethod
     def of(
@@ -141,6 +144,7 @@ class Algorithm:
         lr: float | Rate | Callable[[int], float] = 0.01,
         codecs: Mapping[str, str | Codec] | None = None,
         pace: str | Pace = "synchronous",
+        correction: str | Correction | None = None,
         seed: int = 0,
     ) -> Algorithm:
         """A row of the table on `network`, whose clients' sample counts are set.
@@ -176,7 +180,17 @@ class Algorithm:
             pace=pace_of(pace),
         )
         found.pace.check(found)
+        chosen_correction = correction_of(correction)
+        if chosen_correction is not None:
+            found = replace(found, correction=chosen_correction.on(found))
         return found
+
+    def reach(self, last: int, periods: int = 1) -> float:
+        """By how much a constant gradient of 1 moves a client in upload periods up to `last`."""
+        tau1, total = self.schedule.tau1, 0.0
+        for end in range(last - (periods - 1) * tau1, last + 1, tau1):
+            total += self.local.reach([float(eta) for eta in rates(self.rate, end - tau1 + 1, end)])
+        return total
 
     def clock(self) -> EventClock:
         """A clock that shows 0."""

@@ -40,7 +40,7 @@ def fingerprint(
         "seed": problem.seed,
         "layout": [problem.layout.names, problem.layout.shapes, str(problem.layout.dtype)],
     }
-    for what in ("rule", "local", "rate", "pace"):
+    for what in ("rule", "local", "rate", "pace", "correction"):
         value = getattr(algorithm, what)
         about[what] = None if value is None else _identity(value)
     about["codecs"] = {way: _identity(codec) for way, codec in algorithm.codecs.items()}

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 
 from sdfeel.algorithm.averaging import RULES, Rule
 from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
+from sdfeel.algorithm.correction import CORRECTIONS, Correction, correction_of
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
 from sdfeel.algorithm.pace import PACES, Pace, pace_of
 from sdfeel.algorithm.rates import RATES, Constant, Rate, Shape, rate_of
@@ -100,6 +101,19 @@ def _table_or(make: Callable[[Any], Any], where: str, known: Mapping[str, type])
     return PlainValidator(check)
 
 
+def _correction(value: Any) -> Correction | None:
+    if not isinstance(value, Mapping):
+        return correction_of(value)
+    known = dict.fromkeys(CORRECTIONS, Correction)
+    if value.get("name") == "none":
+        given = sorted(set(value) - {"name", "gamma", "guard"})
+        if given:
+            raise InputError(f"correction.{given[0]}", value[given[0]], "unknown key")
+        return None
+    found: Correction = from_table("correction", {"name": "two-level", **value}, known)
+    return found
+
+
 def _averaging_rule(value: Any) -> AveragingRule | None:
     """None for the mean: it is built in."""
     if isinstance(value, str):
@@ -149,6 +163,9 @@ class Settings(BaseModel):
     )
     pace: Annotated[Pace, _table_or(pace_of, "pace", PACES)] = _key(
         pace_of("synchronous"), "who waits for whom: `sdfeel.Deadline(seconds=1.0)`"
+    )
+    correction: Annotated[Correction | None, PlainValidator(_correction)] = _key(
+        None, "of drift: two-level, clients, servers or mtgc, or `sdfeel.Correction(gamma=0.5)`"
     )
     batch_size: Count = _key(10, "at or above a client's data it means the client's full gradient")
     seed: Annotated[int, _whole(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")] = _key(
@@ -241,6 +258,7 @@ class Settings(BaseModel):
             lr=self.lr,
             codecs=self.codecs,
             pace=self.pace,
+            correction=self.correction,
             seed=self.seed,
         )
 
@@ -252,6 +270,8 @@ def _plain(name: str, value: Any) -> Any:
         return to_table(value, tables[name])
     if name == "codecs":
         return {way: to_table(codec, CODECS)["name"] for way, codec in value.items()}
+    if name == "correction":
+        return {"name": "none"} if value is None else dict(vars(value))
     if name == "averaging_rule":
         value = Rule() if value is None else value
         return dict(vars(value)) if isinstance(value, Rule) else {"name": name_of(value)}

@@ -164,6 +164,8 @@ class Simulation:
             raise InputError("engine", self.settings.engine, "trainers take the place of an engine")
         if self.settings.local != Settings().local:
             raise InputError("local", self.settings.local, "with trainers that is their business")
+        if self.settings.correction is not None:
+            raise InputError("correction", self.settings.correction, "trainers do not take one")
         if self.ranks.size > 1:
             raise InputError("trainers", len(trainers), "on one process only")
         if self.evaluation.every % tau1 or self.settings.steps % tau1:

@@ -25,6 +25,7 @@ from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.errors import InputError
 from sdfeel.network import Averager
+from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Exchanges, Routes
 from sdfeel.simulation.problem import Problem
@@ -56,6 +57,8 @@ class _Leg:
     last: int
     here: NDArray[np.int64]  # which of the clients held here
     weights: NDArray[np.float64]
+    used: Tensor | None  # of a correction, for the clients of each server
+    reach: float  # H of a correction
     sums: Tensor | None = None
     losses: list[NDArray[np.float64]] = field(default_factory=list)
 
@@ -87,7 +90,10 @@ class State:
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
         self._spare: Tensor | None = None  # memory of models that have been replaced
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
+        width = problem.layout.parameters
+        self._controls = Controls(algorithm, ranks, placement, self.models, width)
         self._visit: _Visit | None = None
+        self._ended = 0  # the last iteration of the period that ended last
 
     def _remembered(self) -> tuple[str, ...]:
         local = self.algorithm.local
@@ -115,7 +121,9 @@ class State:
         """
         here = np.flatnonzero(event.clients[self.clients])
         weights = self.algorithm.network.shares.within_present(event.clients)[self.clients[here]]
-        leg = _Leg(event, first, last, here, weights)
+        used = self._controls.in_use(event.clients)
+        reach = self.algorithm.reach(event.last) if self._controls.of_clients else 0.0
+        leg = _Leg(event, first, last, here, weights, used, reach)
         fresh = self._visit is None
         visit = self._visit
         if leg.ends:
@@ -123,13 +131,16 @@ class State:
         elif visit is None:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
+        undone = not self._kept and not self._controls.of_clients
         for block in self._blocks(here, self.block(engine)):
-            if leg.losses and fresh and not self._kept and pause():
+            if leg.losses and fresh and undone and pause():
                 return None
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
         self._visit = None if leg.ends else visit
         if leg.sums is not None:
-            self.models, self._spare = leg.sums, self.models
+            if self._controls.of_clients:
+                self._controls.after_mean(here, leg.sums - self.models, leg.reach)
+            self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
         return np.concatenate(leg.losses)
@@ -152,7 +163,8 @@ class State:
     def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
         numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
-        if isinstance(engine, SummingEngine) and not engine.holds_models and not self._kept:
+        rows = self._kept or self._controls.of_clients
+        if isinstance(engine, SummingEngine) and not engine.holds_models and not rows:
             numbers *= UNWRITTEN
         return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
 
@@ -183,10 +195,12 @@ class State:
         servers = self._server_of[held]
         ones = np.ones(len(held), dtype=np.int64)
         anchor = self.models[servers] if self.algorithm.local.prox else None
-        work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor)
+        shift = self._controls.shift(leg.used, held)
+        work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._kept_of(held, block, visit)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
         plain = self.algorithm.rule is None and self.algorithm.codecs["up"].exact
+        plain = plain and not self._controls.of_clients
         if sums is not None and plain and isinstance(engine, SummingEngine):
             rows = self.models if fresh or visit is None else visit.models[block]
             begin = servers if fresh else np.arange(len(held))
@@ -195,7 +209,11 @@ class State:
             models = self.models[servers] if fresh or visit is None else visit.models[block]
             losses = engine.local_updates(models, kept, work)
             if sums is not None:
-                self._aggregate(self._sent(models, held, leg.last), sums)
+                arrived = self._sent(models, held, leg.last)
+                if self._controls.of_clients:
+                    moved = arrived - self.models[servers]
+                    self._controls.after_client(held, moved, leg.reach)
+                self._aggregate(arrived, sums)
             elif visit is not None:
                 visit.models[block] = models
         self._keep(kept, held)
@@ -258,7 +276,15 @@ class State:
             sums.rows[int(server)] = after
 
     def exchange(self, averager: Averager) -> None:
-        """Eq. (5): all exchanges of the averager, each with the models of the one before.
+        """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
+        before = self.models
+        self._mix(averager)
+        if self.algorithm.correction is not None:
+            reach = self.algorithm.reach(self._ended, self.algorithm.schedule.tau2)
+            self._controls.after_exchange(before - self.models, reach)
+
+    def _mix(self, averager: Averager) -> None:
+        """One exchange after the other, each with the models of the one before.
 
         Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
         """
@@ -299,8 +325,11 @@ class State:
         everyone = [len(clients) for clients in self._placement.clients]
         there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
         saved = {"servers.model": self.servers()}
-        for name, rows in self._kept.items():
+        held = [len(servers) for servers in self._placement.servers]
+        for name, rows in (self._kept | self._controls.clients).items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
+        for name, rows in self._controls.servers.items():
+            saved[f"servers.{name}"] = self.ranks.gather(rows, held)
         if self._visit is not None:
             saved["period.model"] = self.ranks.gather(self._visit.models, there)
             for name, rows in self._visit.kept.items():
@@ -315,8 +344,12 @@ class State:
         mine = slice(before, before + len(order[rank]))
         there = [int(event.clients[clients].sum()) for clients in order]
         present = slice(sum(there[:rank]), sum(there[: rank + 1]))
-        self.models = saved["servers.model"].to(like)[list(self._servers)]
-        self._kept = {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in self._kept}
+        own = list(self._servers)
+        self.models = saved["servers.model"].to(like)[own]
+        for rows in (self._kept, self._controls.clients):
+            rows |= {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in rows}
+        rows = self._controls.servers
+        rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
         self._visit = None
         if "period.model" in saved:
             names = self._new_rows(0)

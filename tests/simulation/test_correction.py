@@ -1,0 +1,263 @@
+"""Two-level correction: against numpy, its invariants, its optimum and the bound on gamma."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import (
+    Matrix,
+    Problem,
+    Weights,
+    corrected,
+    networks,
+    schedules,
+    softmax_gradient,
+    vector,
+)
+from worlds import classification as problem_of
+
+import sdfeel
+from sdfeel import CORRECTIONS, InputError, Network, Schedule
+from sdfeel.algorithm.correction import stable_gamma
+from sdfeel.network import build_averager
+from sdfeel.records.checkpoints import read_checkpoint
+
+pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+
+CLASSES = 3
+
+
+def convex(network: Network) -> Problem:
+    """Softmax regression in float64 on as much data as the network says."""
+    samples = [int(count) for count in network.shares.samples]
+    return problem_of(samples, network.clusters.members, network.graph, dtype=torch.float64)
+
+
+def gradients(problem: Problem) -> list:
+    pairs = zip(problem.inputs, problem.targets, strict=True)
+    return [softmax_gradient(x, y, CLASSES) for x, y in pairs]
+
+
+def rate(k: int) -> float:
+    return 0.3 / (1 + k / 10)
+
+
+def trained(problem: Problem, schedule: Schedule, steps: int, **options: object) -> sdfeel.Result:
+    own = {"network": problem.network, "lr": rate, "batch_size": 10**6, "engine": "reference"}
+    own |= {"schedule": schedule, "steps": steps, "evaluate_every": 10**6, **options}
+    return sdfeel.train(problem.model, problem.datasets, **own)
+
+
+def smallest(mixing: Matrix, mt: Matrix) -> float:
+    """In the m-weighted sense: of the matrix that is similar to the mixing and symmetric."""
+    root = np.sqrt(mt)
+    return float(np.linalg.eigvalsh(mixing / root[:, None] * root[None, :]).min())
+
+
+def kept(folder) -> tuple[Matrix, Matrix]:
+    """z and y of a run, a column for each client in client order and each server."""
+    found = read_checkpoint(folder / "checkpoint.safetensors", None)[0].tensors
+    return tuple(
+        found[name].double().numpy().T if name in found else np.zeros((15, 1))
+        for name in ("clients.control", "servers.control")
+    )
+
+
+@settings(max_examples=10)
+@given(
+    networks(max_samples=8),
+    schedules,
+    st.integers(1, 4),
+    st.sampled_from(sorted(CORRECTIONS)),
+    st.sampled_from(["paper", "metropolis", "exact"]),
+    st.sampled_from([1.0, 0.5]),
+)
+def test_training_is_the_formulas(
+    tmp_path_factory, network, schedule, rounds, name, averager, beta
+) -> None:
+    """Any network, schedule, variant and averager, rates that fall, clients that are absent."""
+    if name == "servers" and network.servers == 1:
+        return
+    problem = convex(network)
+    weights = Weights(network, problem.samples)
+    own = build_averager(averager, network.graph, weights.mt, schedule.alpha)
+    mixing = np.linalg.matrix_power(weights.P, schedule.alpha) if averager == "paper" else None
+    mixing = own.operator if mixing is None else mixing
+    low = smallest(mixing, weights.mt)
+    gamma = 1.0 if network.servers == 1 else min(1.0, 0.9 * 2 * (1 + low) / (1 - low))
+    steps = rounds * schedule.tau
+    draw = sdfeel.algorithm.participation.Participation(network.clients, 0, beta)
+    out = tmp_path_factory.mktemp("run")
+    options = {"correction": name, "averager": averager, "participation": beta, "out": out}
+    result = trained(problem, schedule, steps, **options)
+    servers, z, y = corrected(
+        vector(problem.model),
+        gradients(problem),
+        weights,
+        schedule,
+        steps,
+        rate,
+        mixing=mixing,
+        gamma=gamma,
+        levels=name,
+        present=draw.present,
+    )
+    mine = np.stack([vector(model) for model in result.server_models], axis=1)
+    np.testing.assert_allclose(mine, servers, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(vector(result.model), servers @ weights.mt, rtol=0, atol=1e-10)
+    of_clients, of_servers = kept(out)
+    order = [i for members in network.clusters.members for i in members]
+    np.testing.assert_allclose(of_clients, z[:, order] if name != "servers" else 0 * of_clients,
+                               rtol=0, atol=1e-9)  # fmt: skip
+    np.testing.assert_allclose(of_servers, y if name != "clients" else 0 * of_servers,
+                               rtol=0, atol=1e-9)  # fmt: skip
+    # Neither moves the weighted mean.
+    for members in network.clusters.members:
+        assert np.abs(z[:, list(members)] @ weights.m[list(members)]).max() < 1e-9
+    if name != "servers":
+        places = {client: at for at, client in enumerate(order)}
+        for members in network.clusters.members:
+            at = [places[i] for i in members]
+            assert np.abs(of_clients[:, at] @ weights.m[list(members)]).max() < 1e-9
+    if name != "clients":
+        assert np.abs(of_servers @ weights.mt).max() < 1e-9
+
+
+@pytest.mark.parametrize("name", sorted(CORRECTIONS))
+def test_a_resumed_run_knows_what_it_corrected(small: Problem, tmp_path, name: str) -> None:
+    """It stops in the middle of a period, with absent clients, and after an exchange."""
+    own = {"correction": name, "participation": 0.6, "batch_size": 4, "evaluate_every": 7}
+    whole = trained(small, Schedule(3, 2, 2), 24, **own)
+    for steps in (10, 12):
+        trained(small, Schedule(3, 2, 2), steps, out=tmp_path / str(steps), **own)
+        again = trained(small, Schedule(3, 2, 2), 24, out=tmp_path / str(steps), resume=True, **own)
+        np.testing.assert_array_equal(vector(again.model), vector(whole.model))
+    assert not np.array_equal(
+        vector(whole.model),
+        vector(trained(small, Schedule(3, 2, 2), 24, **own | {"correction": None}).model),
+    )
+
+
+# Quadratics, whose optimum is known
+
+
+def quadratic(flat: float, sizes: tuple[int, ...] = (1, 2, 1, 3)) -> tuple[Problem, Matrix]:
+    """A client's loss is |X (w - w_i)|^2 with X = diag(1, flat): all agree on the curvature."""
+    rng = np.random.default_rng(3)
+    inputs, targets = [], []
+    for _ in range(sum(sizes)):
+        x = np.diag([1.0, flat])
+        inputs.append(x)
+        targets.append((x @ rng.normal(size=2))[:, None])
+    clusters = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    network = Network([list(own) for own in clusters], "ring")
+    model = torch.nn.Linear(2, 1, bias=False).double()
+    torch.nn.init.zeros_(model.weight)
+    best = np.linalg.lstsq(np.vstack(inputs), np.vstack(targets), rcond=None)[0][:, 0]
+    return Problem(network, inputs, targets, model), best
+
+
+def distance(problem: Problem, best: Matrix, schedule: Schedule, steps: int, **options) -> float:
+    own = {"loss": torch.nn.functional.mse_loss, "lr": 0.3, "engine": "vectorised", **options}
+    result = trained(problem, schedule, steps, **own)
+    found = np.stack([vector(model) for model in result.server_models])
+    return float(np.abs(found - best).max())
+
+
+def heterogeneous() -> tuple[Problem, Matrix]:
+    """Curvatures differ between clients: then local steps stop away from the optimum."""
+    problem, _ = quadratic(0.8)
+    rng = np.random.default_rng(1)
+    for client in range(len(problem.inputs)):
+        x = problem.inputs[client] * rng.uniform(0.5, 1.2, size=(1, 2))
+        problem.inputs[client], problem.targets[client] = x, (x @ rng.normal(size=2))[:, None]
+    X, Y = np.vstack(problem.inputs), np.vstack(problem.targets)
+    return problem, np.linalg.lstsq(X, Y, rcond=None)[0][:, 0]
+
+
+@pytest.mark.parametrize("scheme", ["sd-feel", "hierfavg", "fedavg"])
+def test_it_reaches_the_optimum_where_local_steps_stop(scheme: str) -> None:
+    problem, best = heterogeneous()
+    own = {"scheme": scheme, "averager": "metropolis"}
+    plain = distance(problem, best, Schedule(3, 2, 2), 240, **own)
+    mine = distance(problem, best, Schedule(3, 2, 2), 240, correction="two-level", **own)
+    assert plain > 1e-2
+    assert mine < 1e-6
+
+
+@pytest.mark.parametrize("alpha", [1, 3])
+def test_gamma_is_stable_below_the_bound_and_not_above_it(alpha: int) -> None:
+    """The second coordinate is all but flat: disagreement there shrinks or grows."""
+    problem, _ = quadratic(1e-3)
+    network = problem.network.with_samples(problem.samples)
+    limit = stable_gamma(network.averager("paper", alpha))
+    assert limit < 1.9  # the paper's mixing overshoots, which exact averaging does not
+
+    def spread(factor: float, steps: int) -> float:
+        own = sdfeel.Correction(gamma=factor * limit, guard=False)
+        schedule = Schedule(1, 1, alpha)
+        result = trained(
+            problem, schedule, steps, lr=0.3, correction=own, engine="vectorised",
+            loss=torch.nn.functional.mse_loss,
+        )  # fmt: skip
+        return float(np.ptp([vector(model)[1] for model in result.server_models]))
+
+    assert spread(0.9, 240) < spread(0.9, 60) / 2
+    assert spread(1.15, 240) > 2 * spread(1.15, 60)
+
+
+@settings(max_examples=60)
+@given(networks(min_servers=2, max_servers=8), st.integers(1, 6))
+def test_the_bound_is_that_of_the_recursion_in_a_flat_direction(network, alpha) -> None:
+    """w <- T (w - R y), R y <- R y + gamma (1 - T)(w - R y): its spectral radius crosses 1."""
+    averager = network.averager("paper", alpha)
+    limit = stable_gamma(averager)
+    root = np.sqrt(averager.shares)
+    T = np.linalg.eigvalsh(averager.operator / root[:, None] * root[None, :])
+    T = T[T < 1 - 1e-9]  # apart from the mean
+
+    def radius(gamma: float) -> float:
+        blocks = [[[t, -t], [gamma * (1 - t), 1 - gamma * (1 - t)]] for t in T]
+        return max(np.abs(np.linalg.eigvals(np.array(block))).max() for block in blocks)
+
+    assert radius(0.9 * min(limit, 2.0)) < 1 + 1e-12
+    if limit < 2:
+        assert radius(1.15 * limit) > 1
+
+
+# What is refused
+
+
+def test_a_gamma_above_the_guard_is_refused_unless_asked_for_by_name(small: Problem) -> None:
+    network = small.network.with_samples(small.samples)
+    limit = stable_gamma(network.averager("paper", 1))
+    most = min(1.0, 0.9 * limit)
+    for gamma, fine in ((most * (1 - 1e-6), True), (most, True), (most * (1 + 1e-6), False)):
+        own = sdfeel.Correction(gamma=gamma)
+        if fine:
+            trained(small, Schedule(2, 1, 1), 2, correction=own)
+            continue
+        with pytest.raises(InputError, match=r"flat directions are stable iff gamma < gamma\*"):
+            trained(small, Schedule(2, 1, 1), 2, correction=own)
+    free = sdfeel.Correction(gamma=3.0, guard=False)
+    trained(small, Schedule(2, 1, 1), 2, correction=free)
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"local": sdfeel.Adam()}, "correction"),
+        ({"local": sdfeel.Momentum(0.9, memory="keep")}, "local.memory"),
+        ({"averaging_rule": "median"}, "correction"),
+        ({"scheme": "fedavg", "correction": "servers"}, "correction"),
+        ({"correction": "two-levels"}, "correction.name"),
+        ({"correction": 3}, "correction"),
+    ],
+)
+def test_what_a_correction_cannot_work_with_is_named(small: Problem, options, field) -> None:
+    with pytest.raises(InputError) as error:
+        trained(small, Schedule(2, 1, 1), 2, **{"correction": "two-level", **options})
+    assert error.value.field == field
