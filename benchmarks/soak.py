@@ -12,7 +12,8 @@ while. Prints one JSON object; its `violations` say
 - edges that do not come within tolerance of each other
 - memory that grew
 
-and its exit status is 1 if there is one. `--report FILE` also writes it as a page, `--logs FOLDER` keeps the logs of all nodes.
+and its exit status is 1 if there is one. `--report FILE` also writes it as a page, `--logs FOLDER`
+keeps the logs of all nodes.
 """
 
 from __future__ import annotations

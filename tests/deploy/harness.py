@@ -231,8 +231,9 @@ def audit(
     topology: Topology, lines: list[dict[str, Any]], tolerance: float, died: Sequence[str]
 ) -> tuple[int, list[str]]:
     """How many parts of the network were looked at, and all that is wrong."""
+    lines = sorted(lines, key=lambda line: line["time"])
     late = {(line["node"], tuple(line["key"])) for line in lines if line["event"] == "undecided"}
-    repaired = made_good(lines)
+    corrected = corrections(lines)
     checked, problems = 0, []
     for key, edges in survivors(lines).items():
         again = {name for name, found in edges.items() if len(found) > 1}
@@ -241,17 +242,16 @@ def audit(
         excused = again | {name for name in edges if (name, key) in late}
         excused |= set(died) - set(edges)
         used = {(n, peer) for n, found in edges.items() for line in found for peer in line["used"]}
-        for name, peer in used:
-            if (peer, name) in used or {name, peer} & excused:
-                continue
-            if (key, frozenset((name, peer))) in repaired:
-                excused |= {name, peer}
-            else:
-                problems.append(f"{key}: {name} used its link to {peer} alone")
         graph = nx.Graph(used)
         graph.add_nodes_from(edges)
+        later = corrected.get(key, {})
+        used = {ends for ends in {*used, *later} if later.get(ends, True)}
+        for name, peer in used:
+            if (peer, name) not in used and not {name, peer} & excused:
+                problems.append(f"{key}: {name} used its link to {peer} alone")
+        excused |= {name for name, _ in later}  # its line does not have it
         for part in nx.connected_components(graph):
-            if part & excused:
+            if part & excused or not part <= edges.keys():
                 continue
             checked += 1
             before = sum(topology.share(name) * edges[name][0]["before"] for name in part)
@@ -284,13 +284,15 @@ def survivors(lines: list[dict[str, Any]]) -> Exchanges:
     return exchanges
 
 
-def made_good(lines: list[dict[str, Any]]) -> set[tuple[tuple[int, int], frozenset[str]]]:
-    """The uses of links, by exchange and ends, that one end took back, or the other added later."""
-    return {
-        ((line["key"][0], line["key"][1]), frozenset((line["node"], line["peer"])))
-        for line in lines
-        if line["event"] in ("taken-back", "resolved")
-    }
+def corrections(lines: list[dict[str, Any]]) -> dict[tuple[int, int], dict[tuple[str, str], bool]]:
+    """By exchange: whether an edge has used its link to a peer, as it turned out later."""
+    found: dict[tuple[int, int], dict[tuple[str, str], bool]] = {}
+    for line in lines:
+        if line["event"] in ("taken-back", "resolved"):
+            period, exchange = line["key"]
+            ends = (line["node"], line["peer"])
+            found.setdefault((period, exchange), {})[ends] = line.get("used", False)
+    return found
 
 
 def as_toml(table: dict[str, Any], prefix: str = "") -> str:
