@@ -218,9 +218,9 @@ def check_mean_kept(
     """From the edges' logs alone: in every exchange the links were used by both ends or neither,
     and the weighted mean over those linked to each other did not move. Returns how many were seen.
 
-    Three things are excused, for they are made good later and logged: what an edge that `died` had
-    no time to write down or did again after its restart, a decision that came too late, and what
-    one end has taken back or added since.
+    Excused is what an edge that `died` had no time to write down or did again after its restart, or
+    had no room to write down (`log-lost`), a decision that came too late, and what one end has
+    taken back or added since.
     """
     checked, problems = audit(topology, lines, tolerance, died)
     assert not problems, problems[0]
@@ -233,7 +233,7 @@ def audit(
     """How many parts of the network were looked at, and all that is wrong."""
     lines = sorted(lines, key=lambda line: line["time"])
     late = {(line["node"], tuple(line["key"])) for line in lines if line["event"] == "undecided"}
-    corrected = corrections(lines)
+    corrected, unwritten = corrections(lines), gaps(lines)
     checked, problems = 0, []
     for key, edges in survivors(lines).items():
         again = {name for name, found in edges.items() if len(found) > 1}
@@ -241,6 +241,7 @@ def audit(
             problems.append(f"{key}: {again} did an exchange twice")
         excused = again | {name for name in edges if (name, key) in late}
         excused |= set(died) - set(edges)
+        excused |= {n for n, first, last in unwritten if first <= key[0] <= last}
         used = {(n, peer) for n, found in edges.items() for line in found for peer in line["used"]}
         graph = nx.Graph(used)
         graph.add_nodes_from(edges)
@@ -282,6 +283,22 @@ def survivors(lines: list[dict[str, Any]]) -> Exchanges:
             for key in [key for key in exchanges if key[0] > last]:
                 exchanges[key].pop(line["node"], None)
     return exchanges
+
+
+def gaps(lines: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """Who lost lines of its log while there was no room for them, and in which periods."""
+    found: list[tuple[str, int, int]] = []
+    done: dict[str, int] = {}
+    lost: set[str] = set()
+    for line in lines:
+        if line["event"] == "log-lost":
+            lost.add(line["node"])
+        elif line["event"] == "period":
+            if line["node"] in lost:
+                found.append((line["node"], done.get(line["node"], 0), line["period"]))
+            lost.discard(line["node"])
+            done[line["node"]] = line["period"]
+    return found + [(name, done.get(name, 0), sys.maxsize) for name in lost]
 
 
 def corrections(lines: list[dict[str, Any]]) -> dict[tuple[int, int], dict[tuple[str, str], bool]]:
