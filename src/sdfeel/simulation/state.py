@@ -37,7 +37,7 @@ __all__ = ["State"]
 # no model of a client is ever written, it may hold so many times more.
 BLOCK = 4 * 2**20
 FEWEST = 16
-UNWRITTEN = 8
+UNWRITTEN = 2
 
 
 @dataclass
