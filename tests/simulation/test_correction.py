@@ -228,6 +228,40 @@ def test_the_bound_is_that_of_the_recursion_in_a_flat_direction(network, alpha) 
         assert radius(1.15 * limit) > 1
 
 
+@pytest.mark.parametrize(
+    ("scheme", "said"), [("fedavg", "as SCAFFOLD does"), ("sd-feel", "where gamma* is")]
+)
+def test_a_run_says_what_its_correction_is(small: Problem, caplog, scheme, said) -> None:
+    with caplog.at_level("INFO", logger="sdfeel"):
+        trained(small, Schedule(2, 1, 1), 2, correction="two-level", scheme=scheme)
+    assert said in caplog.text
+
+
+class Cubed(sdfeel.Correction):
+    def of_clients(self, moved, reach):
+        return moved**3 / reach
+
+
+class Lumped(sdfeel.Correction):
+    def of_servers(self, moved, reach):
+        return moved.sum(dim=0) / reach
+
+
+class Halved(sdfeel.Correction):
+    def of_clients(self, moved, reach):
+        return moved / (2 * reach)
+
+
+def test_a_correction_of_ones_own_is_tried_before_training(small: Problem) -> None:
+    plain, own = (
+        trained(small, Schedule(2, 2, 1), 8, correction=one) for one in ("two-level", Halved())
+    )
+    assert not np.array_equal(vector(plain.model), vector(own.model))
+    for wrong, said in ((Cubed(), "linear"), (Lumped(), "a row for each")):
+        with pytest.raises(InputError, match=said):
+            trained(small, Schedule(2, 2, 1), 8, correction=wrong)
+
+
 # What is refused
 
 

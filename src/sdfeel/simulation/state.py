@@ -12,6 +12,7 @@ server by server, so that the number of ranks shows in no bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.codecs import Draw
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
@@ -28,6 +28,7 @@ from sdfeel.network import Averager
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Exchanges, Routes
+from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.ranks import Placement, Ranks
 
@@ -36,6 +37,8 @@ __all__ = ["State"]
 # A block of clients holds about so many numbers in its models, and at least so many clients.
 BLOCK = 4 * 2**20
 FEWEST = 16
+# Numbers of models that a core works on at a time once they have arrived.
+CACHED = 2**18
 
 
 @dataclass
@@ -89,12 +92,13 @@ class State:
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
         width = problem.layout.parameters
         self._controls = Controls(algorithm, ranks, placement, self.models, width)
+        self._messages = Messages(algorithm, problem.seed, ranks, placement, self.models)
         self._visit: _Visit | None = None
         self._ended = 0  # the last iteration of the period that ended last
 
     def _remembered(self) -> tuple[str, ...]:
         local = self.algorithm.local
-        return (*(local.keeps if local.remembers else ()), *self.algorithm.codecs["up"].keeps)
+        return local.keeps if local.remembers else ()
 
     def _zeros(self, rows: int) -> Tensor:
         width = self.problem.layout.parameters
@@ -130,13 +134,15 @@ class State:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
         for block in self._blocks(here):
-            undone = not self._kept and not self._controls.of_clients
+            undone = not self._kept and not self._controls.clients and not self._messages.clients
             if leg.losses and fresh and undone and pause():
                 return None
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
         self._visit = None if leg.ends else visit
         if leg.sums is not None:
-            self._controls.after_mean(here, leg.sums - self.models, leg.reach)
+            if self._controls.of_clients:
+                moved = leg.sums - self._messages.held(self.models)
+                self._controls.after_mean(here, moved, leg.reach)
             self.models, self._ended = leg.sums, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
@@ -175,26 +181,24 @@ class State:
         held = leg.here[block]
         servers = self._server_of[held]
         ones = np.ones(len(held), dtype=np.int64)
-        anchor = self.models[servers] if self.algorithm.local.prox else None
+        begun = self._messages.held(self.models)
+        anchor = begun[servers] if self.algorithm.local.prox else None
         shift = self._controls.shift(leg.used, held)
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._kept_of(held, block, visit)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
-        plain = self.algorithm.rule is None and self.algorithm.codecs["up"].exact
+        plain = self.algorithm.rule is None and self._messages.as_they_are
         plain = plain and not self._controls.of_clients
         if sums is not None and plain and isinstance(engine, SummingEngine):
-            rows = self.models if fresh or visit is None else visit.models[block]
+            rows = begun if fresh or visit is None else visit.models[block]
             begin = servers if fresh else np.arange(len(held))
             losses = engine.add_up(rows, begin, kept, work, sums)
         else:
-            models = self.models[servers] if fresh or visit is None else visit.models[block]
+            models = begun[servers] if fresh or visit is None else visit.models[block]
             losses = engine.local_updates(models, kept, work)
             if sums is not None:
-                arrived = self._sent(models, held, leg.last)
-                if self._controls.of_clients:
-                    moved = arrived - self.models[servers]
-                    self._controls.after_client(held, moved, leg.reach)
-                self._aggregate(arrived, sums)
+                self._receive(models, begun, held, leg)
+                self._aggregate(models, sums)
             elif visit is not None:
                 visit.models[block] = models
         self._keep(kept, held)
@@ -216,27 +220,34 @@ class State:
 
     # Aggregation
 
-    def _sent(self, models: Tensor, held: NDArray[np.int64], k: int) -> Tensor:
-        """What the servers make of what their clients send: the change since the broadcast."""
-        codec = self.algorithm.codecs["up"]
-        if codec.exact:
-            return models
-        before = self.models[self._server_of[held]]
-        kept = {name: self._kept[name][held] for name in codec.keeps}
-        message = codec.encode(
-            models - before, kept, Draw(self.problem.seed, self.clients[held], k)
-        )
-        for name, rows in kept.items():
-            self._kept[name][held] = rows
-        decoded = codec.decode(message, like=models)
-        if decoded.shape != models.shape or decoded.dtype != models.dtype:
-            raise InputError(
-                "codecs.up",
-                codec,
-                f"decoded {decoded.dtype}{list(decoded.shape)} where {models.dtype}"
-                f"{list(models.shape)} was sent",
-            )
-        return before + decoded
+    def _receive(self, models: Tensor, begun: Tensor, held: NDArray[np.int64], leg: _Leg) -> None:
+        """Models become what arrives of them, and corrections learn from it.
+
+        A few clients at a time, on every core: what is done to a model stays in its cache.
+        """
+        if self._messages.as_they_are and not self._controls.of_clients:
+            return
+        few = max(1, CACHED // models.shape[1])
+        draw = self._messages.draw(held, leg.last)
+        parts = [slice(start, start + few) for start in range(0, len(held), few)]
+
+        def receive(part: slice) -> None:
+            servers = self._server_of[held[part]]
+            one = slice(int(servers[0]), int(servers[0]) + 1)
+            before = begun[one] if len(servers) == 1 else begun[servers]  # a view is for nothing
+            arrived = self._messages.up(models[part], before, held[part], draw.of(part))
+            if self._controls.of_clients:
+                self._controls.after_client(held[part], arrived - before, leg.reach)
+            if not self._messages.as_they_are:
+                models[part] = arrived
+
+        hands = min(torch.get_num_threads(), len(parts))
+        if hands == 1 or models.device.type != "cpu":
+            for part in parts:
+                receive(part)
+            return
+        with ThreadPoolExecutor(hands, "sdfeel-receive", torch.set_num_threads, (1,)) as pool:
+            list(pool.map(receive, parts))
 
     def _aggregate(self, models: Tensor, sums: Sums) -> None:
         """Eq. (3), or what the rule makes of a whole cluster."""
@@ -247,7 +258,7 @@ class State:
         for server in np.unique(sums.to):
             own = np.flatnonzero(sums.to == server)
             weights = torch.from_numpy(sums.weights[own]).to(models)
-            before = self.models[int(server)]
+            before = self._messages.held(self.models)[int(server)]
             after = rule(models[own], weights, before)
             if not isinstance(after, Tensor) or after.shape != before.shape:
                 shown = list(after.shape) if isinstance(after, Tensor) else type(after).__name__
@@ -269,15 +280,44 @@ class State:
 
         Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
         """
+        if not self._messages.swapped_as_they_are:
+            self._mix_messages(averager)
+            return
         if averager.contraction == 0.0:
-            shares = torch.from_numpy(averager.shares[list(self._servers)])
-            mean = self.ranks.chain(shares[:, None].to(self.models.device) * self.models.double())
-            self.models = mean.to(self.models.dtype).repeat(len(self.models), 1)
+            self.models = self._mean_of(averager, self.models).to(self.models.dtype)
             return
         exchanges = Exchanges(self._routes, self.ranks, self.models)
         for number in range(averager.exchanges):
             exchanges.step(averager.exchange(number))
         self.models = exchanges.models.to(self.models.dtype)
+
+    def _mix_messages(self, averager: Averager) -> None:
+        """With x what neighbours hold of the models: w <- w + (x P - x), exchange by exchange.
+
+        Both ends of a link apply the same difference of x, with opposite sign and over their
+        weights, so the weighted mean stays where it is whatever the codec rounds off.
+        """
+        models = self.models.double()
+        for number in range(averager.exchanges):
+            x = self._messages.between(models.to(self.models.dtype), self._ended, number)
+            if averager.route == "neighbours":
+                exchanges = Exchanges(self._routes, self.ranks, x)
+                exchanges.step(averager.exchange(number))
+                mixed = exchanges.models
+            else:
+                mixed = self._mean_of(averager, x)
+            models += mixed - x.double()
+        self.models = models.to(self.models.dtype)
+
+    def _mean_of(self, averager: Averager, models: Tensor) -> Tensor:
+        """The weighted mean of all servers, for each of those held here."""
+        own = torch.from_numpy(averager.shares[list(self._servers)])
+        mean = self.ranks.chain(own[:, None].to(models.device) * models.double())
+        return mean.repeat(len(models), 1)
+
+    def broadcast(self) -> None:
+        """Eq. (4): clients hear of their server's model, by what the way down carries."""
+        self._messages.down(self.models, self._ended)
 
     # Reading
 
@@ -307,9 +347,10 @@ class State:
         there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
         saved = {"servers.model": self.servers()}
         held = [len(servers) for servers in self._placement.servers]
-        for name, rows in (self._kept | self._controls.clients).items():
+        of_clients = self._kept | self._controls.clients | self._messages.clients
+        for name, rows in of_clients.items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
-        for name, rows in self._controls.servers.items():
+        for name, rows in (self._controls.servers | self._messages.servers).items():
             saved[f"servers.{name}"] = self.ranks.gather(rows, held)
         if self._visit is not None:
             saved["period.model"] = self.ranks.gather(self._visit.models, there)
@@ -327,10 +368,10 @@ class State:
         present = slice(sum(there[:rank]), sum(there[: rank + 1]))
         own = list(self._servers)
         self.models = saved["servers.model"].to(like)[own]
-        for rows in (self._kept, self._controls.clients):
+        for rows in (self._kept, self._controls.clients, self._messages.clients):
             rows |= {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in rows}
-        rows = self._controls.servers
-        rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
+        for rows in (self._controls.servers, self._messages.servers):
+            rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
         self._visit = None
         if "period.model" in saved:
             names = self._new_rows(0)
