@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 
-from sdfeel.bench import FULL, QUICK, run_bench
+from sdfeel.bench.suite import FULL, QUICK, run_bench
 
 
 def main() -> None:

@@ -488,3 +488,36 @@ def test_a_long_value_is_shown_in_part() -> None:
     text = str(InputError("clusters", list(range(1000)), "shorter"))
     assert len(text) < 250
     assert "..." in text
+
+
+def test_metrics_are_functions_by_name() -> None:
+    problem = classification([4, 4, 4], [[0], [1], [2]], "path")
+    for wrong, field in ((["acc"], "metrics"), ({"acc": "x"}, "metrics['acc']")):
+        with pytest.raises(InputError) as error:
+            train(problem, metrics=wrong)
+        assert error.value.field == field
+
+
+def test_an_exception_of_the_users_own_comes_through_with_its_place() -> None:
+    problem = classification([4, 4, 4], [[0], [1], [2]], "path")
+    with pytest.raises(ZeroDivisionError) as error:
+        train(problem, metrics={"mine": lambda outputs, targets: 1 / 0})
+    assert error.value.__notes__ == ["from the metric 'mine'"]
+
+    calls = []
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) == 8:  # the evaluation at the start, then client 0 makes a period of 2 steps
+            raise KeyError("mine")
+        return functional.cross_entropy(outputs, targets)
+
+    with pytest.raises(KeyError) as error:
+        train(problem, loss=loss, engine="reference", metrics={}, evaluate_servers=False)
+    assert "from client" in error.value.__notes__[0]
+
+
+def test_a_wrong_engine_is_named_before_the_data_is_read() -> None:
+    problem = classification([4, 4, 4], [[0], [1], [2]], "path")
+    with pytest.raises(InputError, match="did you mean 'fast'"):
+        train(problem, datasets="no data", engine="fsat")

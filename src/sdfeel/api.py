@@ -47,7 +47,7 @@ def train(
     """Train `model` over the clients' data by a scheme (Algorithm 1), with a simulated clock.
 
     model            any nn.Module; it is not changed. A float64 model trains in float64
-    client_datasets  a map-style dataset of (input, target) pairs for each client, or a
+    client_datasets  for each client a pair of arrays or a map-style dataset; or a
                      `ClientData`; or one dataset for all, with `partition`. Datasets are read
                      once: a transform that is random is frozen
     network          clusters and graph; `Network.ring(servers=10, clients_per_server=5)`
@@ -100,6 +100,8 @@ def carry_out(
 ) -> Result:
     """Run a simulation to its end; `config` is what the folder says of it."""
     simulation.warn()
+    if trainers is not None:
+        simulation = simulation.by_periods()
     leads, name = simulation.ranks.leads, simulation.settings.engine
     folder, kept = None, None
     if out is not None:

@@ -39,6 +39,17 @@ def test_trimmed_leaves_out_both_ends() -> None:
     assert average(models, equal, np.zeros(1), Rule("trimmed", trim=0.2)) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("count", "cut"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (10, 2)])
+def test_trimmed_leaves_somebody_out_as_soon_as_it_can(count: int, cut: int) -> None:
+    """A share of 0.2 of four is less than one; a poisoner must not be let in for that."""
+    models = np.arange(count, dtype=float)[:, None]
+    models[-1] = 1e9
+    found = average(models, np.full(count, 1 / count), np.zeros(1), Rule("trimmed", trim=0.2))
+    assert found == pytest.approx(models[cut : count - cut].mean())
+    none = average(models, np.full(count, 1 / count), np.zeros(1), Rule("trimmed", trim=0.0))
+    assert none == pytest.approx(models.mean())
+
+
 def test_weighted_median_counts_weights_and_halves_a_tie() -> None:
     models = np.array([[0.0], [1.0], [5.0]])
     assert average(models, np.array([0.2, 0.2, 0.6]), np.zeros(1), Rule("median")) == 5.0

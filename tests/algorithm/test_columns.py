@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -336,3 +336,30 @@ def test_by_its_class_a_small_problem_is_the_same_everywhere() -> None:
     trainers = [TorchTrainer(world.model, world.datasets[i], i, 0, 0.1, 4) for i in range(3)]
     mine, truth = train(world, trainers=trainers), train(world)
     np.testing.assert_array_equal(vector(mine.model), vector(truth.model))
+
+
+@pytest.mark.parametrize("trainers", [5, "ab", [1, 2, 3, 4, 5, 6]])
+def test_what_is_no_trainer_is_named_before_anything_trains(small: Problem, trainers: Any) -> None:
+    with pytest.raises(InputError, match="trainers"):
+        train(small, trainers=trainers)
+
+
+def test_without_a_word_on_evaluation_trainers_are_asked_for_whole_periods(small: Problem) -> None:
+    """24 steps by twentieths would be every step; periods have three."""
+    size = vector(small.model).size
+    trainers = [Walker(samples, size) for samples in small.samples]
+    result = train(small, trainers=trainers, evaluate_every=None)
+    assert result.history["iteration"].tolist() == list(range(0, 25, 3))
+
+
+def test_a_trainer_s_own_exception_comes_through_and_says_whose_it_is(small: Problem) -> None:
+    size = vector(small.model).size
+    trainers = [Walker(samples, size) for samples in small.samples]
+
+    def fails(model: Any, first: int, steps: int) -> Any:
+        raise KeyError("mine")
+
+    trainers[2].train = fails  # type: ignore[method-assign]
+    with pytest.raises(KeyError, match="mine") as error:
+        train(small, trainers=trainers)
+    assert error.value.__notes__ == ["from the trainer of client 2, iteration 1"]

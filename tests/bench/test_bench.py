@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from sdfeel.bench import FULL, KEYS, QUICK, bench_tables, run_bench, suite, write_bench
 from sdfeel.bench import field as bench_field
 from sdfeel.bench import runs as bench_runs
+from sdfeel.bench import suite
 from sdfeel.bench.field import Measured, measure, ratio, spread
 from sdfeel.bench.jobs import Job, make_contender, simulation_of
 from sdfeel.bench.plain_loop import PlainLoop
+from sdfeel.bench.report import bench_tables, write_bench
+from sdfeel.bench.suite import FULL, KEYS, QUICK, run_bench
 from sdfeel.bench.zoo import ZOO
 from sdfeel.errors import InputError, RunError
 from sdfeel.simulation.engines.choose import ENGINES

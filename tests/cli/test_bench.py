@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from sdfeel import bench
+from sdfeel.bench import suite
 from sdfeel.cli import app
 from sdfeel.errors import InputError
 
@@ -30,7 +30,7 @@ def asked(monkeypatch):
         say("measuring")
         setting = {"about": "a CNN", "short": "CNN", "clients": 50, "rows": {"fast": ROW}}
         return {
-            **dict.fromkeys(bench.KEYS),
+            **dict.fromkeys(suite.KEYS),
             "fast_vs_loop": 12.0,
             "details": {
                 "machine": {"cores": 2},
@@ -39,7 +39,7 @@ def asked(monkeypatch):
             },
         }
 
-    monkeypatch.setattr(bench, "run_bench", pretend)
+    monkeypatch.setattr(suite, "run_bench", pretend)
     return extents
 
 
@@ -58,14 +58,14 @@ def test_json_has_exactly_the_keys_that_scripts_rely_on(asked):
     }  # fmt: skip
     assert found["fast_vs_loop"] == 12
     assert found["growth_10000"] is None
-    assert asked == [bench.QUICK]
+    assert asked == [suite.QUICK]
 
 
 def test_people_read_tables(asked):
     text = run().stdout
     assert "12 (11–13)" in text
     assert "a CNN, 50 clients" in text
-    assert asked == [bench.FULL]
+    assert asked == [suite.FULL]
 
 
 def test_files_are_written_only_when_asked_for(asked, tmp_path, monkeypatch):

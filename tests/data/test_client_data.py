@@ -163,3 +163,25 @@ def test_labels_outside_the_classes_name_the_client() -> None:
         ClientData.from_partition(X, Y - 1, [[0]]).check_labels(12)
     with pytest.raises(InputError, match="must be integers"):
         ClientData.from_partition(X, Y.float(), [[0]]).check_labels(12)
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("as_numpy", [False, True])
+@pytest.mark.parametrize("samples", [1, 2, 3])
+def test_a_pair_of_arrays_is_a_client_s_data(kind: type, as_numpy: bool, samples: int) -> None:
+    """Two samples too, where the pair is as long as a list of samples would be."""
+    pair = (X[:samples].numpy(), Y[:samples].numpy()) if as_numpy else (X[:samples], Y[:samples])
+    store = ClientData.from_datasets([kind(pair), TensorDataset(X[4:9], Y[4:9])])
+    assert store.samples.tolist() == [samples, 5]
+    assert torch.equal(store.client(0)[0], X[:samples])
+    assert torch.equal(store.client(0)[1], Y[:samples])
+
+
+def test_two_samples_in_a_list_are_two_samples() -> None:
+    store = ClientData.from_datasets([[(X[0], 0), (X[1], 1)]])
+    assert store.samples.tolist() == [2]
+
+
+def test_a_pair_of_unequal_arrays_is_refused() -> None:
+    with pytest.raises(InputError, match="equally many"):
+        ClientData.from_datasets([(X, Y[:3])])

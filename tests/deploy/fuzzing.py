@@ -371,9 +371,10 @@ def wire_messages() -> Parser:
                 continue
             str(message)
             if "model" in message.DESCRIPTOR.fields_by_name and message.HasField("model"):
-                wire.Incoming(message.model, 4).feed(chunk)
+                wire.Incoming(message.model, 4, 1e9).begin()
+                wire.Incoming(message.model, 4, 1e9).feed(chunk)
             if "chunk" in message.DESCRIPTOR.fields_by_name and message.HasField("chunk"):
-                wire.Incoming(announced, 4).feed(message.chunk)
+                wire.Incoming(announced, 4, 1e9).feed(message.chunk)
         return None
 
     return Parser("wire", [message.SerializeToString() for message in examples], parse)

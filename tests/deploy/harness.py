@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -278,7 +279,13 @@ class Process:
     """A node as a program of its own, to be killed and frozen for real."""
 
     def __init__(
-        self, world: World, role: str, name: str, out: IO[str] | None = None, **environment: str
+        self,
+        world: World,
+        role: str,
+        name: str,
+        out: IO[str] | None = None,
+        descriptors: int = 0,
+        **environment: str,
     ) -> None:
         self.world, self.role, self.name = world, role, name
         file = world.folder / "deployment.toml"
@@ -292,6 +299,9 @@ class Process:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": import_path(), **environment},
             )
+        if descriptors:
+            limit = (descriptors, descriptors)
+            resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, limit)
         world.processes.append(self)
 
     def lines(self) -> list[dict[str, Any]]:

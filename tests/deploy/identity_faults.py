@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -143,3 +145,56 @@ async def wrong_samples(world: World) -> None:
 @case(Fault.CLIENT_WRONG_DEPLOYMENT, "refused:deployment")
 async def wrong_deployment(world: World) -> None:
     await _knock(world, "c0", _hello(world, deployment="another"))
+
+
+@case(Fault.GOSSIP_FORGED, "refused:signature")
+async def gossip_forged(world: World) -> None:
+    """a tells b that c has no links, under the largest number there is."""
+    state = v1.LinkState(edge="c", number=2**64 - 1)
+    for _ in range(3):
+        world.edges["a"].links["b"].tell(v1.LinkMessage(state=state))
+
+
+@case(Fault.EDGE_SECOND_STREAM, "link-down", options={"periods": 30})
+async def second_stream(world: World) -> None:
+    """Somebody takes a's place at b with a's certificate; a's own stream ends, and comes back."""
+    honest = world.edges["a"].links["b"].generation
+    credentials = Credentials(world.deployment, "edge", "a")
+    channel = open_channel(world.deployment, credentials, "b")
+    call = call_stream(channel, Call.LINK)
+    await call.write(v1.LinkMessage(hello=world.edges["a"].answers.hello()))
+    async with asyncio.timeout(10):
+        await call.read()
+        await world.until(lambda: world.edges["a"].links["b"].generation > honest)
+        with contextlib.suppress(grpc.RpcError):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+    await channel.close()
+    used = world.edges["a"].links["b"].used
+    await world.until(lambda: world.edges["a"].links["b"].used > used)
+
+
+BARE = 600
+
+
+@case(
+    Fault.BARE_CONNECTIONS,
+    "period",
+    without=("a",),
+    before=process("edge", "a", descriptors=256),
+    options={"periods": 40},
+)
+async def bare_connections(world: World) -> None:
+    """More connections than an edge may have open files, and no word on any of them."""
+    host, _, port = world.deployment.edge("a").address.rpartition(":")
+    sockets = []
+    for _ in range(BARE):
+        found = socket.socket()
+        found.setblocking(False)
+        found.connect_ex((host, int(port)))
+        sockets.append(found)
+    at = world.edges["b"].done
+    await world.until(lambda: world.edges["b"].done >= min(at + 10, 40))
+    assert world.processes[0].process.poll() in (None, 0)
+    for found in sockets:
+        found.close()

@@ -13,6 +13,7 @@ from harness import World
 from rogue import Rogue
 
 from sdfeel.deploy.link.link import Link
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
 
@@ -145,8 +146,7 @@ def _spoil(world: World, **spoiled: Any) -> None:
         announced = message.model
         if "values" in spoiled:
             vector = as_vector(spoiled["values"])
-            announced.values = vector.size
-            announced.sha256 = vector.sha256
+            announced.CopyFrom(wire.header(vector, announced.period, exchange=announced.exchange))
         announced.sha256 = spoiled.get("sha256", announced.sha256)
         honest(message, vector)
 

@@ -13,11 +13,11 @@ from proxy import Mode, Proxy
 QUICK = {"deadlines": {"round": 1.5, "exchange": 2.0, "ping": 0.6}}
 
 
-def process(role: str, name: str):
+def process(role: str, name: str, descriptors: int = 0):
     """Starts one node as a program of its own, and waits until it works."""
 
     async def before(world: World) -> None:
-        node = Process(world, role, name)
+        node = Process(world, role, name, descriptors=descriptors)
         event = "listening" if role == "edge" else "edge-unreachable"
         await world.until(lambda: node.log.exists() and node.saw(event))
 

@@ -40,6 +40,7 @@ class Rogue:
             "name": self.me.name,
             "deployment": self.deployment.digest,
             "samples": self.me.samples,
+            "values": toy.SIZE,
         }
         await self.call.write(v1.FromClient(hello=v1.Hello(**{**hello, **fields})))
 
@@ -64,6 +65,7 @@ class Rogue:
 
     async def header(self, vector: Vector, period: int, **fields: Any) -> None:
         announced = wire.header(vector, period, samples=self.me.samples)
+        announced.ClearField("data")  # in chunks, which can be spoiled one by one
         for field, value in fields.items():
             setattr(announced, field, value)
         await self.call.write(v1.FromClient(model=announced))

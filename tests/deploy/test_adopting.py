@@ -48,7 +48,7 @@ def test_a_lost_disk_spoils_nothing(tmp_path: Path) -> None:
         tmp_path,
         periods=100_000,
         fallback=True,
-        deadlines=QUICK,
+        deadlines={**QUICK, "exchange": 60.0},  # so long it waits for a second voice
         local={"options": {"delay": 0.02}},
     )
     write_safetensors(tmp_path / "initial.safetensors", as_vector(FAR), {})

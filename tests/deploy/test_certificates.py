@@ -25,7 +25,6 @@ from sdfeel.deploy.trust import authority as authorities
 from sdfeel.deploy.trust import lifetime as lifetimes
 from sdfeel.deploy.trust.identity import Credentials, Identity
 from sdfeel.deploy.trust.lifetime import Lifetime
-from sdfeel.deploy.trust.namesakes import Namesakes
 from sdfeel.deploy.trust.provision import Authority, provision
 from sdfeel.errors import InputError
 
@@ -376,19 +375,6 @@ def test_what_repeats_is_told_at_each_doubling() -> None:
 # Two processes with one name.
 
 
-def test_the_older_of_two_namesakes_is_refused_and_told() -> None:
-    names = Namesakes()
-    assert not names.admit("c0", 1, is_there=False)
-    assert not names.admit("c0", 1, is_there=True), "the same process on a new stream"
-    assert names.admit("c0", 2, is_there=True), "a restart, the old stream not yet noticed"
-    with pytest.raises(Refused, match="another process"):
-        names.admit("c0", 1, is_there=True)
-    assert not names.admit("c0", 1, is_there=False), "the newer one has gone"
-    for incarnation in range(3, 1000):
-        names.admit("c0", incarnation, is_there=True)
-    assert len(names._seen["c0"]) <= 8
-
-
 def test_two_processes_with_one_name_do_not_push_each_other_out(tmp_path: Path) -> None:
     deployment = deploy(tmp_path, sizes=(1,), periods=60)
 
@@ -400,15 +386,14 @@ def test_two_processes_with_one_name_do_not_push_each_other_out(tmp_path: Path) 
             await world.until(lambda: bool(first.accepted))
             world.tasks["first"] = world.tasks.pop("c0")
             second = world.start_client("c0", trainer)
-            refused = "another process"
-            await world.until(
-                lambda: any(refused in str(line.get("reason")) for line in first.log.recent)
-            )
-            await world.until(lambda: world.tasks["c0"].done() and world.tasks["a"].done())
-            world.tasks.pop("first").cancel()
-            assert len(world.events("client-replaced", "a")) == 1
-            assert len(second.accepted) > 10
-            assert len(world.events("client-up", "a")) == 2
+            await world.until(lambda: bool(second.log.recent))
+            await asyncio.wait([world.tasks["first"]])
+            (told, *_) = [line for line in second.log.recent if line["event"] == "edge-refused"]
+            assert "another process with the name 'c0' is attached" in told["reason"]
+            assert world.edges["a"].metrics.value("sdfeel_refused_total", kind="twice") >= 1
+            assert {e["kind"] for e in world.events("peer-refused", "a")} == {"twice"}
+            assert not world.events("client-replaced", "a"), "neither pushed the other out"
+            assert sorted([*first.accepted, *second.accepted]) == list(range(1, 61))
 
     asyncio.run(run())
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sdfeel.deploy.model.files import Frozen, Layout, read_model, write_model
 from sdfeel.deploy.model.store import Checkpoint, Store, worth_keeping
-from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector
+from sdfeel.deploy.model.vectors import BLOCK, Change, Vector, as_vector
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.operate.rollback import histories, roll_back
 from sdfeel.errors import InputError, RunError
@@ -145,6 +145,30 @@ def test_a_rollback_puts_newer_checkpoints_aside_until_training_has_passed_them(
     assert not list(tmp_path.glob("*.undone"))
     with pytest.raises(InputError, match="period = 0"):
         store.roll_back(0)
+
+
+def test_after_a_rollback_links_remember_what_they_did_then(tmp_path: Path) -> None:
+    """Large models that a link remembers have files of their own: those of all checkpoints that
+    can be gone back to stay, also over a restart, and no others.
+    """
+    size = 2 * BLOCK + 1  # what is smaller stays in memory, and in the checkpoint
+
+    def large(n: int) -> Vector:
+        return as_vector(np.full(size, n, dtype=np.float32), tmp_path)
+
+    store = Store(tmp_path, {"edge": "a"})
+    for period in range(1, 31):
+        if period == 20:
+            store = Store(tmp_path, {"edge": "a"})
+        changes = [Change((large(period), large(-period)), (0.5, 0.25))]
+        store.save(Checkpoint(period, large(period), {}, changes))
+    assert len(list(tmp_path.glob("*.kept"))) == 2 * len(store.periods())
+    oldest = store.periods()[0]
+    assert oldest < 20
+    assert store.roll_back(oldest) == oldest
+    found, problems = store.load(size)
+    assert not problems
+    assert [vector.array()[0] for vector in found.changes[0].vectors] == [oldest, -oldest]
 
 
 def test_a_second_instance_of_an_edge_is_refused_by_name(tmp_path: Path) -> None:

@@ -102,13 +102,23 @@ def test_a_field_that_only_one_program_knows_must_have_its_default() -> None:
     of_edges(table()).check(older)
 
 
-def test_clients_and_edges_need_the_same_seed_only() -> None:
-    mine, theirs = (parse_deployment(table() | {"seed": s}, Path()) for s in (1, 2))
-    said = v1.Hello(
-        protocol=PROTOCOL, deployment=theirs.digest, settings=CommonGround.of_clients(theirs).tell()
-    )
+def said_by_client(table: dict[str, Any]) -> v1.Hello:
+    theirs = parse_deployment(table, Path())
+    settings = CommonGround.of_clients(theirs).tell()
+    return v1.Hello(protocol=PROTOCOL, deployment=theirs.digest, settings=settings)
+
+
+def test_clients_and_edges_need_the_same_seed_and_steps() -> None:
+    """With another tau1 a client would refuse every task, and its edge would wait for it."""
+    mine = CommonGround.of_clients(parse_deployment(table() | {"seed": 1}, Path()))
     with pytest.raises(Refused, match="seed: '1' here, '2' there"):
-        CommonGround.of_clients(mine).check(said)
+        mine.check(said_by_client(table() | {"seed": 2}))
+    longer = content((2, 1, 1), tau1=3, periods=6) | {"seed": 1}
+    with pytest.raises(Refused, match=r"schedule\.tau1: '2' here, '3' there"):
+        mine.check(said_by_client(longer))
+    other = table() | {"seed": 1}
+    other["schedule"].update(tau2=5, alpha=2, iterations=1000)
+    mine.check(said_by_client(other))
 
 
 def test_a_long_value_is_compared_as_a_whole_and_told_in_short() -> None:

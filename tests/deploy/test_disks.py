@@ -132,13 +132,13 @@ def test_without_room_models_from_outside_are_refused_and_own_ones_kept_in_memor
 
     monkeypatch.setattr(vectors, "write_all", refuse)
     assert combine([a, b], [0.5, 0.5], tmp_path).array()[-1] == 2
-    incoming = wire.Incoming(wire.header(a, 1), a.size, tmp_path)
+    incoming = wire.Incoming(wire.header(a, 1), a.size, 1e9, tmp_path)
     data = a.read_bytes(0, BLOCK)
     with pytest.raises(wire.Refused, match="No space") as refusal:
         incoming.feed(wire.v1.Chunk(offset=0, data=data))
     assert refusal.value.kind == "disk"
     with pytest.raises(wire.Refused, match="No such file"):
-        wire.Incoming(wire.header(a, 1), a.size, tmp_path / "gone")
+        wire.Incoming(wire.header(a, 1), a.size, 1e9, tmp_path / "gone")
 
 
 def test_a_full_log_disk_never_ends_a_node() -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import typer
-from harness import World, as_toml, content
+from harness import World, as_toml, content, deploy, import_path
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -19,6 +22,7 @@ from typer.testing import CliRunner
 
 from sdfeel.cli import deploy as commands
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.model.files import read_model
 from sdfeel.deploy.node.measuring import Measuring
 from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.operate.export import export
@@ -103,6 +107,34 @@ def test_the_result_loads_by_load_state_dict(tmp_path: Path, dtype: torch.dtype)
     assert torch.equal(own["frozen.weight"], Odd(dtype).frozen.weight)
     assert own["count"].item() == 5
     assert not torch.equal(own["embed.weight"], Odd(dtype).embed.weight), "it was trained"
+
+
+def test_an_edge_with_a_run_folder_and_an_export_need_no_torch(tmp_path: Path) -> None:
+    """Averaging needs none of it: an edge may be a small machine."""
+    deployment = deploy(tmp_path, sizes=(1,), periods=2)
+    file, fake = tmp_path / "deployment.toml", tmp_path / "without"
+    file.write_text(as_toml(deployment.model_dump(mode="json")))
+    fake.mkdir()
+    (fake / "torch.py").write_text("raise ImportError('there is no torch here')")
+    environment = {**os.environ, "PYTHONPATH": f"{fake}:{import_path()}"}
+    program = [sys.executable, "-m", "sdfeel.deploy.operate.programs", "edge", str(file), "a"]
+
+    async def run() -> int:
+        edge = await asyncio.create_subprocess_exec(
+            *program, str(tmp_path / "run"), env=environment
+        )
+        async with World(deployment) as world:
+            world.start_client("c0")
+            await asyncio.wait([world.tasks["c0"]])
+            return await edge.wait()
+
+    assert asyncio.run(run()) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["iterations"] == deployment.schedule.iterations
+    out = tmp_path / "model.safetensors"
+    command = ["-c", "from sdfeel.cli import main; main()", "export", str(file), "--out", str(out)]
+    subprocess.run([sys.executable, *command], env=environment, check=True)
+    assert read_model(out).layout.size == read_model(tmp_path / "run" / out.name).layout.size
 
 
 def test_one_edge_alone_and_edges_without_a_checkpoint(tmp_path: Path) -> None:

@@ -3,32 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import identity_faults
 import message_faults
 import node_faults
+import numpy as np
 import operator_faults
 import pytest
 import toy
 from faults import CASES, Case, Fault, refused
 from harness import World, deploy
+from liar import Liar
+from twin_faults import PERIODS, TWIN_CASES, TwinCase
+from twin_world import TwinWorld, make_deployment, make_edges_cheap
+from virtual import VirtualLoop
+
+from sdfeel.deploy.topology import Topology
 
 assert identity_faults
 assert message_faults
 assert node_faults
 assert operator_faults
 
+RING = [("e00", "e01"), ("e01", "e02"), ("e02", "e03"), ("e00", "e03")]
+
 
 def test_every_fault_has_a_case() -> None:
-    assert set(CASES) == set(Fault)
-    assert len(CASES) >= 50
+    assert set(CASES) | set(TWIN_CASES) == set(Fault)
+    assert not set(CASES) & set(TWIN_CASES)
+    assert len(Fault) >= 60
 
 
-@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+@pytest.mark.parametrize("fault", CASES, ids=lambda fault: fault.name.lower())
 def test_training_goes_on(fault: Fault, tmp_path: Path) -> None:
     asyncio.run(_run(CASES[fault], tmp_path))
+
+
+@pytest.mark.parametrize("fault", TWIN_CASES, ids=lambda fault: fault.name.lower())
+def test_training_goes_on_in_memory(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_edges_cheap(monkeypatch)
+    case = TWIN_CASES[fault]
+    deployment = make_deployment([2, 2, 2, 2], RING, PERIODS, case.averager)
+    loop = VirtualLoop(7, longest=0.1)
+    loop.run(_run_twin(case, TwinWorld(deployment, Topology(deployment), seed=7, loop=loop)))
+
+
+async def _run_twin(case: TwinCase, world: TwinWorld) -> None:
+    honest = world.topology.edges[:-1] if case.liar else world.topology.edges
+    before = world.mean(honest)
+    if case.liar is not None:
+        await Liar(world, case.liar, **case.hello).listen()
+    for name in (*honest, *world.topology.clients):
+        if name not in case.without:
+            await world.start(name)
+    acting = asyncio.ensure_future(case.act(world)) if case.act is not None else None
+    while not _is_over(world, honest):
+        assert world.loop.time() < 90, world.where()
+        await asyncio.sleep(0.1)
+    if acting is not None and acting.done():
+        acting.result()
+    np.testing.assert_allclose(world.mean(honest), before, atol=1e-4)
+    how, _, kind = case.seen.partition(":")
+    lines = [line for edge in world.edges.values() for line in edge.log.recent] + world.past
+    if kind:
+        kinds = {line["kind"] for line in lines if line["event"] in ("refused", "peer-refused")}
+        assert kind in kinds
+    else:
+        assert how in {line["event"] for line in lines}
+
+
+def _is_over(world: TwinWorld, honest: Sequence[str]) -> bool:
+    """Every period is made, and nothing is owed."""
+    return all(
+        name in world.edges
+        and world.edges[name].phase == "finished"
+        and not world.edges[name].links.agreement.owed
+        for name in honest
+    )
 
 
 async def _run(case: Case, folder: Path) -> None:

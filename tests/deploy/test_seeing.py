@@ -10,17 +10,20 @@ import urllib.request
 from io import StringIO
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
+from sdfeel.deploy.link.grpc_transport import open_channel
 from sdfeel.deploy.node.cluster import WORDS, Session
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.identity import Credentials
 
 
 def get(url: str) -> tuple[int, str]:
@@ -97,11 +100,13 @@ def test_logs_are_json_lines_without_secrets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "spoiled"), [("mean", True), ("median", False), ("trimmed", False)]
+    ("rule", "bound", "spoiled"),
+    [("mean", 0, True), ("mean", 100, False), ("median", 0, False), ("trimmed", 0, False)],
 )
-def test_a_poisoner_in_a_cluster(tmp_path: Path, rule: str, spoiled: bool) -> None:
-    """One of four clients sends a constant far away; only the plain mean follows it."""
-    deployment = deploy(tmp_path, sizes=(4,), periods=10, averaging={"rule": rule, "trim": 0.3})
+def test_a_poisoner_in_a_cluster(tmp_path: Path, rule: str, bound: float, spoiled: bool) -> None:
+    """One of four clients sends a constant far away; only a mean without bound follows it."""
+    averaging = {"rule": rule, "trim": 0.3, "bound": bound}
+    deployment = deploy(tmp_path, sizes=(4,), periods=10, averaging=averaging)
 
     async def run() -> float:
         async with World(deployment) as world:
@@ -132,6 +137,23 @@ def test_two_hundred_clients_on_one_edge_keep_their_schedule(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_a_connection_without_a_word_is_ended_soon(tmp_path: Path) -> None:
+    """Else one certificate could take all the connections that an edge may have."""
+    deployment = deploy(tmp_path, sizes=(1,), periods=9999)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_edge("a")
+            credentials = Credentials(deployment, "client", "c0")
+            channel = open_channel(deployment, credentials, "a")
+            async with asyncio.timeout(30):
+                await channel.channel_ready()
+                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+            await channel.close()
+
+    asyncio.run(run())
+
+
 def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
     closed = []
 
@@ -139,7 +161,7 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
         def close(self, reason: str) -> None:
             closed.append(reason)
 
-    session = Session("c0", Deaf(), Metrics())
+    session = Session(v1.Hello(name="c0"), Deaf(), Metrics())
     for period in range(WORDS):
         session.receipt(period, v1.Verdict.REFUSED, "nonsense")
     assert not closed

@@ -15,7 +15,15 @@ from safetensors.numpy import load_file
 
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors, write_safetensors
-from sdfeel.deploy.model.vectors import BLOCK, Change, as_vector, combine, distance, probe
+from sdfeel.deploy.model.vectors import (
+    BLOCK,
+    Change,
+    NotFinite,
+    as_vector,
+    combine,
+    distance,
+    probe,
+)
 from sdfeel.errors import InputError
 
 ABOUT = {"deployment": "test", "edge": "a"}
@@ -54,8 +62,9 @@ def test_distance_and_probe_are_linear_measures() -> None:
 @given(size=st.integers(1, 3 * BLOCK), seed=st.integers(0, 9))
 def test_what_is_sent_is_what_arrives(size: int, seed: int) -> None:
     vector = as_vector(values(size, seed))
-    incoming = wire.Incoming(wire.header(vector, 1), size)
-    arrived = [incoming.feed(chunk) for chunk in wire.chunks(vector)]
+    incoming = wire.Incoming(wire.header(vector, 1), size, 1e9)
+    arrived = [incoming.begin(), *(incoming.feed(chunk) for chunk in wire.chunks(vector))]
+    assert len(arrived) == 1 or size > BLOCK, "what fits a chunk goes with its header"
     assert arrived[:-1] == [None] * (len(arrived) - 1)
     assert np.array_equal(arrived[-1].array(), vector.array())
 
@@ -131,7 +140,7 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
     a, b, c = (values(size, n) for n in range(3))
     own, theirs, model = as_vector(a), as_vector(b), as_vector(c)
     change = Change.towards(own, theirs, 0.25)
-    store = Store(tmp_path, ABOUT)
+    store = Store(tmp_path, ABOUT, history=0)
     store.save(Checkpoint(7, model, {}, [change, -change]))
     found, problems = store.load(size)
     assert found is not None
@@ -148,6 +157,8 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
     assert again.changes[1] is not None
     np.testing.assert_allclose(again.changes[1].applied(model).array(), c - expected, atol=1e-6)
     store.save(Checkpoint(9, model))
+    assert bool(list(tmp_path.glob("*.kept"))) == (size > 2 * BLOCK), "period 8 may be gone back to"
+    store.save(Checkpoint(10, model))
     assert not list(tmp_path.glob("*.kept")), "nobody needs them any more"
 
 
@@ -184,3 +195,11 @@ def test_large_changes_may_be_lost_in_a_power_cut_and_the_model_is_not(
     assert list(found.changes) == [None]
     assert len(problems) == 1
     assert np.array_equal(found.model.array(), model.array())
+
+
+def test_a_sum_that_overflows_is_no_model() -> None:
+    """Each of two is finite; what would replace a model is looked at before it does."""
+    large = as_vector(np.full(5, 3e38, dtype=np.float32))
+    with pytest.raises(NotFinite):
+        combine([large, large], [1.0, 1.0])
+    assert np.isfinite(combine([large, large], [0.5, 0.5]).array()).all()

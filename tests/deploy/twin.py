@@ -19,6 +19,7 @@ from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.trust.identity import Identity
 
 Way = tuple[str, str]
+TICK = 1e-7
 ROOM = 64  # messages on their way, above which a writer waits
 
 
@@ -64,7 +65,8 @@ class End:
     def fly(self, message: Any, delay: float) -> None:
         """Towards the other end, behind what was sent before."""
         self._flying += 1
-        self._last = max(self._last, self.net.loop.time() + delay)
+        # Later than the one before: a heap does not know who came first at the same time.
+        self._last = max(self._last + TICK, self.net.loop.time() + delay)
         self.net.loop.call_at(self._last, self._land, message)
 
     def _land(self, message: Any) -> None:
@@ -83,9 +85,10 @@ class End:
             _wake(self._reader)
 
     def close(self, reason: str = "") -> None:
-        """The other end hears of it, unless the way there is silent."""
+        """The other end hears of it, unless the way there is silent or we are dead."""
+        was_lost = self.lost is not None
         self.end(StreamLost(reason or "this stream was ended"))
-        if self.net.is_open(self.me, self.peer):
+        if not was_lost and self.net.is_open(self.me, self.peer):
             self.other.end(StreamLost(reason or "the other end has gone"))
 
     def end(self, problem: StreamLost) -> None:
@@ -162,7 +165,10 @@ class Net:
         """A node dies: its peers see the streams end, at once or when pings fail."""
         self.doors.pop(node, None)
         for end in [end for end in self.ends if node in (end.me, end.peer)]:
-            wait = self.ping * (1 + self.chance.random()) if quietly and end.me != node else 0.0
+            if quietly and end.me == node:
+                end.end(StreamLost("no power"))  # before anything of it can say farewell
+                continue
+            wait = self.ping * (1 + self.chance.random()) if quietly else 0.0
             self.loop.call_later(wait, end.end, StreamLost("connection reset"))
 
 
@@ -179,8 +185,8 @@ class Door:
         self._serve: dict[Call, Callable[[Any], Awaitable[None]]] = {}
         self.served: asyncio.Future[None] | None = None
 
-    async def listen(self, work: Any, link: Any, status: Any) -> None:
-        self._serve = {Call.WORK: work, Call.LINK: link}
+    async def listen(self, calls: Any, status: Any) -> None:
+        self._serve = dict(calls)
         self.status = status
         self.net.doors[self.name] = self
 

@@ -30,6 +30,7 @@ from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 
 SIZE = 3
+EMPTY: dict[str, Any] = {"open": [], "settled": [], "owed": []}
 DEADLINES = {"round": 1.5, "exchange": 2.0, "ping": 0.4, "retry": 0.4, "home": 1.0}
 
 
@@ -52,7 +53,7 @@ class MemoryStore:
 
     def __init__(self, model: Vector) -> None:
         self.first = model
-        self.found: Checkpoint | None = Checkpoint(1, model)
+        self.found: Checkpoint | None = Checkpoint(1, model, {"checkpoint": 0} | EMPTY)
         self.saves = 0
 
     def load(self, _size: int) -> tuple[Checkpoint | None, list[str]]:
@@ -141,13 +142,15 @@ class TwinWorld:
         self.tasks: dict[str, asyncio.Task[Any]] = {}
         self.accepted: dict[str, dict[int, None]] = {}
         self.events: dict[str, int] = {}
+        self.past: list[dict[str, Any]] = []
         self.checker = Checker(self)
         self.starting: asyncio.Future[None] | None = None
 
-    def mean(self) -> np.ndarray:
-        """Of what is on the disks."""
-        rows = [self.disks[name].found.model.array() for name in self.topology.edges]
-        shares = [self.topology.share(name) for name in self.topology.edges]
+    def mean(self, names: Sequence[str] = ()) -> np.ndarray:
+        """Of what is on the disks, of all edges or of some."""
+        names = names or self.topology.edges
+        rows = [self.disks[name].found.model.array() for name in names]
+        shares = [self.topology.share(name) for name in names]
         return np.array(shares) @ np.array(rows, dtype=np.float64)
 
     async def start(self, name: str) -> None:
@@ -192,6 +195,8 @@ class TwinWorld:
         self.clients.pop(name, None)
 
     def _note(self, edge: EdgeServer | None) -> None:
+        if edge is not None:
+            self.past += edge.log.recent
         for line in edge.log.recent if edge is not None else ():
             self.events[line["event"]] = self.events.get(line["event"], 0) + 1
 
@@ -257,7 +262,10 @@ class Checker:
         self.looks += 1
         mine = self.world.disks[name].found.agreement
         for peer, *id_, _own in mine.get("settled", ()):
-            theirs = self.world.disks[peer].found.agreement
+            found = self.world.disks[peer].found
+            if found is None:
+                continue  # its disk is lost
+            theirs = found.agreement
             known = [row[1:4] for row in theirs.get("settled", ()) if row[0] == name]
             known += [row["id"] for row in theirs.get("open", ()) if row["peer"] == name]
             assert id_ in known, f"{name} calls {id_} settled, {peer} does not have it"
@@ -352,8 +360,7 @@ def _back(world: TwinWorld, name: str) -> None:
 def run_schedule(seed: int, shape: str, averager: str, periods: int = 3) -> TwinWorld:
     """One history with faults, from its start to its end."""
     deployment, topology = small(shape, averager, periods)
-    chance = random.Random(f"think {seed}")  # noqa: S311
-    loop = VirtualLoop(lambda: 0.1 * chance.random())
+    loop = VirtualLoop(seed, longest=0.3)
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed, loop)

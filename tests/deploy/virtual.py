@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
@@ -29,12 +30,13 @@ class _Clock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """`think` says how long work beside the loop takes, such as training and saving."""
+    """Work beside the loop, such as training and saving, takes up to `longest` seconds."""
 
-    def __init__(self, think: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(self, seed: int | str = 0, longest: float = 0.0) -> None:
         super().__init__()
         self._selector = _Clock()
-        self._think = think
+        self._chance = random.Random(f"work {seed}")  # noqa: S311 - chance, not secrets
+        self._longest = longest
         self.tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
         self.set_task_factory(_factory)
 
@@ -48,14 +50,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         pass
 
     def run_in_executor(self, _executor: Any, work: Any, *args: Any) -> asyncio.Future[Any]:
-        """Done here and now; whoever asked learns of it later, or never if it dies meanwhile."""
+        """Done at once or at the end of its time; who dies meanwhile never learns of it."""
         future = self.create_future()
-        try:
-            result = work(*args)
-        except Exception as problem:
-            future.set_exception(problem)
-            return future
-        self.call_later(self._think(), _finish, future, result)
+        delay = self._longest * self._chance.random()
+        if self._chance.random() < 0.5:
+            done = _outcome(work, args)
+            self.call_later(delay, _finish, future, lambda: done)
+        else:
+            self.call_later(delay, _finish, future, lambda: _outcome(work, args))
         return future
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
@@ -75,9 +77,20 @@ class VirtualLoop(asyncio.BaseEventLoop):
             task.cancel()
 
 
-def _finish(future: asyncio.Future[Any], result: Any) -> None:
+def _outcome(work: Any, args: Any) -> tuple[Any, Exception | None]:
+    try:
+        return work(*args), None
+    except Exception as problem:
+        return None, problem
+
+
+def _finish(future: asyncio.Future[Any], outcome: Callable[[], Any]) -> None:
     if not future.done():
-        future.set_result(result)
+        result, problem = outcome()
+        if problem is None:
+            future.set_result(result)
+        else:
+            future.set_exception(problem)
 
 
 def _factory(loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:

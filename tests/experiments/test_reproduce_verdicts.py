@@ -166,3 +166,30 @@ def test_noise_is_that_of_one_evaluation_whatever_the_trend():
     curve = Curve(x, 5 - x / 1000 + wobble, falling=True)
     assert noise(curve) == pytest.approx(0.3, rel=0.05)
     assert level_noise(curve, 3999.0) == pytest.approx(0.3 / math.sqrt(800), rel=0.06)
+
+
+def test_sooner_is_a_ratio_of_times_to_a_level():
+    """At equal floors the curves differ by speed alone; a loss and an accuracy say the same."""
+    runs = {"a": seeds(1.0, 1.0), "b": seeds(1.0, 1.0, speed=0.25), "high": seeds(1.8, 1.8)}
+    for y, asked in (("train_loss", 1.3), ("test_accuracy", 0.5)):
+        far = claim("sooner", "a", "b", x="seconds", y=y, threshold=3.0, level=asked)
+        verdict = judge("fig", far, runs)
+        assert verdict.verdict == "pass"
+        assert verdict.value == pytest.approx(4.0, rel=0.05)
+        assert verdict.unit == "ratio"
+        more = claim("sooner", "a", "b", x="seconds", y=y, threshold=5.0, level=asked)
+        assert outcome(more, **runs) == "fail"
+
+
+def test_sooner_where_one_never_arrives():
+    """Its whole length counts for the second; without the first there is nothing to say."""
+    runs = {"a": seeds(1.0, 1.0), "high": seeds(1.8, 1.8)}
+    verdict = judge("fig", claim("sooner", "a", "high", threshold=2.0, level=1.3), runs)
+    assert verdict.value == pytest.approx(1000 / (200 * math.log(1.3 / 0.3)), rel=0.05)
+    assert outcome(claim("sooner", "high", "a", threshold=2.0, level=1.3), **runs) == "inconclusive"
+
+
+def test_a_level_goes_with_sooner_and_with_nothing_else():
+    for kind, asked in (("sooner", None), ("behind", 1.0)):
+        with pytest.raises(ValueError, match="level"):
+            claim(kind, "a", "b", level=asked)

@@ -141,6 +141,17 @@ def test_a_resumed_run_knows_what_it_corrected(small: Problem, tmp_path, name: s
     )
 
 
+def test_servers_learn_from_exchanges_of_rounded_models_too(tmp_path) -> None:
+    """In float64, where models are mixed without a copy in another precision."""
+    network = Network([[0, 3], [4, 1, 2], [5]], "path", [6, 5, 3, 8, 4, 7])
+    problem = convex(network)
+    options = {"correction": "two-level", "averager": "metropolis", "codecs": {"between": "int8"}}
+    trained(problem, Schedule(2, 1, 2), 2, out=tmp_path, **options)
+    _, y = kept(tmp_path)
+    assert np.abs(y).max() > 1e-3
+    assert np.abs(y @ network.shares.cluster).max() < 1e-12
+
+
 # Quadratics, whose optimum is known
 
 

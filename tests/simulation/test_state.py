@@ -105,7 +105,7 @@ def test_blocks_and_pauses_show_in_no_bit(monkeypatch, engine: str, rule: str) -
     own = simulation(world=world, local=rule)
     found = []
     for block, legs in ((6, [(1, 3)]), (1, [(1, 3)]), (2, [(1, 1), (2, 2), (3, 3)]), (3, [(1, 3)])):
-        monkeypatch.setattr(State, "block", block)
+        monkeypatch.setattr(State, "block", lambda *_, most=block: most)
         state, engine_ = begin(own, engine)
         for first, last in legs:
             state.local_updates(engine_, event(own), first, last)
@@ -116,7 +116,7 @@ def test_blocks_and_pauses_show_in_no_bit(monkeypatch, engine: str, rule: str) -
 
 
 def test_a_rule_sees_whole_clusters_whatever_the_block(monkeypatch) -> None:
-    monkeypatch.setattr(State, "block", 1)
+    monkeypatch.setattr(State, "block", lambda *_, most=1: most)
     sizes = []
 
     def rule(models: Tensor, weights: Tensor, server: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ def test_a_client_s_model_exists_only_in_its_block(monkeypatch) -> None:
         "local_updates",
         lambda models, *more: rows.append(len(models)) or local_updates(models, *more),
     )
-    monkeypatch.setattr(State, "block", 2)
+    monkeypatch.setattr(State, "block", lambda *_, most=2: most)
     state.local_updates(engine, event(own), 1, 3)
     assert rows == [2, 2, 2]
     assert set(state.save(event(own))) == {"servers.model"}
@@ -149,7 +149,7 @@ def test_a_client_s_model_exists_only_in_its_block(monkeypatch) -> None:
 
 
 def test_a_signal_between_two_blocks_leaves_the_period_s_beginning(monkeypatch) -> None:
-    monkeypatch.setattr(State, "block", 2)
+    monkeypatch.setattr(State, "block", lambda *_, most=2: most)
     own = simulation()
     state, engine = begin(own)
     before = state.models.clone()
@@ -263,7 +263,7 @@ def test_a_change_that_a_codec_cannot_carry_is_named() -> None:
 def test_blocks_hold_more_clients_than_a_machine_has_threads() -> None:
     """A model as large as a block must still keep all cores busy."""
     own = simulation(world=classification([3] * 40, [list(range(40))], "path"))
-    state, _ = begin(own)
+    state, engine = begin(own)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "BLOCK", 1)
-        assert state.block == max(room.FEWEST, 2 * torch.get_num_threads())
+        assert state.block(engine) == max(room.FEWEST, 2 * torch.get_num_threads())

@@ -39,7 +39,8 @@ class Rule:
     """One of `RULES` with its parameters.
 
     limit  of `clip`: the largest ||w_i - c|| that counts in full
-    trim   of `trimmed`: the share of models left out at either end, below one half
+    trim   of `trimmed`: the share of models left out at either end, below one half; of three and
+           four models one is, of fewer none can be
     """
 
     name: Literal["mean", "clip", "trimmed", "median"] = "mean"
@@ -68,6 +69,10 @@ class Rule:
             return np.ones_like(norms)
         return np.minimum(1.0, self.limit / np.maximum(norms, np.finfo(float).tiny))
 
+    def _cut(self, count: int) -> int:
+        """How many of `count` models are left out at either end: one at least, if one is left."""
+        return min(max(int(self.trim * count), 1 if self.trim else 0), (count - 1) // 2)
+
     def combine(self, models: Array, weights: Array, centre: Array, scales: Array) -> Array:
         """The average of `models` (n x coordinates), in double precision."""
         models = models.astype(np.float64)
@@ -80,7 +85,7 @@ class Rule:
         ranked = np.take_along_axis(models, order, axis=0)
         shares = weights[order]
         if self.name == "trimmed":
-            cut = int(self.trim * len(models))
+            cut = self._cut(len(models))
             kept = slice(cut, len(models) - cut)
             return np.asarray((ranked[kept] * shares[kept]).sum(0) / shares[kept].sum(0))
         return _weighted_median(ranked, shares)

@@ -55,6 +55,7 @@ class Measured:
     cpu_seconds: list[float] = field(default_factory=list)  # of all its threads and processes
     peak_gb: float = math.nan  # of all its processes together
     first_start: float = math.nan  # seconds to get ready and for the first segment, imports apart
+    engine: str = ""  # that it took
     unsupported: str | None = None
 
     @property
@@ -140,6 +141,7 @@ class _Team:
         if reasons:
             self.measured.unsupported = reasons[0]
             return
+        self.measured.engine = answers[0]["engine"]
         self.measured.first_start = max(a["build_seconds"] + a["first_seconds"] for a in answers)
 
     def settle(self, seconds: float, segments: int | None) -> None:

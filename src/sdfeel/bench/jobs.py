@@ -67,6 +67,7 @@ class Contender(Protocol):
     """Something that works in segments."""
 
     warms_up: bool
+    engine: str  # its name, if it is one
 
     def run(self, segments: int) -> tuple[float, Parts]:
         """Carry out segments: how much was done (client steps or FLOPs), and in what time."""
@@ -125,7 +126,7 @@ def make_contender(job: Job) -> Contender:
 class _Product:
     """FLOPs of one large matrix product after the other."""
 
-    warms_up = True
+    warms_up, engine = True, ""
 
     def __init__(self) -> None:
         self._a, self._b = torch.rand(PRODUCT, PRODUCT), torch.rand(PRODUCT, PRODUCT)
@@ -139,7 +140,7 @@ class _Product:
 
 
 class _Loop:
-    warms_up = True
+    warms_up, engine = True, ""
 
     def __init__(self, job: Job) -> None:
         # Small convolutions are slow in oneDNN on some processors: the other way is timed as well.
@@ -164,7 +165,7 @@ class _Engine:
         simulation = simulation_of(job)
         auto = job.kind == "auto"
         own = simulation.engine("auto").engine if auto else ENGINES[job.kind](simulation.problem)
-        self._engine = own
+        self._engine, self.engine = own, own.name
         self._state = State(
             simulation.problem,
             simulation.algorithm,
@@ -192,7 +193,7 @@ class _Engine:
 class _Train:
     """A whole run through `sdfeel.train`: its memory, and what its time goes into."""
 
-    warms_up = False
+    warms_up, engine = False, ""
 
     def __init__(self, job: Job) -> None:
         self._job = job

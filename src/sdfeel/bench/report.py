@@ -70,6 +70,7 @@ def _zoo(models: Mapping[str, Any]) -> list[Row]:
             "parameters": f"{own['parameters']:,}",
             "loop, all cores (steps/s)": _spread(own["loop_steps_per_second"]),
             "x loop, all cores": _spread(own["ratio"]),
+            "auto took": own["engine"],
         }
         for name, own in models.items()
     ]

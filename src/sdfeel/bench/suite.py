@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sdfeel.bench.field import Measured, Spread, cores, measure, ratio, spread
-from sdfeel.bench.jobs import SHAPES, Job, make_model
+from sdfeel.bench.jobs import SHAPES, TAU1, Job, make_model
 from sdfeel.bench.machine import describe_machine, load
 from sdfeel.bench.runs import ranks_against_one
-from sdfeel.bench.zoo import ZOO, ZOO_CLIENTS
+from sdfeel.bench.zoo import LARGE, LARGE_TAU1, ZOO
 from sdfeel.models import count_flops
 from sdfeel.network import AVERAGERS, Network
 from sdfeel.simulation.engines.choose import ENGINES
@@ -229,8 +229,8 @@ def _zoo(
     details: dict[str, Any] = {}
     for name in extent.zoo:
         say(f"{name}: auto against the loop on all cores")
-        clients = max(ZOO_CLIENTS.get(name, 16), cores())
-        base = Job("plain-loop", model=name, clients=clients, samples=20, servers=2)
+        clients, tau1 = max(LARGE.get(name, 16), cores()), LARGE_TAU1 if name in LARGE else TAU1
+        base = Job("plain-loop", model=name, clients=clients, samples=20, servers=2, tau1=tau1)
         share = replace(base, clients=clients // cores())
         teams = {
             LOOP_ALL: _jobs(*[share] * cores()),
@@ -242,6 +242,7 @@ def _zoo(
         details[name] = {
             "parameters": sum(p.numel() for p in make_model(base).parameters()),
             "ratio": against.as_dict() if against else None,
+            "engine": found["auto"].engine,
             "loop_steps_per_second": spread(found[LOOP_ALL].rates).as_dict(),
         }
     return ratios, details

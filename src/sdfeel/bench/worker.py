@@ -50,6 +50,7 @@ def main() -> None:
     if contender.warms_up:
         contender.run(1)
     _say(
+        engine=contender.engine,
         import_seconds=imported - began,
         build_seconds=built - imported,
         first_seconds=time.perf_counter() - built,

@@ -35,7 +35,8 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
-    from sdfeel.bench import FULL, QUICK, bench_tables, run_bench, write_bench
+    from sdfeel.bench.report import bench_tables, write_bench
+    from sdfeel.bench.suite import FULL, QUICK, run_bench
     from sdfeel.files import check_writable
 
     if out is not None:

@@ -197,16 +197,24 @@ def export(
         list[str] | None, typer.Option(help="Only this edge's model, not the mean of all.")
     ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
+        Path | None,
+        typer.Option(help="Folder with the edges' state folders: read them, ask nobody."),
     ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge's next word.")] = 5.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Write the weighted mean of all edges' last checkpoints, ready for load_state_dict."""
+    """Write the weighted mean of all edges' last models, ready for load_state_dict.
+
+    Edges are asked for theirs, wherever they are; of one that has ended, `state` beside the file is
+    read.
+    """
     _require_extra()
     from sdfeel.deploy.config import load_deployment
     from sdfeel.deploy.operate.export import export as write
 
-    made = write(load_deployment(file), out, edge or (), state)
+    if not (math.isfinite(timeout) and timeout > 0):
+        raise InputError("--timeout", timeout, "seconds above 0")
+    made = write(load_deployment(file), out, edge or (), state, timeout)
     if as_json:
         print_json({"written": str(made.path), "periods": made.periods, "values": made.model.size})
         return

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.data.clients import ClientData
+from sdfeel.data.clients import ClientData, count_samples
 from sdfeel.data.partitions import partition as make_partition
 from sdfeel.errors import InputError
 
@@ -72,7 +72,7 @@ def _lengths(datasets: Any, clients: int) -> NDArray[np.int64]:
     if len(datasets) != clients:
         raise InputError("client_datasets", len(datasets), f"the network has {clients} clients")
     try:
-        lengths = np.array([len(dataset) for dataset in datasets])
+        lengths = np.array([count_samples(dataset) for dataset in datasets])
     except TypeError:
         raise InputError(
             "client_datasets",

@@ -13,7 +13,7 @@ from torch.utils.data import Subset, TensorDataset
 
 from sdfeel.errors import InputError
 
-__all__ = ["ClientData"]
+__all__ = ["ClientData", "count_samples"]
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -42,9 +42,10 @@ class ClientData:
 
     @classmethod
     def from_datasets(cls, datasets: Sequence[Any]) -> ClientData:
-        """One map-style dataset of (input, target) pairs per client, each read once.
+        """One dataset per client, each read once.
 
-        Tensors, numpy arrays and numbers are taken; all clients must agree in shape and dtype.
+        It is a pair of arrays (inputs, targets), or map-style with (input, target) items. Tensors,
+        numpy arrays and numbers are taken; all clients must agree in shape and dtype.
         `TensorDataset`, and `Subset` of it, are read without a loop over samples.
         """
         if len(datasets) == 0:
@@ -121,9 +122,29 @@ def _targets(targets: torch.Tensor) -> torch.Tensor:
     return targets if real else targets.to(torch.int64)
 
 
+def count_samples(dataset: Any) -> int:
+    """|S_i| of what a user gives as the data of client i."""
+    pair = _arrays(dataset)
+    return len(dataset if pair is None else pair[0])
+
+
+def _arrays(dataset: Any) -> Pair | None:
+    """Inputs and targets as two arrays: an item of a map-style dataset is never one itself."""
+    kinds = torch.Tensor | np.ndarray
+    if not isinstance(dataset, tuple | list) or len(dataset) != 2:
+        return None
+    inputs, targets = dataset
+    if not isinstance(inputs, kinds) or not isinstance(targets, kinds):
+        return None
+    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
+        shapes = f"{list(inputs.shape)} and {list(targets.shape)}"
+        raise InputError("data", shapes, "inputs and targets of a client must be equally many")
+    return torch.as_tensor(inputs), torch.as_tensor(targets)
+
+
 def _read(dataset: Any, client: int) -> Pair:
     try:
-        size = len(dataset)
+        size = count_samples(dataset)
     except TypeError:
         raise InputError(
             f"data of client {client}",
@@ -132,7 +153,7 @@ def _read(dataset: Any, client: int) -> Pair:
         ) from None
     if size == 0:
         raise InputError(f"data of client {client}", [], "every client needs a sample or more")
-    pair = _tensors(dataset) or _items(dataset, size, client)
+    pair = _arrays(dataset) or _tensors(dataset) or _items(dataset, size, client)
     return pair[0], _targets(pair[1])
 
 
@@ -153,7 +174,9 @@ def _items(dataset: Any, size: int, client: int) -> Pair:
     for index in range(size):
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise InputError(f"data of client {client}, sample {index}", item, "must be a pair")
+            raise InputError(
+                f"data of client {client}, sample {index}", item, "must be a pair (input, target)"
+            )
         try:
             pair = torch.as_tensor(item[0]), torch.as_tensor(item[1])
         except (TypeError, ValueError, RuntimeError):

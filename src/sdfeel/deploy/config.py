@@ -91,6 +91,7 @@ class Limits(_Table):
         default=1024, ge=1, le=2**16, description="streams that an edge serves at once"
     )
     values: int = Field(default=500_000_000, ge=1, le=2**40, description="of a model")
+    magnitude: float = Field(default=1e9, gt=0, lt=1e30, description="of a value of a model")
 
 
 class Security(_Table):
@@ -112,6 +113,7 @@ class Averaging(_Table):
     rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
     limit: Positive = 10.0
     trim: float = Field(default=0.2, gt=0, lt=0.5)
+    bound: float = Field(default=100.0, ge=0, description="of an update, in others'; 0: none")
 
 
 class Local(_Table):

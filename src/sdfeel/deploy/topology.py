@@ -118,12 +118,20 @@ class Topology:
         present = Shares.of(Clusters.of([range(len(counts))]), np.array(counts))
         return [float(weight) for weight in present.within]
 
-    def allowed(self, edge: str) -> set[str]:
+    def allowed(self, edge: str) -> frozenset[str]:
         """The clients that an edge serves."""
-        listed = self.deployment.edge(edge).allow
-        if listed is not None:
-            return set(listed)
-        return {c.name for c in self.deployment.clients if edge in (c.edge, *c.fallbacks)}
+        return self._allowed[edge]
+
+    @cached_property
+    def _allowed(self) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {edge: set() for edge in self.edges}
+        for client in self.deployment.clients:
+            for edge in (client.edge, *client.fallbacks):
+                found[edge].add(client.name)
+        for one in self.deployment.edges:
+            if one.allow is not None:
+                found[one.name] = set(one.allow)
+        return {edge: frozenset(names) for edge, names in found.items()}
 
     @cached_property
     def whole(self) -> View:

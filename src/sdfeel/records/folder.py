@@ -20,14 +20,16 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
 from sdfeel.files import check_writable, write_atomically
-from sdfeel.records.checkpoints import Checkpoint, Row, read_checkpoint, write_checkpoint
+
+if TYPE_CHECKING:
+    from sdfeel.records.checkpoints import Checkpoint, Row
 
 __all__ = ["RunFolder", "environment", "metrics_csv"]
 
@@ -62,7 +64,7 @@ class RunFolder:
         if not self.writes:
             if not self.checkpoint.exists():
                 return None
-            return read_checkpoint(self.checkpoint, self.fingerprint)
+            return self._read()
         check_writable(self.path)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
@@ -73,7 +75,7 @@ class RunFolder:
                     str(self.path),
                     "holds a run already: add --resume to go on with it, or name another folder",
                 )
-            kept = read_checkpoint(self.checkpoint, self.fingerprint)
+            kept = self._read()
             self.write_rows(kept[0].rows)
         else:
             kept = None
@@ -102,7 +104,15 @@ class RunFolder:
     def due(self) -> bool:
         return time.monotonic() - self._saved >= self.every
 
+    def _read(self) -> tuple[Checkpoint, str]:
+        # PyTorch comes with it: an edge of a deployment has a run folder, and no checkpoint in it.
+        from sdfeel.records.checkpoints import read_checkpoint
+
+        return read_checkpoint(self.checkpoint, self.fingerprint)
+
     def save(self, checkpoint: Checkpoint) -> None:
+        from sdfeel.records.checkpoints import write_checkpoint
+
         write_checkpoint(self.checkpoint, checkpoint, self.fingerprint, self.engine)
         self._saved = time.monotonic()
 
@@ -146,10 +156,18 @@ def environment(seed: object = None) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "packages": {name: version(name) for name in packages},
+        "packages": {name: _version(name) for name in packages},
         "git_revision": _git_revision(),
         "seed": seed,
     }
+
+
+def _version(package: str) -> str | None:
+    """None: it is not there, as PyTorch at an edge that only averages."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def _processor() -> str:

@@ -16,10 +16,33 @@ from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.state import State
 
-__all__ = ["Evaluation", "Metric", "Row", "Samples", "accuracy", "some_rows", "subset"]
+__all__ = [
+    "Evaluation",
+    "Metric",
+    "Row",
+    "Samples",
+    "accuracy",
+    "check_metrics",
+    "some_rows",
+    "subset",
+]
 
 # metric(outputs, targets) -> the mean over the samples
 Metric = Callable[[Tensor, Tensor], float]
+
+
+def check_metrics(metrics: Mapping[str, Metric] | None) -> None:
+    """Raise InputError unless they are functions by name."""
+    if metrics is None:
+        return
+    if not isinstance(metrics, Mapping):
+        remedy = 'functions (outputs, targets) by name, such as {"accuracy": my_accuracy}'
+        raise InputError("metrics", metrics, remedy)
+    for name, metric in metrics.items():
+        if not callable(metric):
+            raise InputError(f"metrics[{name!r}]", metric, "a function (outputs, targets)")
+
+
 Samples = tuple[Tensor, Tensor]
 
 # Outputs that the evaluation of all servers together may compute, so that it stays a small part of
@@ -97,7 +120,13 @@ class Evaluation:
         inputs, targets = samples
         outputs = engine.predict(model, inputs)
         values = [("loss", float(engine.problem.loss(outputs, targets)))]
-        return values + [(name, metric(outputs, targets)) for name, metric in self.metrics.items()]
+        for name, metric in self.metrics.items():
+            try:
+                values.append((name, float(metric(outputs, targets))))
+            except Exception as problem:
+                problem.add_note(f"from the metric {name!r}")
+                raise
+        return values
 
     def _spread(self, engine: Engine, servers: Tensor, samples: Samples) -> Row:
         part = subset(samples, max(1, SERVER_OUTPUTS // len(servers)))

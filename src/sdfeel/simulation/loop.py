@@ -195,6 +195,12 @@ class _Run:
         return self.clock.seconds(self.event.clients)
 
     @property
+    def rescued(self) -> str:
+        """What is left of a run that cannot go on."""
+        nothing = isinstance(self.keeper, NoKeeper)
+        return "" if nothing else "; the last good checkpoint is kept"
+
+    @property
     def aggregated(self) -> bool:
         """Whether every client holds its server's model."""
         return self.k in (0, self.event.last)
@@ -211,7 +217,7 @@ class _Run:
         stop = min(last, (self.k // every + 1) * every, self.steps)
         spent, done = self.phases["local updates"], self.client_steps
         step = spent / done if done else FIRST_STEP
-        ahead = max(1, int(LONGEST / (step * self.state.block)))
+        ahead = max(1, int(LONGEST / (step * self.state.block(self.engine))))
         return min(stop, self.k + ahead)
 
     def look_up(self) -> tuple[bool, bool, int]:
@@ -234,7 +240,7 @@ class _Run:
         if losses is not None:
             here = self.state.clients
             if self.engine.tells_losses:
-                _refuse_non_finite(losses, here[event.clients[here]], first)
+                _refuse_non_finite(losses, here[event.clients[here]], first, self.rescued)
             self.k = last
             present = max(int(event.clients.sum()), 1)
             for column in losses.T:
@@ -262,7 +268,7 @@ class _Run:
         begin = time.perf_counter()
         mean, servers = self.mean(), self.state.servers()
         if not bool(mean.isfinite().all() and servers.isfinite().all()):
-            _refuse_non_finite_state(self.state.save(self.event), self.k)
+            _refuse_non_finite_state(self.state.save(self.event), self.k, self.rescued)
         row: Row = {"iteration": self.k, "seconds": self.seconds}
         row |= self.evaluation.row(self.engine, self.state, mean, servers)
         since = self.k - int(self.rows[-1]["iteration"]) if self.rows else 0
@@ -278,7 +284,7 @@ class _Run:
         begin = time.perf_counter()
         saved = self.state.save(self.event)
         if self.state.ranks.leads:
-            _refuse_non_finite_state(saved, self.k)
+            _refuse_non_finite_state(saved, self.k, self.rescued)
             at = torch.from_numpy(self.clock.at.copy())
             self.keeper.save(
                 Checkpoint(self.k, saved, at, self.clock.steps, self.rows, self.batch_loss)
@@ -311,23 +317,24 @@ class _Run:
         )
 
 
-def _refuse_non_finite(losses: NDArray[np.float64], clients: NDArray[np.int64], first: int) -> None:
+def _refuse_non_finite(
+    losses: NDArray[np.float64], clients: NDArray[np.int64], first: int, rescued: str
+) -> None:
     bad = ~np.isfinite(losses)
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         row = int(np.flatnonzero(bad[:, column])[0])
         raise RunError(
             f"the loss of client {clients[row]} became {losses[row, column]} at iteration "
-            f"{first + column}; the last good checkpoint is kept. A smaller lr may help, "
-            "or look at that client's data."
+            f"{first + column}{rescued}. A smaller lr may help, or look at that client's data."
         )
 
 
-def _refuse_non_finite_state(saved: Rows, k: int) -> None:
+def _refuse_non_finite_state(saved: Rows, k: int, rescued: str) -> None:
     for name, rows in saved.items():
         if not bool(rows.isfinite().all()):
             number = int((~rows.isfinite().all(dim=1)).nonzero()[0])
             raise RunError(
-                f"{name} {number} is no longer finite at iteration {k}; the last good checkpoint "
-                "is kept. A smaller lr may help."
+                f"{name} {number} is no longer finite at iteration {k}{rescued}. "
+                "A smaller lr may help."
             )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sdfeel.records.checkpoints import save_models
 from sdfeel.records.folder import RunFolder
-from sdfeel.simulation.engines.choose import Choice
+from sdfeel.simulation.engines.choose import ChosenEngine
 from sdfeel.simulation.loop import Outcome
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.simulation import Simulation
@@ -51,7 +51,7 @@ class Result:
     signal: int | None = None  # that ended it early
 
     @classmethod
-    def of(cls, outcome: Outcome, simulation: Simulation, choice: Choice) -> Result:
+    def of(cls, outcome: Outcome, simulation: Simulation, choice: ChosenEngine) -> Result:
         """From how the loop ended."""
         problem = simulation.problem
         return cls(

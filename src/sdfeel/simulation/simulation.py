@@ -23,10 +23,10 @@ from sdfeel.errors import InputError
 from sdfeel.models import count_flops
 from sdfeel.network import Network
 from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.engines.choose import Choice, build_engine
+from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
-from sdfeel.simulation.engines.trainers import TrainerEngine
-from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy
+from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
+from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy, check_metrics
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
@@ -93,6 +93,8 @@ class Simulation:
             raise InputError("model", model, "a torch.nn.Module (an object, not its class)")
         if loss is not None and not callable(loss):
             raise InputError("loss", loss, "a function (outputs, targets), such as F.mse_loss")
+        check_metrics(metrics)
+        check_engine(settings.engine)
         device = check_device(settings.device)
         source = ClientSource.of(data, partition, network.clients, settings.seed)
         network = network.with_samples(_checked(source.samples, network.clients))
@@ -147,17 +149,18 @@ class Simulation:
         digests = self.ranks.in_client_order(data_digests(self.problem), self.placement)
         return fingerprint(self.algorithm, self.problem, self.profile, self.start, digests)
 
-    def engine(self, name: str | None = None) -> Choice:
+    def engine(self, name: str | None = None) -> ChosenEngine:
         """What carries it out: as set, or by another name."""
         alone = self.ranks.size == 1
         found = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
         if alone:
             return found
-        return Choice(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
+        return ChosenEngine(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
 
-    def engine_of(self, trainers: Sequence[Trainer]) -> Choice:
+    def engine_of(self, trainers: Sequence[Trainer]) -> ChosenEngine:
         """Trainers of the user's in place of an engine."""
         tau1 = self.algorithm.schedule.tau1
+        check_trainers(trainers)
         if self.settings.engine != "auto":
             raise InputError("engine", self.settings.engine, "trainers take the place of an engine")
         if self.settings.local != Settings().local:
@@ -173,7 +176,15 @@ class Simulation:
                 f"with trainers it and steps must be multiples of tau1 = {tau1}: a trainer is "
                 "asked for whole upload periods",
             )
-        return Choice(TrainerEngine(self.problem, trainers), "trainers of the user's")
+        return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
+
+    def by_periods(self) -> Simulation:
+        """Evaluated where upload periods end, unless the settings say when."""
+        if self.settings.evaluate_every is not None:
+            return self
+        tau1 = self.algorithm.schedule.tau1
+        every = -(-self.evaluation.every // tau1) * tau1
+        return replace(self, evaluation=replace(self.evaluation, every=every))
 
     def run(
         self,

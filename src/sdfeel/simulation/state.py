@@ -12,7 +12,6 @@ server by server, so that the number of ranks shows in no bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,20 +24,21 @@ from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.errors import InputError
 from sdfeel.network import Averager
+from sdfeel.simulation.arrival import receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
-from sdfeel.simulation.exchange import Exchanges, Routes
+from sdfeel.simulation.exchange import Routes, mixed
 from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["State"]
 
-# A block of clients holds about so many numbers in its models, and at least so many clients.
+# A block of clients holds about so many numbers in its models, and at least so many clients. Where
+# no model of a client is ever written, it may hold so many times more.
 BLOCK = 4 * 2**20
 FEWEST = 16
-# Numbers of models that a core works on at a time once they have arrived.
-CACHED = 2**18
+UNWRITTEN = 2
 
 
 @dataclass
@@ -89,6 +89,7 @@ class State:
         self._server_of = server_of - self._servers[0]
         self._routes = Routes.find(algorithm.network, placement, ranks.rank)
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
+        self._spare: Tensor | None = None  # memory of models that have been replaced
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
         width = problem.layout.parameters
         self._controls = Controls(algorithm, ranks, placement, self.models, width)
@@ -128,13 +129,12 @@ class State:
         fresh = self._visit is None
         visit = self._visit
         if leg.ends:
-            leg.sums = self.models.clone()
-            leg.sums[np.unique(self._server_of[here])] = 0
+            leg.sums = self._empty_sums(here)
         elif visit is None:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
-        for block in self._blocks(here):
-            undone = not self._kept and not self._controls.clients and not self._messages.clients
+        undone = not self._kept and not self._controls.clients and not self._messages.clients
+        for block in self._blocks(here, self.block(engine)):
             if leg.losses and fresh and undone and pause():
                 return None
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
@@ -143,16 +143,39 @@ class State:
             if self._controls.of_clients:
                 moved = leg.sums - self._messages.held(self.models)
                 self._controls.after_mean(here, moved, leg.reach)
-            self.models, self._ended = leg.sums, last
+            self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
         return np.concatenate(leg.losses)
 
-    @property
-    def block(self) -> int:
+    def _empty_sums(self, here: NDArray[np.int64]) -> Tensor:
+        """Zero where clients will be added up; a server without any keeps its model.
+
+        In memory that was used before: new pages would cost as much as the sums.
+        """
+        sums = torch.empty_like(self.models) if self._spare is None else self._spare
+        self._spare = None
+        busy = np.zeros(len(sums), dtype=bool)
+        busy[self._server_of[here]] = True
+        if busy.all():
+            return sums.zero_()
+        sums[busy] = 0
+        sums[~busy] = self.models[~busy]
+        return sums
+
+    def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
-        fewest = max(FEWEST, 2 * torch.get_num_threads())
-        return min(max(BLOCK // self.models.shape[1], fewest), len(self.clients))
+        numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
+        adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
+        if adds_up and self._only_sums and not self._kept:
+            numbers *= UNWRITTEN
+        return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
+
+    @property
+    def _only_sums(self) -> bool:
+        """Whether nobody asks for a client's model but the sum of its cluster."""
+        corrected = self._controls.of_clients
+        return self.algorithm.rule is None and self._messages.as_they_are and not corrected
 
     def _new_rows(self, rows: int) -> Rows:
         """What a rule with new memories in every period remembers."""
@@ -160,12 +183,11 @@ class State:
         names = () if local.remembers else local.keeps
         return {name: self._zeros(rows) for name in names}
 
-    def _blocks(self, here: NDArray[np.int64]) -> Iterator[slice]:
+    def _blocks(self, here: NDArray[np.int64], size: int) -> Iterator[slice]:
         """Cuts through the clients that do not depend on the time or the machine.
 
         A rule other than the mean needs all models of a cluster at once.
         """
-        size = self.block
         servers = self._server_of[here]
         start = 0
         while start < len(here):
@@ -187,9 +209,7 @@ class State:
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._kept_of(held, block, visit)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
-        plain = self.algorithm.rule is None and self._messages.as_they_are
-        plain = plain and not self._controls.of_clients
-        if sums is not None and plain and isinstance(engine, SummingEngine):
+        if sums is not None and self._only_sums and isinstance(engine, SummingEngine):
             rows = begun if fresh or visit is None else visit.models[block]
             begin = servers if fresh else np.arange(len(held))
             losses = engine.add_up(rows, begin, kept, work, sums)
@@ -197,7 +217,8 @@ class State:
             models = begun[servers] if fresh or visit is None else visit.models[block]
             losses = engine.local_updates(models, kept, work)
             if sums is not None:
-                self._receive(models, begun, held, leg)
+                parts = self._messages, self._controls
+                receive(models, begun, servers, held, leg.last, leg.reach, *parts)
                 self._aggregate(models, sums)
             elif visit is not None:
                 visit.models[block] = models
@@ -220,35 +241,6 @@ class State:
 
     # Aggregation
 
-    def _receive(self, models: Tensor, begun: Tensor, held: NDArray[np.int64], leg: _Leg) -> None:
-        """Models become what arrives of them, and corrections learn from it.
-
-        A few clients at a time, on every core: what is done to a model stays in its cache.
-        """
-        if self._messages.as_they_are and not self._controls.of_clients:
-            return
-        few = max(1, CACHED // models.shape[1])
-        draw = self._messages.draw(held, leg.last)
-        parts = [slice(start, start + few) for start in range(0, len(held), few)]
-
-        def receive(part: slice) -> None:
-            servers = self._server_of[held[part]]
-            one = slice(int(servers[0]), int(servers[0]) + 1)
-            before = begun[one] if len(servers) == 1 else begun[servers]  # a view is for nothing
-            arrived = self._messages.up(models[part], before, held[part], draw.of(part))
-            if self._controls.of_clients:
-                self._controls.after_client(held[part], arrived - before, leg.reach)
-            if not self._messages.as_they_are:
-                models[part] = arrived
-
-        hands = min(torch.get_num_threads(), len(parts))
-        if hands == 1 or models.device.type != "cpu":
-            for part in parts:
-                receive(part)
-            return
-        with ThreadPoolExecutor(hands, "sdfeel-receive", torch.set_num_threads, (1,)) as pool:
-            list(pool.map(receive, parts))
-
     def _aggregate(self, models: Tensor, sums: Sums) -> None:
         """Eq. (3), or what the rule makes of a whole cluster."""
         rule = self.algorithm.rule
@@ -270,50 +262,10 @@ class State:
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
         before = self.models
-        self._mix(averager)
+        self.models = mixed(averager, before, self._routes, self.ranks, self._messages, self._ended)
         if self.algorithm.correction is not None:
             reach = self.algorithm.reach(self._ended, self.algorithm.schedule.tau2)
             self._controls.after_exchange(before - self.models, reach)
-
-    def _mix(self, averager: Averager) -> None:
-        """One exchange after the other, each with the models of the one before.
-
-        Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
-        """
-        if not self._messages.swapped_as_they_are:
-            self._mix_messages(averager)
-            return
-        if averager.contraction == 0.0:
-            self.models = self._mean_of(averager, self.models).to(self.models.dtype)
-            return
-        exchanges = Exchanges(self._routes, self.ranks, self.models)
-        for number in range(averager.exchanges):
-            exchanges.step(averager.exchange(number))
-        self.models = exchanges.models.to(self.models.dtype)
-
-    def _mix_messages(self, averager: Averager) -> None:
-        """With x what neighbours hold of the models: w <- w + (x P - x), exchange by exchange.
-
-        Both ends of a link apply the same difference of x, with opposite sign and over their
-        weights, so the weighted mean stays where it is whatever the codec rounds off.
-        """
-        models = self.models.double()
-        for number in range(averager.exchanges):
-            x = self._messages.between(models.to(self.models.dtype), self._ended, number)
-            if averager.route == "neighbours":
-                exchanges = Exchanges(self._routes, self.ranks, x)
-                exchanges.step(averager.exchange(number))
-                mixed = exchanges.models
-            else:
-                mixed = self._mean_of(averager, x)
-            models += mixed - x.double()
-        self.models = models.to(self.models.dtype)
-
-    def _mean_of(self, averager: Averager, models: Tensor) -> Tensor:
-        """The weighted mean of all servers, for each of those held here."""
-        own = torch.from_numpy(averager.shares[list(self._servers)])
-        mean = self.ranks.chain(own[:, None].to(models.device) * models.double())
-        return mean.repeat(len(models), 1)
 
     def broadcast(self) -> None:
         """Eq. (4): clients hear of their server's model, by what the way down carries."""

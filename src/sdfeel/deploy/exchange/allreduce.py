@@ -16,13 +16,14 @@ exchange, and the weighted mean is what it was.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.deploy.exchange.patience import Patience
 from sdfeel.deploy.link.agreement import Id, State, Transaction
-from sdfeel.deploy.link.link import Key, Link
+from sdfeel.deploy.link.link import Key, Link, Offer
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.vectors import Change, Vector, combine
@@ -52,6 +53,7 @@ class AllReduce:
         self.parent = None if root == self.me else self._parents[self.me]
         # A link that was replaced since the start may have lost a message: it is out.
         self._generations = {peer: self.links[peer].generation for peer in self.peers}
+        self._start = asyncio.get_running_loop().time()
         self._ups: dict[str, Vector] = {}
         self._below: dict[str, Transaction[Change]] = {}
 
@@ -95,6 +97,14 @@ class AllReduce:
                 self.links[peer].count(use=False)
                 self.links[peer].refuse(self.key, "not everybody is there")
 
+    def _take(self, peer: str, stage: v1.Stage) -> Offer | None:
+        """A neighbour's model; if we waited for it in vain, that is noted."""
+        offer = self.links[peer].take(self.key, stage)
+        is_leaf = peer not in self._parents.values()  # others may wait for somebody themselves
+        if offer is None and is_leaf and not self._is_over(self.peers):
+            self.links[peer].was_missed(self._start)
+        return offer
+
     async def _sum_up(self, model: Vector) -> Vector | None:
         """The mean over this edge and all below it."""
         key, children = self.key, self.children
@@ -103,11 +113,10 @@ class AllReduce:
             lambda: self._is_over(children) or all(link.has(key, UP) for link in links), links
         )
         for child in children:
-            offer = self.links[child].take(key, UP)
-            if offer is None or offer.view != self.view.digest:
-                return None
-            self._ups[child] = offer.vector
-        if self._is_over(self.peers):
+            offer = self._take(child, UP)
+            if offer is not None and offer.view == self.view.digest:
+                self._ups[child] = offer.vector
+        if len(self._ups) < len(children) or self._is_over(self.peers):
             return None
         masses = [self.topology.share(self.me), *(self._mass(child) for child in children)]
         weights = [mass / self._mass(self.me) for mass in masses]
@@ -123,7 +132,7 @@ class AllReduce:
         await self.patience.until(
             lambda: self._is_over(self.peers) or above.has(key, DOWN), self._links(self.peers)
         )
-        offer = above.take(key, DOWN)
+        offer = self._take(self.parent, DOWN)
         if offer is None or offer.view != self.view.digest or self._is_over(self.peers):
             return None
         return offer.vector, offer.id

@@ -9,7 +9,7 @@ from pathlib import Path
 from sdfeel.deploy.exchange.allreduce import AllReduce
 from sdfeel.deploy.exchange.patience import Patience
 from sdfeel.deploy.exchange.swap import Swap
-from sdfeel.deploy.link.link import Key
+from sdfeel.deploy.link.link import Key, Link
 from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.offload import offload
@@ -54,13 +54,17 @@ class Mixer:
                     told[peer] = now
                     announce = v1.Announce(period=period, view=view.digest)
                     link.tell(v1.LinkMessage(announce=announce))
-            return all(
-                link.announced == (period, view.digest) or link.done >= period
-                for peer, link in self.links.items()
-                if peer in view.edges and self._linked(view, peer)
-            )
+            return not [link for link in waited() if link.announced != (period, view.digest)]
 
-        await self.patience.until(same, self.links.values())
+        def waited() -> list[Link]:
+            near = [peer for peer in self.links if peer in view.edges and self._linked(view, peer)]
+            return [self.links[peer] for peer in near if self.links[peer].done < period]
+
+        start = asyncio.get_running_loop().time()
+        if not await self.patience.until(same, self.links.values()):
+            for link in waited():
+                if link.announced[0] != period:
+                    link.was_missed(start)
         return view
 
     def _view(self) -> View:

@@ -1,4 +1,8 @@
-"""How long an exchange waits for neighbours."""
+"""How long an exchange waits for neighbours.
+
+A neighbour that makes progress is worth waiting for, but not for ever. One that was waited for in
+vain is waited for half as long the next time, and again as before once a model of it has come.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Patience"]
 
+HALVINGS = 7
+
 
 @dataclass(frozen=True)
 class Patience:
-    """A neighbour that makes progress is worth waiting for, but not for ever.
+    """Of one edge with its neighbours.
 
     seconds   without a finished period of theirs (`deadlines.exchange`)
     rounds    how many periods one that is not late may have before it (tau2)
@@ -28,9 +34,11 @@ class Patience:
         """Waits for `condition()` as long as these neighbours deserve it."""
         start = asyncio.get_running_loop().time()
         watched = list(links)
+        missed = max((link.missed for link in watched), default=0)
+        seconds: float = self.seconds * 0.5 ** min(missed, HALVINGS)
 
         def deadline() -> float:
             last = max([start, *(link.moved_at for link in watched)])
-            return min(last, start + (self.rounds - 1) * self.seconds) + self.seconds
+            return min(last, start + (self.rounds - 1) * seconds) + seconds
 
         return await self.bell.until(condition, deadline)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from sdfeel.deploy.exchange.patience import Patience
 from sdfeel.deploy.link.agreement import State
-from sdfeel.deploy.link.link import Key
+from sdfeel.deploy.link.link import Key, Offer
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.protocol import v1
@@ -32,6 +33,7 @@ class Swap:
         """The neighbour's model if both ends use it."""
         self._link = self.links[self.peer]
         self._generation = self._link.generation
+        self._start = asyncio.get_running_loop().time()
         crowded = self.links.agreement.is_crowded(self.peer, self.key[0])
         if crowded or self._is_over():
             self._link.count(use=False)
@@ -41,6 +43,13 @@ class Swap:
     def _is_over(self) -> bool:
         return self._link.has_left(self.key, self._generation)
 
+    def _take(self) -> Offer | None:
+        """The neighbour's model; if we waited for it in vain, that is noted."""
+        theirs = self._link.take(self.key, SWAP)
+        if theirs is None and not self._is_over():
+            self._link.was_missed(self._start)
+        return theirs
+
     async def _lead(self, model: Vector) -> Vector | None:
         link, key, agreement = self._link, self.key, self.links.agreement
         transaction = agreement.begin(self.peer, agreement.draw(*key))
@@ -49,7 +58,7 @@ class Swap:
             lambda: self._is_over() or (link.has(key, SWAP) and transaction.vote is not None),
             [link],
         )
-        theirs = link.take(key, SWAP)
+        theirs = self._take()
         if (
             theirs is None
             or theirs.view != self.view.digest
@@ -66,7 +75,7 @@ class Swap:
         link, key = self._link, self.key
         link.offer(model, key, view=self.view.digest)
         await self.patience.until(lambda: self._is_over() or link.has(key, SWAP), [link])
-        theirs = link.take(key, SWAP)
+        theirs = self._take()
         if theirs is None or theirs.view != self.view.digest or self._is_over():
             link.count(use=False)
             link.refuse(key, "too late, or another view of the network")

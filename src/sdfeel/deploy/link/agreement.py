@@ -182,6 +182,7 @@ class Agreement(Generic[Change]):
     open         what is not decided, or what the other end may not have on its disk
     settled      what is, and the number of this end's last checkpoint without it
     owed         (peer, change) to be added to the model before the next checkpoint
+    known_lives  of the others, as the checkpoint that this edge began from had them
 
     `agreement_notes` puts it into checkpoints; the exchanges and streams call what is below.
     """
@@ -191,6 +192,7 @@ class Agreement(Generic[Change]):
     open: dict[tuple[str, Id], Transaction[Change]] = field(default_factory=dict)
     settled: dict[tuple[str, Id], int] = field(default_factory=dict)
     owed: list[tuple[str, Change]] = field(default_factory=list)
+    known_lives: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._peers: dict[str, _Peer] = {}
@@ -276,6 +278,10 @@ class Agreement(Generic[Change]):
         """The other end is there, on a new stream, in this life and with this checkpoint."""
         self._peers[peer] = _Peer(life, checkpoint)
         return self.remind(peer)
+
+    def lives(self) -> dict[str, int]:
+        """Of the others, as last met."""
+        return self.known_lives | {name: peer.life for name, peer in self._peers.items()}
 
     def remind(self, peer: str) -> Actions[Change]:
         """Asks (again) about what is open on a link that is up."""

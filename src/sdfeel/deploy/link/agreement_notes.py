@@ -39,6 +39,7 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
         ],
         "settled": [[peer, *id_, own] for (peer, id_), own in agreement.settled.items()],
         "owed": [[peer, put(change)] for peer, change in agreement.owed],
+        "lives": agreement.lives(),
     }
 
 
@@ -47,6 +48,7 @@ def load(
 ) -> None:
     """Restarted from this checkpoint; a change that was lost with a disk's cache is None."""
     agreement.checkpoint = int(notes["checkpoint"])
+    agreement.known_lives = {peer: int(life) for peer, life in notes.get("lives", {}).items()}
     for row in notes["open"]:
         change = changes[row["change"]]
         if change is not None:

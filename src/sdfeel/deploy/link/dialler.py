@@ -108,6 +108,7 @@ class Dialler:
         except StreamLost as problem:
             self._problem(problem.reason)
         except wire.Refused as refusal:
+            self._link.metrics.refused.labels(refusal.kind).inc()
             self._problem(refusal.reason)
         except TimeoutError:
             self._problem("no answer")

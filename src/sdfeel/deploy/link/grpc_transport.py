@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import resource
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ __all__ = ["GrpcTransport", "call_status", "call_stream", "open_channel"]
 METHODS: dict[Call, tuple[str, str, Any, Any]] = {
     Call.WORK: ("sdfeel.v1.Cluster", "Work", v1.FromClient, v1.FromEdge),
     Call.LINK: ("sdfeel.v1.Neighbour", "Link", v1.LinkMessage, v1.LinkMessage),
+    Call.MODEL: ("sdfeel.v1.Monitor", "Model", v1.LinkMessage, v1.LinkMessage),
 }
 STATUS: tuple[str, str, Any, Any] = (
     "sdfeel.v1.Monitor",
@@ -29,6 +31,8 @@ STATUS: tuple[str, str, Any, Any] = (
 # Bytes that a stream may be ahead of its reader.
 WINDOW = 512 * 1024
 GRACE = 0.2
+SPARE = 64  # streams and connections above the clients': neighbours, operators, the next in line
+IDLE_MS = 2_000  # at least: for a handshake, and of a connection without a stream
 LOST = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
@@ -41,12 +45,13 @@ class GrpcTransport:
         self._deployment, self._credentials, self._address = deployment, credentials, address
         self._server: grpc.aio.Server | None = None
 
-    async def listen(self, work: Serve, link: Serve, status: Status) -> None:
+    async def listen(self, calls: Mapping[Call, Serve], status: Status) -> None:
         limits, ping = self._deployment.limits, self._deployment.deadlines.ping
         self._server = grpc.aio.server(
-            options=_server_options(ping), maximum_concurrent_rpcs=limits.connections + 64
+            options=_server_options(ping, connections_at_most(limits.connections)),
+            maximum_concurrent_rpcs=limits.connections + SPARE,
         )
-        for call, serve in ((Call.WORK, work), (Call.LINK, link)):
+        for call, serve in calls.items():
             self._server.add_generic_rpc_handlers((_handler(METHODS[call], self._stream(serve)),))
         self._server.add_generic_rpc_handlers((_handler(STATUS, self._unary(status)),))
         address = self._address or ""
@@ -262,9 +267,20 @@ def _channel_options(ping: float) -> list[tuple[str, int]]:
     ]
 
 
-def _server_options(ping: float) -> list[tuple[str, int]]:
+def connections_at_most(wanted: int) -> int:
+    """What the process can bear: half of its descriptors are for models, checkpoints and logs."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(16, min(wanted + SPARE, soft // 2))
+
+
+def _server_options(ping: float, connections: int) -> list[tuple[str, int]]:
+    idle = max(IDLE_MS, int(1000 * ping))
     return [
         *_channel_options(ping),
         ("grpc.max_concurrent_streams", 8),  # of one connection: a node needs one or two
+        # Also of those that never show a certificate, or never say a word after it.
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.server_handshake_timeout_ms", idle),
+        ("grpc.max_connection_idle_ms", idle),
         ("grpc.so_reuseport", 0),
     ]

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.deploy.link.agreement import Id
+from sdfeel.deploy.link.loans import Loans
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust.common_ground import check_done
 from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Key", "Link", "Offer"]
@@ -24,6 +27,7 @@ __all__ = ["Key", "Link", "Offer"]
 Key = tuple[int, int]  # period and exchange
 OFFERS = 3
 WORDS = 1024
+HOPELESS = 3
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Hooks:
     word: Callable[[v1.Decision], None] = lambda _: None
     state: Callable[[v1.LinkState], None] = lambda _: None
     wanted: Callable[[], None] = lambda: None
+    vouch: Callable[[], None] = lambda: None
     met: Callable[[v1.Hello], None] = lambda _: None
     progress: Callable[[v1.Progress], None] = lambda _: None
     lost: Callable[[], None] = lambda: None
@@ -56,20 +61,25 @@ class Link:
     moved_at     when that last became more, on the loop's clock
     waits        something is open at the neighbour's end
     weights      digest of the clusters' weights; a neighbour with others is not exchanged with
+    missed       exchanges in which it was waited for in vain, since it last did something
     """
 
     peer: str
     size: int
+    periods: int
+    most: float
     folder: Path
     bell: Bell
     log: Log
     metrics: Metrics
+    refused: Refusals
     hooks: Hooks = field(default_factory=Hooks)
     generation: int = 0
     done: int = 0
     met_at: int = 0
     moved_at: float = 0.0
     waits: bool = False
+    missed: int = 0
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
@@ -83,13 +93,17 @@ class Link:
         self._offers: dict[tuple[Key, int], Offer] = {}
         self._reached: Key = (0, 0)
         self._refused: Key = (0, 0)
-        self._lent: v1.LinkMessage | None = None
-        self._loan: asyncio.Future[tuple[int, Vector] | None] | None = None
+        self._loans = Loans()
 
     @property
     def up(self) -> bool:
         """Whether it can be used: the peer is there, and means the same weighted mean."""
         return self._stream is not None and self._keeps_mean
+
+    @property
+    def counts(self) -> bool:
+        """Whether an exchange that depends on every link can depend on this one."""
+        return self.up and self.missed < HOPELESS
 
     # The stream.
 
@@ -104,6 +118,7 @@ class Link:
         self._offers.clear()
         self.announced, self._reached, self._refused = (0, ""), (0, 0), (0, 0)
         self.generation += 1
+        self.missed = 0
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.log("link-up", peer=self.peer, done=hello.done)
@@ -135,7 +150,7 @@ class Link:
         if self._incoming is not None:
             self._incoming.abandon()
             self._incoming = None
-        self._repay(None)
+        self._loans.came(None)
         self.log("link-down", peer=self.peer)
         self.hooks.lost()
         self.bell.ring()
@@ -171,27 +186,15 @@ class Link:
 
     def lend(self, vector: Vector, period: int) -> None:
         """To a neighbour that asked; not again while the last loan is on its way."""
-        if self._outbox is not None and not self._outbox.holds(self._lent):
-            announced = wire.header(vector, period, stage=v1.Stage.LENT)
-            self._lent = v1.LinkMessage(model=announced)
-            self._outbox.offer(self._lent, vector)
+        if self._outbox is not None and self._loans.give(self._outbox, vector, period):
             self.log("lent", peer=self.peer, period=period)
 
     async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
         """The model of the neighbour's last finished period; None if it does not come."""
-        self._loan = asyncio.get_running_loop().create_future()
-        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._loan if self.up else None
-        except TimeoutError:
+        if not self.up:
             return None
-        finally:
-            self._loan = None
-
-    def _repay(self, found: tuple[int, Vector] | None) -> None:
-        if self._loan is not None and not self._loan.done():
-            self._loan.set_result(found)
+        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
+        return await self._loans.take(seconds)
 
     # What comes in.
 
@@ -212,11 +215,21 @@ class Link:
             self.hooks.state(message.state)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
+            self.missed = min(self.missed, HOPELESS - 1)  # another chance
         elif kind == "wanted":
             self.hooks.wanted()
+        elif kind == "vouch":
+            self.hooks.vouch()
 
     def _move(self, progress: v1.Progress) -> None:
         """Only progress renews patience, not the word for it."""
+        try:
+            check_done(progress.done, self.periods)
+        except wire.Refused as refusal:
+            self._count(refusal)
+            if self._stream is not None:
+                self._stream.close(refusal.reason)
+            return
         if progress.done > self.done:
             self.done = progress.done
             self.moved_at = asyncio.get_running_loop().time()
@@ -230,25 +243,31 @@ class Link:
         if self._incoming is not None:
             self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
         try:
-            if is_lent and self._loan is None:
+            if is_lent and not self._loans.is_wanted:
                 raise wire.Refused("unasked", "a model that was not asked for")
-            self._incoming = wire.Incoming(announced, self.size, self.folder)
+            self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
         except wire.Refused as refusal:
             self._tell_refusal(announced, refusal)
+            return
+        self._receive(self._incoming.begin, len(announced.data))
 
     def _feed(self, chunk: v1.Chunk) -> None:
-        if self._incoming is None:
-            return  # the rest of a model that was refused
-        self.metrics.bytes.labels("edges", "in").inc(len(chunk.data))
+        if self._incoming is not None:  # else: the rest of a model that was refused
+            incoming = self._incoming
+            self._receive(lambda: incoming.feed(chunk), len(chunk.data))
+
+    def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
+        self.metrics.bytes.labels("edges", "in").inc(size)
         try:
-            vector = self._incoming.feed(chunk)
+            vector = feed()
         except wire.Refused as refusal:
             self._refuse(refusal)
             return
-        if vector is not None:
+        if vector is not None and self._incoming is not None:
+            self.missed = 0
             announced, self._incoming = self._incoming.announced, None
             if announced.stage == v1.Stage.LENT:
-                self._repay((announced.period, vector))
+                self._loans.came((announced.period, vector))
                 return
             id_ = Id(announced.period, announced.exchange, announced.ballot)
             slot = (id_[:2], announced.stage)
@@ -265,13 +284,16 @@ class Link:
 
     def _tell_refusal(self, announced: v1.ModelHeader, refusal: wire.Refused) -> None:
         key = (announced.period, announced.exchange)
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("refused", peer=self.peer, kind=refusal.kind, reason=refusal.reason, key=key)
+        self._count(refusal, key=key)
         if announced.stage == v1.Stage.LENT:
-            self._repay(None)
+            self._loans.came(None)
             return
         self._refused = key
         self.refuse(key, refusal.reason)
+
+    def _count(self, refusal: wire.Refused, **fields: Any) -> None:
+        fields["peer"] = self.peer
+        self.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
 
     # What an exchange asks.
 
@@ -282,6 +304,10 @@ class Link:
         """The neighbour's model in this exchange, if it has come; once."""
         return self._offers.pop((key, stage), None)
 
+    def is_at(self, period: int) -> bool:
+        """Whether the neighbour has come to the exchanges of a period."""
+        return self.up and max(self._reached[0], self.announced[0]) >= period
+
     def has_left(self, key: Key, generation: int) -> bool:
         """Whether this exchange can no longer use the link."""
         return (
@@ -291,6 +317,12 @@ class Link:
             or self.done >= key[0]
             or self._reached > key  # models come in order: the peer has left this exchange
         )
+
+    def was_missed(self, start: float) -> None:
+        """An exchange has waited since `start` in vain; one that makes progress is only late."""
+        if self.moved_at <= start:
+            self.missed += 1
+            self.log("missed", peer=self.peer, times=self.missed)
 
     def count(self, use: bool) -> None:
         self.used, self.skipped = self.used + use, self.skipped + (not use)

@@ -11,6 +11,7 @@ from sdfeel.deploy.link.link import Hooks, Link
 from sdfeel.deploy.model.vectors import Change
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import Bell
 
@@ -28,7 +29,9 @@ HEARD = {number: word for word, number in WORDS.items()}
 class Links(dict[str, Link]):
     """By the neighbour's name.
 
+    done         the last period that is finished and durable here
     is_unsaved   something was settled that the last checkpoint does not know
+    have_gone_on a neighbour was here before this edge restarted, and still is
     """
 
     def __init__(
@@ -38,17 +41,22 @@ class Links(dict[str, Link]):
         folder: Path,
         agreement: Agreement[Change],
         done: int,
+        periods: int,
+        most: float,
         bell: Bell,
         log: Log,
         metrics: Metrics,
+        refused: Refusals,
     ) -> None:
         super().__init__()
         self.agreement, self._log = agreement, log
-        self.is_unsaved = False
-        self._done, self._checkpoint = done, agreement.checkpoint
+        self.is_unsaved = self.have_gone_on = False
+        self.done, self._checkpoint = done, agreement.checkpoint
         self._waiting: dict[str, bool] = {}
         for peer in peers:
-            self[peer] = Link(peer, size, folder, bell, log, metrics, self._hooks(peer))
+            self[peer] = Link(
+                peer, size, periods, most, folder, bell, log, metrics, refused, self._hooks(peer)
+            )
             self._waiting[peer] = False
 
     def _hooks(self, peer: str) -> Hooks:
@@ -60,6 +68,8 @@ class Links(dict[str, Link]):
         )
 
     def _met(self, peer: str, hello: v1.Hello) -> None:
+        if self.agreement.known_lives.get(peer) == hello.incarnation:
+            self.have_gone_on = True
         self.perform(self.agreement.met(peer, hello.incarnation, hello.checkpoint))
         self._tell_progress(peer)
 
@@ -110,7 +120,7 @@ class Links(dict[str, Link]):
 
     def saved(self, period: int, checkpoint: int) -> None:
         """A checkpoint is on disk: the neighbours are told, and asked again what is still open."""
-        self._done, self._checkpoint = period, checkpoint
+        self.done, self._checkpoint = period, checkpoint
         for peer, link in self.items():
             link.forget(period)
             self._tell_progress(peer)
@@ -120,7 +130,7 @@ class Links(dict[str, Link]):
     def _tell_progress(self, peer: str) -> None:
         waiting = any(name == peer for name, _ in self.agreement.open)
         self._waiting[peer] = waiting
-        progress = v1.Progress(done=self._done, checkpoint=self._checkpoint, waiting=waiting)
+        progress = v1.Progress(done=self.done, checkpoint=self._checkpoint, waiting=waiting)
         self[peer].tell(v1.LinkMessage(progress=progress))
 
     def may_leave(self, done: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.model.vectors import BLOCK, Vector
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Outbox"]
@@ -87,6 +87,7 @@ class Outbox:
 
     async def _send(self, announcement: Any, vector: Vector) -> None:
         await self._stream.write(announcement)
+        self._sent(vector.size * 4 if vector.size <= BLOCK else 0)
         for chunk in wire.chunks(vector):
             await self._stream.write(self._as_message(chunk))
             self._sent(len(chunk.data))

@@ -6,7 +6,7 @@ seed decides what is delayed, lost and cut.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -17,10 +17,11 @@ __all__ = ["Call", "Caller", "Serve", "Status", "Stream", "StreamLost", "Transpo
 
 
 class Call(Enum):
-    """The two kinds of stream."""
+    """The kinds of stream."""
 
     WORK = "work"  # a client dials an edge
     LINK = "link"  # an edge dials a neighbour
+    MODEL = "model"  # an operator asks an edge for its model
 
 
 class StreamLost(Exception):  # noqa: N818 - it happens every day
@@ -41,6 +42,9 @@ class Caller(Protocol):
     def who(self) -> Identity | None:
         """As its certificate says; None in plain text. Raises Refused if it is not good."""
 
+    def close(self, reason: str = "") -> None:
+        """Ends it for both: whoever reads it here is woken."""
+
 
 class Stream(Caller, Protocol):
     """Messages arrive in order and once, until the stream ends."""
@@ -50,9 +54,6 @@ class Stream(Caller, Protocol):
 
     async def write(self, message: Any) -> None:
         """Returns when there is room for more. Raises StreamLost."""
-
-    def close(self, reason: str = "") -> None:
-        """Ends it for both: whoever reads it here is woken."""
 
     async def wait_closed(self) -> None:
         """Until nothing of it is left; after `close`, by whoever dialled it."""
@@ -65,7 +66,7 @@ Status = Callable[[v1.StatusRequest, Caller], Awaitable[v1.StatusReply]]
 class Transport(Protocol):
     """One node's door to the network."""
 
-    async def listen(self, work: Serve, link: Serve, status: Status) -> None:
+    async def listen(self, calls: Mapping[Call, Serve], status: Status) -> None:
         """Serves callers until `stop`; a stream ends with its function, or by Refused."""
 
     async def dial(self, edge: str, call: Call) -> Stream:

@@ -36,6 +36,7 @@ __all__ = [
     "ModelFile",
     "check_vector",
     "read_model",
+    "read_notes",
     "read_safetensors",
     "write_model",
     "write_safetensors",
@@ -209,6 +210,12 @@ def read_model(path: Path, size: int | None = None, constants: bool = False) -> 
         found = {name: _constant(file, base, entries[name], digest) for name, digest in wanted}
         metadata.pop("seal")
         return ModelFile(layout, vector, rest, metadata, found)
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """The metadata of a file alone; its values are not looked at."""
+    with _named(path), path.open("rb") as file:
+        return _metadata(_header(file)[0]["__metadata__"])
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from sdfeel.deploy.model.files import (
     ModelFile,
     check_vector,
     read_model,
+    read_notes,
     read_safetensors,
     write_model,
     write_safetensors,
@@ -76,6 +77,7 @@ class Store:
         self.layout = layout
         self.history = history
         self._lock = FileLock(folder / "lock")
+        self._kept: dict[int, set[str]] = {}  # by period, the files that its checkpoint needs
 
     @classmethod
     def of(cls, deployment: Deployment, edge: str, folder: Path, first: ModelFile) -> Store:
@@ -135,7 +137,8 @@ class Store:
         }
         layout = self.layout or Layout.flat(checkpoint.model.size)
         write_model(self._path(checkpoint.done), layout, checkpoint.model, notes, inline)
-        self._tidy(checkpoint.done, kept)
+        self._kept[checkpoint.done] = kept
+        self._tidy(checkpoint.done)
 
     def _path(self, period: int) -> Path:
         return self.folder / f"period-{period:09d}.safetensors"
@@ -145,11 +148,14 @@ class Store:
         found = (NAME.fullmatch(path.name) for path in self.folder.glob("period-*"))
         return sorted(int(match[1]) for match in found if match)
 
-    def _tidy(self, done: int, kept: set[str]) -> None:
-        """Removes what nobody will ask for again."""
+    def _tidy(self, done: int) -> None:
+        """Removes what nobody will ask for again, also not after `roll_back`."""
         present = [period for period in self.periods() if period <= done]
-        for period in set(present) - set(worth_keeping(present, self.history)):
+        worth = worth_keeping(present, self.history)
+        for period in set(present) - set(worth):
             self._path(period).unlink(missing_ok=True)
+        self._kept = {period: self._kept_by(period) for period in worth}
+        kept = set().union(*self._kept.values())
         for file in self.folder.glob(f"*{KEPT}"):
             if file.name not in kept:
                 file.unlink(missing_ok=True)
@@ -157,6 +163,16 @@ class Store:
             match = NAME.match(aside.name)
             if match is None or int(match[1]) <= done - KEEP:
                 aside.unlink(missing_ok=True)
+
+    def _kept_by(self, period: int) -> set[str]:
+        """The models that a checkpoint does not hold itself; one of a former life is read once."""
+        if period in self._kept:
+            return self._kept[period]
+        try:
+            table = json.loads(read_notes(self._path(period))["changes"])
+            return {name + KEPT for entry in table if isinstance(entry, list) for name, _ in entry}
+        except (InputError, ValueError, KeyError, TypeError, RecursionError):
+            return set()  # damaged: `load` will say so, should it ever be asked for
 
     def load(self, size: int | None) -> tuple[Checkpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with newer ones.

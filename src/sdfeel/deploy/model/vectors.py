@@ -24,6 +24,7 @@ __all__ = [
     "BLOCK",
     "KEPT",
     "Change",
+    "NotFinite",
     "OpenFile",
     "Vector",
     "VectorWriter",
@@ -31,6 +32,7 @@ __all__ = [
     "combine",
     "distance",
     "merge",
+    "norm",
     "probe",
 ]
 
@@ -40,6 +42,10 @@ Block = NDArray[np.float32]
 # holds about a dozen chunks for each client that is sending or receiving.
 BLOCK = 32_768
 KEPT = ".kept"
+
+
+class NotFinite(ArithmeticError):  # noqa: N818 - said of a result
+    """A sum of finite models is not finite: nothing may be built on it."""
 
 
 class OpenFile:
@@ -177,7 +183,7 @@ def merge(
     rule: Callable[[list[Block], int], NDArray[np.floating]],
     folder: Path | None = None,
 ) -> Vector:
-    """Applies `rule(blocks of all vectors, offset)` block by block.
+    """Applies `rule(blocks of all vectors, offset)` block by block. Raises NotFinite.
 
     An edge's own results are few: if the disk is full, they fit into its memory.
     """
@@ -194,7 +200,11 @@ def _merge(
 ) -> Vector:
     for start, stop in vectors[0].spans():
         blocks = [vector.read(start, stop) for vector in vectors]
-        writer.write(np.ascontiguousarray(rule(blocks, start), dtype="<f4").tobytes())
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = np.ascontiguousarray(rule(blocks, start), dtype="<f4")
+        if not np.isfinite(result).all():
+            raise NotFinite
+        writer.write(result.tobytes())
     return writer.finish()
 
 
@@ -259,6 +269,15 @@ def distance(a: Vector, b: Vector) -> float:
         apart += float(((left - right) ** 2).sum())
         own += float((left**2).sum())
     return math.sqrt(apart / own if own > 0 else apart)
+
+
+def norm(vector: Vector) -> float:
+    return math.sqrt(sum(_squares(vector.read(*span)) for span in vector.spans()))
+
+
+def _squares(block: NDArray[np.floating]) -> float:
+    wide = block.astype(np.float64)
+    return float(wide @ wide)
 
 
 def probe(vector: Vector) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,13 +39,14 @@ def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
         values=vector.size,
         dtype=DTYPE,
         sha256=vector.sha256,
+        data=vector.read_bytes(0, vector.size) if vector.size <= BLOCK else b"",
         **fields,  # type: ignore[arg-type]
     )
 
 
 def chunks(vector: Vector) -> Iterator[v1.Chunk]:
-    """The chunks that follow a header."""
-    for start, stop in vector.spans():
+    """The chunks that follow a header; none if it has everything."""
+    for start, stop in vector.spans() if vector.size > BLOCK else ():
         yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))
 
 
@@ -63,7 +65,9 @@ class Incoming:
 
     announced: v1.ModelHeader
     size: int
+    most: float  # that a value may be
     folder: Path | None = None
+    start: Vector | None = None  # from which its distance is measured on the way
 
     def __post_init__(self) -> None:
         if self.announced.dtype != DTYPE:
@@ -74,6 +78,17 @@ class Incoming:
             raise Refused("hash", "the sha256 has not 32 bytes")
         with _disk():
             self._writer = VectorWriter(self.size, self.folder)
+        self._squares = 0.0
+
+    @property
+    def moved(self) -> float:
+        """||w - start||, once it is whole."""
+        return math.sqrt(self._squares)
+
+    def begin(self) -> Vector | None:
+        """The vector, if the header had all of it."""
+        data = self.announced.data
+        return self.feed(v1.Chunk(data=data)) if data else None
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""
@@ -84,8 +99,16 @@ class Incoming:
             raise Refused("size", f"a chunk of {len(data)} bytes")
         if self._writer.written + len(data) // 4 > self.size:
             raise Refused("size", "more values than announced")
-        if not np.isfinite(np.frombuffer(data, dtype="<f4")).all():
+        values = np.frombuffer(data, dtype="<f4")
+        largest = float(np.abs(values).max())
+        if not math.isfinite(largest):
             raise Refused("not-finite", "NaN or infinity among the values")
+        if largest > self.most:
+            raise Refused("magnitude", f"a value of {largest:.3g}, at most {self.most:.3g}")
+        if self.start is not None:
+            first = self._writer.written
+            step = values.astype(np.float64) - self.start.read(first, first + values.size)
+            self._squares += float(step @ step)
         with _disk():
             self._writer.write(data)
         if self._writer.written < self.size:

@@ -1,52 +1,87 @@
 """An edge that has no checkpoint, while its neighbours are under way, goes on from their model.
 
 It lost its disk, or it comes late. With the first model it would pull everybody back by its weight;
-so it asks the neighbour that is farthest for the model of its last finished period, and makes that
-its own. It comes over a link, hence from an edge of this deployment, and is checked like any model.
+so it asks its neighbours for the model of their last finished period, and makes one its own. They
+come over links, hence from edges of this deployment, and are checked like any model. No single one
+is believed where there are more: of three models it takes the one that is nearest to another, of
+two the one that is nearer to the first model, and a single one only if no other edge was in reach
+for long. It goes to no period that only one edge claims (see `LinkStates.reached`); then it has
+the model, and begins to count anew.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from sdfeel.deploy.link.link import Link
-from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.link.link_states import LinkStates
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.model.vectors import Vector, distance
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Adopter"]
 
+ASKED = 3
+
+Found = tuple[int, Vector]
+
 
 @dataclass
 class Adopter:
-    """Asks one neighbour after the other, each for as long as an exchange may take."""
+    """Asks a few neighbours at a time, for as long as an exchange may take."""
 
-    links: dict[str, Link]
+    links: Links
+    states: LinkStates
     bell: Bell
     log: Log
-    periods: int
     patience: float
 
-    async def run(self, start: float) -> tuple[int, Vector] | None:
+    async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
-        tried: set[str] = set()
+        tried: list[str] = []
         while True:
-            await self.bell.until(
-                lambda: bool(self._ahead(tried)) or all(link.up for link in self.links.values()),
-                lambda: start + self.patience,
-            )
-            left = self._ahead(tried)
-            if not left:
+            clear = partial(self._is_clear, tried)
+            await self.bell.until(clear, lambda: start + self.patience)
+            reached, left = self.states.reached(), self._ahead(tried)
+            if not left or (not reached and len(self.states.others()) > 1):
                 return None
-            link = max(left, key=lambda link: link.done)
-            tried.add(link.peer)
-            found = await link.borrow(self.patience)
-            if found is not None and 0 < found[0] <= self.periods:
-                self.log("adopted", peer=link.peer, period=found[0])
-                return found
-            self.log("not-adopted", peer=link.peer, reason="no valid model in time")
+            asked = sorted(left, key=lambda link: -link.done)[:ASKED]
+            tried += [link.peer for link in asked]
+            answers = await asyncio.gather(*(link.borrow(self.patience) for link in asked))
+            found: dict[str, Found] = {}
+            for link, answer in zip(asked, answers, strict=True):
+                if answer is not None and 0 < answer[0] <= link.periods:
+                    found[link.peer] = answer
+                else:
+                    self.log("not-adopted", peer=link.peer, reason="no valid model in time")
+            if found:
+                peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
+                period = min(found[peer][0], reached)
+                self.log("adopted", peer=peer, period=period)
+                return period, found[peer][1]
 
-    def _ahead(self, tried: set[str]) -> list[Link]:
+    def _is_clear(self, tried: list[str]) -> bool:
+        """Whether somebody can be asked for sure, or everybody is here and nobody can."""
+        can_be_asked = bool(self._ahead(tried))
+        if can_be_asked:
+            return bool(self.states.reached())
+        return all(link.up for link in self.links.values())
+
+    def _ahead(self, tried: list[str]) -> list[Link]:
         """Who was under way when we met: progress since then is no sign that we are late."""
         links = self.links.values()
-        return [link for link in links if link.up and link.met_at > 0 and link.peer not in tried]
+        return [k for k in links if k.up and k.met_at > 0 and k.peer not in tried]
+
+
+def _most_believable(models: dict[str, Vector], first: Vector) -> str:
+    """The one nearest to another; if there are two, the one nearer to the first model."""
+    if len(models) < 3:
+        return min(models, key=lambda name: distance(first, models[name]))
+
+    def nearest(name: str) -> float:
+        return min(distance(models[name], model) for peer, model in models.items() if peer != name)
+
+    return min(models, key=nearest)

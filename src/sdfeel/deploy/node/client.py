@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+import secrets
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import CommonGround
@@ -23,7 +25,10 @@ from sdfeel.errors import InputError
 
 __all__ = ["ClientProgram"]
 
+ATTEMPTS = 10  # to reach home at the start, before the fallbacks are asked
 LOOK_SECONDS = 0.5
+SENT = 64  # models whose receipt may still come
+REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds for them
 
 
 @dataclass(frozen=True)
@@ -55,26 +60,36 @@ class ClientProgram:
         self.transport = transport or GrpcTransport(deployment, self.credentials)
         self.log = Log(name, log)
         self.lifetime = Lifetime(self.credentials, self.log)
-        self._incarnation = time.time_ns()
+        self._incarnation = secrets.randbits(62)
         self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []
+        self._sent: deque[int] = deque(maxlen=SENT)
+        self._tell = Floods(self.log, *REMARKS)
         self._work: tuple[v1.Task, Vector] | None = None
         self._training: asyncio.Task[_Trained] | None = None
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Home first, else the fallbacks in order; again and again until the end."""
-        while True:
+        outcome = await self._come_home()
+        while outcome != "finished":
             for edge in (self.me.edge, *self.me.fallbacks):
                 outcome = await self._attend(edge)
-                if outcome == "finished":
-                    self.log("finished", edge=edge)
-                    return
-                if outcome in ("lost", "renew", "home"):
+                if outcome in ("finished", "lost", "renew", "home"):
                     break
-            if outcome != "renew":
+            if outcome not in ("finished", "renew"):
                 await asyncio.sleep(self.deployment.deadlines.retry)
+
+    async def _come_home(self) -> str:
+        """At the start everybody does: an edge that is not there yet is waited for a little."""
+        deadlines, loop = self.deployment.deadlines, asyncio.get_running_loop()
+        end = loop.time() + min(deadlines.home, ATTEMPTS * deadlines.retry)
+        while True:
+            outcome = await self._attend(self.me.edge)
+            if outcome != "unreachable" or loop.time() + deadlines.retry > end:
+                return outcome
+            await asyncio.sleep(deadlines.retry)
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""
@@ -121,6 +136,7 @@ class ClientProgram:
             name=self.name,
             deployment=self.deployment.digest,
             samples=self.trainer.samples,
+            values=self.trainer.size,
             settings=CommonGround.of_clients(self.deployment).tell(),
             incarnation=self._incarnation,
             nonce=self.credentials.challenge(),
@@ -151,29 +167,49 @@ class ClientProgram:
             kind = message.WhichOneof("body")
             try:
                 if kind == "task":
-                    task = message.task
-                    incoming = wire.Incoming(message.task.model, self.trainer.size)
+                    task, incoming = message.task, self._open(message.task)
+                    self._take(task, incoming.begin())
                 elif kind == "chunk" and incoming is not None and task is not None:
-                    model = incoming.feed(message.chunk)
-                    if model is not None:
-                        self._work, incoming = (task, model), None
-                        self._wake.set()
+                    self._take(task, incoming.feed(message.chunk))
                 elif kind == "receipt":
                     self._note(message.receipt)
                 elif kind == "finish":
+                    self.log("finished", edge=edge)
                     return "finished"
             except wire.Refused as refusal:
                 incoming = None
-                self.log("refused", edge=edge, kind=refusal.kind, reason=refusal.reason)
+                about = {"kind": refusal.kind, "reason": refusal.reason}
+                self._tell("refused", refusal.kind, edge=edge, **about)
         raise StreamLost("the stream ended")
 
+    def _take(self, task: v1.Task, model: Vector | None) -> None:
+        if model is not None:
+            self._work = (task, model)
+            self._wake.set()
+
+    def _open(self, task: v1.Task) -> wire.Incoming:
+        """Work is as the deployment file says: how much of it is not the edge's to decide."""
+        schedule = self.deployment.schedule
+        first, last = (task.period - 1) * schedule.tau1 + 1, task.period * schedule.tau1
+        if (task.first, task.steps) != (
+            first,
+            schedule.tau1,
+        ) or not 0 < last <= schedule.iterations:
+            where = f"{task.steps} steps from {task.first} in period {task.period}"
+            plan = f"tau1 = {schedule.tau1}, iterations = {schedule.iterations}"
+            raise wire.Refused("task", f"{where}: not as this deployment file says ({plan})")
+        most = self.deployment.limits.magnitude
+        return wire.Incoming(task.model, self.trainer.size, most)
+
     def _note(self, receipt: v1.Receipt) -> None:
-        if receipt.verdict == v1.Verdict.ACCEPTED:
+        """A model is accepted once, and only one that was sent."""
+        if receipt.verdict != v1.Verdict.ACCEPTED:
+            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
+            self._tell(verdict, period=receipt.period, reason=receipt.reason)
+        elif receipt.period in self._sent:
+            self._sent.remove(receipt.period)
             self.accepted.append(receipt.period)
             self.log("accepted", period=receipt.period)
-        else:
-            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
-            self.log(verdict, period=receipt.period, reason=receipt.reason)
         self._wake.set()
 
     async def _serve_work(self, stream: Stream, edge: str) -> str:
@@ -183,7 +219,9 @@ class ClientProgram:
         while True:
             # Also when nobody says anything: certificates and lists may have changed.
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
+                soon = loop.time() + LOOK_SECONDS
+                is_guest = edge != self.me.edge
+                async with asyncio.timeout_at(min(soon, look_home) if is_guest else soon):
                     await self._wake.wait()
             self._wake.clear()
             self.lifetime.look()
@@ -192,7 +230,7 @@ class ClientProgram:
             if self.credentials.stamp != stamp:
                 self.log("renewed", edge=edge)
                 return "renew"
-            if edge != self.me.edge and loop.time() > look_home:
+            if edge != self.me.edge and loop.time() >= look_home:
                 look_home = loop.time() + self.deployment.deadlines.home
                 if await self.transport.is_there(self.me.edge):
                     self.log("going-home", edge=edge)
@@ -210,8 +248,7 @@ class ClientProgram:
 
     async def _train(self, task: v1.Task, model: Vector) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
-            with contextlib.suppress(Exception):
-                await self._training
+            await asyncio.wait({self._training})  # which does not end it if we are ended
         self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
         return await asyncio.shield(self._training)
 
@@ -226,6 +263,7 @@ class ClientProgram:
         announced = wire.header(
             vector, task.period, samples=self.trainer.samples, measures=measures
         )
+        self._sent.append(task.period)
         await stream.write(v1.FromClient(model=announced))
         for chunk in wire.chunks(vector):
             await stream.write(v1.FromClient(chunk=chunk))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node.averaging import Upload
+from sdfeel.deploy.node.lateness import Lateness
+from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
@@ -21,13 +25,14 @@ from sdfeel.deploy.waiting import Bell
 __all__ = ["Cluster", "Session"]
 
 WORDS = 64
+COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
 
 
 class Session:
     """One client's standing stream; what is due to the client waits here, newest work only."""
 
-    def __init__(self, name: str, stream: Stream, metrics: Metrics) -> None:
-        self.name, self.stream = name, stream
+    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
         sent = metrics.bytes.labels("clients", "out").inc
         self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
 
@@ -53,6 +58,8 @@ class Cluster:
         bell: Bell,
         log: Log,
         metrics: Metrics,
+        refused: Refusals,
+        elsewhere: Mapping[str, int],
     ) -> None:
         self.topology = topology
         self.size = size
@@ -64,17 +71,22 @@ class Cluster:
         self.period = 0
         self.is_open = False
         self.finished = False
-        self.uploads: dict[str, Vector] = {}
+        self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
         self._task: tuple[v1.Task, Vector] | None = None
+        self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
+        self._refused, self._elsewhere = refused, elsewhere
+        self._tell = Floods(log, *COMINGS)
+        self._attended: dict[str, int] = {}
+        self._guests: set[str] = set()
 
     # The edge's side: one period.
 
     async def collect(
         self, period: int, model: Vector, seconds: float, over: Callable[[], bool]
-    ) -> dict[str, Vector]:
+    ) -> dict[str, Upload]:
         """Hands out the work of a period and returns what came back in time.
 
         Ends early when everybody who is there has answered, or when `over()` holds.
@@ -93,13 +105,25 @@ class Cluster:
         )
         self.is_open = False
         if not complete:
-            missing = sorted((set(self.sessions) | self.awaited) - set(self.uploads))
+            missing = sorted(self._expected() - set(self.uploads))
             self.awaited.clear()
+            for name in missing:
+                self._lateness.missed(name, period)
             self._log("deadline", period=period, missing=missing)
         return self.uploads
 
+    def _expected(self) -> set[str]:
+        """Who is waited for: those who are here and usually answer, and those who have to come."""
+        here = {name for name in self.sessions if self._lateness.is_waited_for(name, self.period)}
+        return here | self.awaited
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether somebody is here who usually answers."""
+        return any(self._lateness.is_waited_for(name, self.period) for name in self.sessions)
+
     def _everybody_answered(self) -> bool:
-        expected = set(self.sessions) | self.awaited
+        expected = self._expected() or set(self.sessions)
         return bool(expected) and expected <= set(self.uploads) | self.failed
 
     @property
@@ -120,10 +144,25 @@ class Cluster:
         for session in self.sessions.values():
             session.tell(v1.FromEdge(finish=v1.Finish(period=period)))
 
+    def attending(self) -> dict[str, int]:
+        """What other edges must know: guests, and own clients that are guests elsewhere, with the
+        last period in which they took part here.
+        """
+        doubled = [name for name in self._elsewhere if name in self._attended]
+        return {name: self._attended.get(name, 0) for name in sorted({*self._guests, *doubled})}
+
+    def drop_doubled(self) -> None:
+        """Who took part at home in this period is not counted here as well."""
+        for name in [name for name in self._elsewhere if name in self.uploads]:
+            is_guest = name not in self.home
+            if is_guest and self.is_open and self._elsewhere[name] >= self.period:
+                del self.uploads[name]
+                self.refuse(name, wire.Refused("elsewhere", f"{name} is at home as well"))
+
     # The clients' side: one stream.
 
-    def greet(self, hello: v1.Hello, identity: Identity | None) -> str:
-        """Checks a client's first message; its name. Raises Refused."""
+    def greet(self, hello: v1.Hello, identity: Identity | None) -> None:
+        """Checks a client's first message. Raises Refused."""
         name = hello.name
         if identity is not None and (identity.role, identity.name) != ("client", name):
             raise wire.Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
@@ -131,23 +170,39 @@ class Cluster:
             raise wire.Refused("not-allowed", f"client {name!r} is not on this edge's list")
         if hello.samples != self.topology.deployment.client(name).samples:
             raise wire.Refused("samples", f"{hello.samples} samples, not as provisioned")
+        if hello.values != self.size:
+            raise wire.Refused("shape", f"a model of {hello.values} values, this is {self.size}")
         if name not in self.sessions and len(self.sessions) >= self._limit:
             raise wire.Refused("limit", f"{self._limit} clients are connected already")
-        return name
+        self._check_namesake(hello)
+
+    def _check_namesake(self, hello: v1.Hello) -> None:
+        """A process that dials again takes its own place; nobody takes another process's, which
+        the transport ends when it has been silent for too long.
+        """
+        there = self.sessions.get(hello.name)
+        if there is not None and there.process != hello.incarnation:
+            name = hello.name
+            raise wire.Refused("twice", f"another process with the name {name!r} is attached")
 
     @property
     def _limit(self) -> int:
         return self.topology.deployment.limits.connections
 
-    async def serve(self, name: str, stream: Stream) -> None:
+    async def serve(self, hello: v1.Hello, stream: Stream) -> None:
         """Reads a client's stream to its end, which means that the client has gone."""
-        session = Session(name, stream, self._metrics)
+        self._check_namesake(hello)  # again: one may have come while the answer was written
+        session, name = Session(hello, stream, self._metrics), hello.name
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:
+            reason = "the same process dialled again"
+            self._tell("client-replaced", name, client=name, reason=reason)
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
-        self._log("client-up", client=name, guest=name not in self.home)
+        if name not in self.home:
+            self._guests.add(name)
+        self._tell("client-up", name, client=name, guest=name not in self.home)
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
         elif self.is_open and self._task is not None and name not in self.uploads:
@@ -164,7 +219,8 @@ class Cluster:
                 await pump
             if self.sessions.get(name) is session:
                 del self.sessions[name]
-                self._log("client-down", client=name)
+                self._guests.discard(name)
+                self._tell("client-down", name, client=name)
             self._changed()
 
     def _changed(self) -> None:
@@ -177,25 +233,30 @@ class Cluster:
             while (message := await session.stream.read()) is not None:
                 kind = message.WhichOneof("body")
                 try:
+                    vector = None
                     if kind == "model":
                         if incoming is not None:
                             incoming.abandon()
                             incoming = None
                             raise wire.Refused("truncated", "a new model before the last was whole")
                         incoming = self._open(session, message.model)
+                        vector = incoming.begin() if incoming is not None else None
                     elif kind == "chunk" and incoming is not None:
-                        self._metrics.bytes.labels("clients", "in").inc(len(message.chunk.data))
                         vector = incoming.feed(message.chunk)
-                        if vector is not None:
-                            announced, incoming = incoming.announced, None
-                            self._accept(session, announced, vector)
+                    self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
+                    if vector is not None and incoming is not None:
+                        upload, announced = Upload(vector, incoming.moved), incoming.announced
+                        incoming = None
+                        self._accept(session, announced, upload)
                 except wire.Refused as refusal:
-                    self._refuse(session, refusal)
+                    self.refuse(session.name, refusal)
                     incoming = None
         finally:
             if incoming is not None:
                 incoming.abandon()
-                self._count(session, wire.Refused("truncated", "the stream ended within a model"))
+                self._count(
+                    session.name, wire.Refused("truncated", "the stream ended within a model")
+                )
 
     def _open(self, session: Session, announced: v1.ModelHeader) -> wire.Incoming | None:
         if announced.period < self.period or (announced.period == self.period and not self.is_open):
@@ -207,36 +268,41 @@ class Cluster:
             raise wire.Refused("replayed", f"a second model for period {announced.period}")
         if announced.samples != self.topology.deployment.client(session.name).samples:
             raise wire.Refused("samples", f"{announced.samples} samples, not as provisioned")
-        return wire.Incoming(announced, self.size, self._folder)
+        most, start = self.topology.deployment.limits.magnitude, self._task
+        assert start is not None  # noqa: S101 - there is a period
+        return wire.Incoming(announced, self.size, most, self._folder, start[1])
 
-    def _accept(self, session: Session, announced: v1.ModelHeader, vector: Vector) -> None:
+    def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
         if announced.period != self.period or not self.is_open:
             self._late(session, announced.period)
             return
-        self.uploads[session.name] = vector
+        self._lateness.answered(session.name)
+        # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
+        # the period after that: what is said of this one may still be on its way.
+        last = self._elsewhere.get(session.name, 0)
+        if session.name not in self.home and last and last + 1 >= announced.period:
+            where = f"has taken part in period {last} at another edge"
+            raise wire.Refused("elsewhere", f"{session.name} {where}")
+        self._attended[session.name] = announced.period
+        self.uploads[session.name] = upload
         self.on_upload(session.name, announced)
         self._bell.ring()
 
     def _late(self, session: Session, period: int) -> None:
         self._metrics.uploads.labels("late").inc()
-        self._log("late", client=session.name, period=period, now=self.period)
+        self._tell("late", session.name, client=session.name, period=period, now=self.period)
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
-    def _refuse(self, session: Session, refusal: wire.Refused) -> None:
+    def refuse(self, name: str, refusal: wire.Refused) -> None:
         """A bad model harms nobody else; the period does not wait for another one."""
-        self._count(session, refusal)
-        if session.name not in self.uploads:
-            self.failed.add(session.name)
-        session.receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
+        self._count(name, refusal)
+        if name not in self.uploads:
+            self.failed.add(name)
+        if name in self.sessions:
+            self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
         self._bell.ring()
 
-    def _count(self, session: Session, refusal: wire.Refused) -> None:
+    def _count(self, name: str, refusal: wire.Refused) -> None:
         self._metrics.uploads.labels("refused").inc()
-        self._metrics.refused.labels(refusal.kind).inc()
-        self._log(
-            "refused",
-            client=session.name,
-            kind=refusal.kind,
-            reason=refusal.reason,
-            period=self.period,
-        )
+        fields = {"client": name, "period": self.period}
+        self._refused("refused", refusal.kind, refusal.reason, name, **fields)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,27 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
-from sdfeel.deploy.link.transport import Caller, Stream, Transport
+from sdfeel.deploy.link.transport import Call, Caller, Stream, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
+from sdfeel.deploy.node.admission import Admission
 from sdfeel.deploy.node.adoption import Adopter
+from sdfeel.deploy.node.answers import Answers
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
+from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround
-from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.common_ground import CommonGround, check_done
+from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.lifetime import Lifetime
-from sdfeel.deploy.trust.namesakes import Namesakes
+from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.waiting import Bell
 from sdfeel.errors import InputError
 
@@ -66,6 +68,7 @@ class EdgeServer:
         self.log = Log(name, log)
         self.metrics = Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.lost)
+        self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.address = self.me.listen or self.me.address
@@ -76,31 +79,72 @@ class EdgeServer:
         self._with_clients = CommonGround.of_clients(deployment)
         self.store = store or Store.of(deployment, name, state, first)
         model, done, found = self._restore(first.vector)
+        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
         self.cluster = Cluster(
-            name, self.topology, model.size, state, self.bell, self.log, self.metrics
+            name,
+            self.topology,
+            model.size,
+            state,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
+            elsewhere,
         )
         # A number of this life; transactions count up from it, so none comes twice.
         self._life = secrets.randbits(62)
         agreement: Agreement[Change] = Agreement(self._life)
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
-        peers = self.topology.neighbours(name)
         self.links = Links(
-            peers, model.size, state, agreement, done, self.bell, self.log, self.metrics
+            self.topology.neighbours(name),
+            model.size,
+            state,
+            agreement,
+            done,
+            self.topology.periods,
+            deployment.limits.magnitude,
+            self.bell,
+            self.log,
+            self.metrics,
+            self.refused,
         )
-        self.states = LinkStates(name, self.links)
+        self.states = LinkStates(
+            name,
+            self.links,
+            self.topology,
+            Notary(self.credentials),
+            f"{deployment.digest} {first.vector.sha256.hex()[:16]}",
+            self._refuse_gossip,
+            self.cluster.attending,
+            elsewhere,
+        )
         for peer, link in self.links.items():
             link.weights = self.topology.weights_digest
+            link.hooks.vouch = lambda peer=peer: self.states.vouch(peer)  # type: ignore[misc]
             link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
             link.hooks.state = lambda state, peer=peer: self.states.take(state, peer)  # type: ignore[misc]
+        self.states.on_news = self.cluster.drop_doubled
         self.rounds = self._make_rounds(model, done, is_new=found is None)
         self.rounds.saved = agreement.checkpoint
         self.results = self._make_results()
         self.recorder = Recorder(
             self.topology, name, self.results, self.log, out, lambda: self.model, first
         )
-        self._namesakes = Namesakes()
-        self._streams: dict[Stream, Identity] = {}
+        self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
+        self.answers = Answers(
+            name,
+            self._life,
+            self.topology,
+            self._with_edges,
+            self.credentials,
+            self.lifetime,
+            self.rounds,
+            self.cluster,
+            self.links,
+            self.results,
+            self.metrics,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
@@ -117,7 +161,7 @@ class EdgeServer:
             self.metrics,
             self.states,
         )
-        adopter = Adopter(self.links, self.bell, self.log, self.topology.periods, seconds)
+        adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
         return Rounds(
             self.deployment,
             self.topology,
@@ -179,7 +223,8 @@ class EdgeServer:
         """On both ports; InputError names the one that cannot be had."""
         field, place = ("listen" if self.me.listen else "address"), self.address
         try:
-            await self.transport.listen(self._work, self._link, self._status)
+            calls = {Call.WORK: self._work, Call.LINK: self._link, Call.MODEL: self._model}
+            await self.transport.listen(calls, self._status)
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
                 self._http = serve_http(
@@ -198,7 +243,7 @@ class EdgeServer:
             self.transport,
             self.credentials,
             self.deployment.deadlines,
-            self._hello,
+            self.answers.hello,
             self._check_neighbour,
             self.states.all,
         )
@@ -240,40 +285,15 @@ class EdgeServer:
 
     @property
     def phase(self) -> str:
-        return "paused" if self.rounds.disk.problem else self.rounds.phase
-
-    def _hello(self) -> v1.Hello:
-        """To neighbours; they must also have begun with the same model."""
-        return v1.Hello(
-            protocol=wire.PROTOCOL,
-            name=self.name,
-            deployment=self.deployment.digest,
-            done=self.done,
-            incarnation=self._life,
-            checkpoint=self.rounds.saved,
-            settings=self._with_edges.tell(),
-            weights=self.topology.weights_digest,
-        )
-
-    def _answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:
-        """The same to whoever dialled, with a proof that our certificate is a good one."""
-        answer = self._hello()
-        for name, value in self.credentials.prove(hello.nonce, caller).items():
-            setattr(answer, name, value)
-        return answer
+        return self.answers.phase
 
     async def _watch(self) -> None:
-        """Ends streams whose certificate has run out or was revoked; keeps link states fresh."""
+        """Shows out whose certificate has ended; keeps link states fresh."""
         while True:
             self.lifetime.look()
             self.states.refresh()
             self.metrics.links.set(sum(link.up for link in self.links.values()))
-            for stream, identity in list(self._streams.items()):
-                try:
-                    check(identity, self.credentials)
-                except wire.Refused as refusal:
-                    self._refuse_peer(refusal)
-                    stream.close(refusal.reason)
+            self.admission.look()
             loop = asyncio.get_running_loop()
             now = loop.time()
             await self.bell.until(self._links_changed, lambda now=now: now + WATCH_SECONDS)  # type: ignore[misc]
@@ -286,9 +306,8 @@ class EdgeServer:
         if self.done:
             link.lend(self.model, self.done)
 
-    def _refuse_peer(self, refusal: wire.Refused) -> None:
-        self.metrics.refused.labels(refusal.kind).inc()
-        self.log("peer-refused", kind=refusal.kind, reason=refusal.reason)
+    def _refuse_gossip(self, refusal: wire.Refused, origin: str) -> None:
+        self.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""
@@ -298,88 +317,45 @@ class EdgeServer:
     # The calls.
 
     async def _work(self, stream: Stream) -> None:
-        with self._admitted(stream, ("client",)) as identity:
-            hello = await self._first(stream)
+        with self.admission.admitted(stream, "client") as identity:
+            hello = await self.admission.hello(stream)
             self._with_clients.check(hello)
-            name = self.cluster.greet(hello, identity)
-            is_there = name in self.cluster.sessions
-            if self._namesakes.admit(name, hello.incarnation, is_there):
-                self.log("client-replaced", client=name, reason="a newer process has its name")
-            await stream.write(v1.FromEdge(hello=self._answer(hello, identity)))
-            await self.cluster.serve(name, stream)
+            self.cluster.greet(hello, identity)
+            await stream.write(v1.FromEdge(hello=self.answers.answer(hello, identity)))
+            await self.cluster.serve(hello, stream)
 
     async def _link(self, stream: Stream) -> None:
-        with self._admitted(stream, ("edge",)) as identity:
-            hello = await self._first(stream)
+        with self.admission.admitted(stream, "edge") as identity:
+            hello = await self.admission.hello(stream)
             if identity is not None and identity.name != hello.name:
                 raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
             link = self.links.get(hello.name)
             if link is None or self.topology.leads(self.name, hello.name):
                 raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
             self._check_neighbour(hello, hello.name)
-            await stream.write(v1.LinkMessage(hello=self._answer(hello, identity)))
+            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
             await link.serve(stream, hello, self.states.all())
 
     def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self._with_edges.check(hello)
+        check_done(hello.done, self.topology.periods)
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 
+    async def _model(self, stream: Stream) -> None:
+        with self.admission.admitted(stream, "operator") as identity:
+            hello = await self.admission.hello(stream)
+            self._with_edges.check(hello)
+            self.log("exported", period=self.done)
+            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
+            for message in self.answers.model():
+                await stream.write(message)
+
     async def _status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
-        with self._admitted(caller, ("edge", "operator")) as identity:
-            value = self.metrics.value
-            return v1.StatusReply(
-                edge=self.name,
-                period=self.done,
-                periods=self.topology.periods,
-                phase=self.phase,
-                ready=self.rounds.is_ready,
-                clients=sorted(self.cluster.sessions),
-                expected=len(self.cluster.home),
-                links=[
-                    v1.LinkStatus(peer=peer, up=link.up, used=link.used, skipped=link.skipped)
-                    for peer, link in self.links.items()
-                ],
-                seconds_per_period=self.rounds.period_seconds,
-                disagreement=max(
-                    (value("sdfeel_disagreement", peer=p) for p in self.links), default=0
-                ),
-                refused=int(value("sdfeel_uploads_total", verdict="refused")),
-                late=int(value("sdfeel_uploads_total", verdict="late")),
-                measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
-                warnings=self.warnings,
-                certificate_hours=self.lifetime.hours,
-                **self.credentials.prove(request.nonce, identity),
-            )
+        with self.admission.admitted(caller, "edge", "operator") as identity:
+            return self.answers.status(request.nonce, identity)
 
     @property
     def warnings(self) -> list[str]:
-        """What an operator should look at."""
-        disk = self.rounds.disk.problem
-        return [*([f"state disk: {disk}"] if disk else []), *self.lifetime.look()]
-
-    @contextlib.contextmanager
-    def _admitted(self, caller: Caller, roles: tuple[str, ...]) -> Iterator[Identity | None]:
-        """Lets in only certificates of these roles; a refusal is counted and told."""
-        try:
-            identity = caller.who()
-            if identity is not None and identity.role not in roles:
-                who = f"{identity.role}/{identity.name}"
-                raise wire.Refused("role", f"{who} may not make this call")
-            if identity is not None:
-                self._streams[caller] = identity  # type: ignore[index]
-            yield identity
-        except wire.Refused as refusal:
-            self._refuse_peer(refusal)
-            raise
-        finally:
-            self._streams.pop(caller, None)  # type: ignore[call-overload]
-
-    async def _first(self, stream: Stream) -> v1.Hello:
-        """The first message of a stream."""
-        first = await stream.read()
-        if first is None or first.WhichOneof("body") != "hello":
-            raise wire.Refused("protocol", "the first message must be a hello")
-        hello: v1.Hello = first.hello
-        return hello
+        return self.answers.warnings

@@ -70,7 +70,7 @@ class Recorder:
                 self._results.begin(0)
 
     def _open(self, path: Path) -> list[Row]:
-        # PyTorch comes with it, which an edge has no other use for: only if it is asked for.
+        # pandas comes with it, which an edge has no other use for: only if it is asked for.
         from sdfeel.records.folder import RunFolder
         from sdfeel.records.reading import read_run
 

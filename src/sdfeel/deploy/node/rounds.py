@@ -6,21 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from sdfeel.algorithm.averaging import Rule
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
 from sdfeel.deploy.link.agreement_notes import dump
 from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.store import Checkpoint, Store
-from sdfeel.deploy.model.vectors import Block, Change, Vector, combine, merge, probe
+from sdfeel.deploy.model.vectors import Change, NotFinite, Vector, probe
 from sdfeel.deploy.node.adoption import Adopter
+from sdfeel.deploy.node.averaging import Averaging, Upload
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
@@ -28,6 +26,8 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Rounds"]
+
+GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
 
 
 @dataclass
@@ -57,11 +57,13 @@ class Rounds:
     period_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        averaging = self.deployment.averaging
+        table = self.deployment.averaging
         self._saving: asyncio.Future[None] | None = None
         self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
-        self.rule = Rule(averaging.rule, averaging.limit, averaging.trim)
+        self._started = 0.0
+        rule = Rule(table.rule, table.limit, table.trim)
+        self.averaging = Averaging(self.topology, rule, table.bound, self.store.folder)
 
     @property
     def is_ready(self) -> bool:
@@ -70,7 +72,9 @@ class Rounds:
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""
-        start = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        start = self._started = loop.time()
+        loop.call_later(GRACE * self.deployment.deadlines.retry, self.bell.ring)
         if self.adopter is not None:
             await self._adopt(self.adopter, start)
         await self._gather(start)
@@ -84,18 +88,21 @@ class Rounds:
     async def _adopt(self, adopter: Adopter, start: float) -> None:
         """Goes on from the neighbours' model rather than spoil it with the first one."""
         self.phase = "adopting"
-        found = await adopter.run(start)
+        found = await adopter.run(start, self.model)
         if found is not None:
             self.metrics.adoptions.inc()
+            self.cluster.awaited.clear()
             await self._save(*found)
 
     async def _gather(self, start: float) -> None:
-        """Waits once for the whole network, so that the first exchange finds it."""
+        """Waits once for the whole network, so that the first exchange finds it.
+
+        Not if the others are under way: they wait for us by now.
+        """
         self.phase = "gathering"
+        whole = 2 * self.topology.network.graph.number_of_edges()
         await self.bell.until(
-            lambda: (
-                len(self.mixer.states.up()) == 2 * self.topology.network.graph.number_of_edges()
-            ),
+            lambda: len(self.mixer.states.up()) == whole or self.mixer.states.reached() > self.done,
             lambda: start + self.deployment.deadlines.exchange,
         )
 
@@ -120,14 +127,14 @@ class Rounds:
         start = time.perf_counter()
         period = worked = self.done + 1
         uploads = await self._collect(worked)
-        order = sorted(uploads, key=self.topology.clients.index)
         collected = time.perf_counter()
-        model = await self._average(order, uploads)
+        model, order = await self._average(uploads)
         heading = -(-period // self.topology.tau2) * self.topology.tau2
         ahead = self._ahead(heading)
         used = 0
         if ahead:
             self.metrics.jumps.inc()
+            self.cluster.awaited.clear()  # the others are under way: who comes home, comes
             self.log("jump", period=period, to=ahead, kept=order)
             period = ahead
         elif self.topology.is_inter(period):
@@ -146,13 +153,14 @@ class Rounds:
         self._note(period, order, used, (start, collected, mixed, ended))
 
     def _ahead(self, heading: int) -> int:
-        """The last exchange that neighbours finished, if it is the one we head for or later."""
+        """The last exchange that others have finished, if it is the one we head for or later."""
+        if not any(link.up and link.done >= heading for link in self.links.values()):
+            return 0
         tau2 = self.topology.tau2
-        known = [link.done // tau2 * tau2 for link in self.links.values() if link.up]
-        reached = max(known, default=0)
+        reached = self.mixer.states.reached() // tau2 * tau2
         return reached if reached >= heading else 0
 
-    async def _collect(self, period: int) -> dict[str, Vector]:
+    async def _collect(self, period: int) -> dict[str, Upload]:
         self.phase = "collecting"
         heading = -(-period // self.topology.tau2) * self.topology.tau2
         if self.cluster.is_empty:
@@ -165,21 +173,31 @@ class Rounds:
             period,
             self.model,
             self.deployment.deadlines.round,
-            lambda: bool(self._ahead(heading)),
+            lambda: bool(self._ahead(heading)) or self._holds_up(heading),
         )
 
-    async def _average(self, order: list[str], uploads: dict[str, Vector]) -> Vector:
-        """Eq. (3) over those who took part, in client order; nobody: the model stays."""
-        if not order:
-            return self.model
-        vectors = [uploads[name] for name in order]
-        weights = self.topology.weights(order)
-        folder, centre, rule = self.store.folder, self.model, self.rule
-        if rule.name == "mean":
-            return await offload(centre.is_large, lambda: combine(vectors, weights, folder))
-        return await offload(
-            centre.is_large, lambda: _robust(rule, vectors, weights, centre, folder)
-        )
+    def _holds_up(self, heading: int) -> bool:
+        """Whether neighbours wait for an edge that has nobody to wait for."""
+        if not any(link.is_at(heading) for link in self.links.values()):
+            return False
+        grace = 0.0 if self.links.have_gone_on else GRACE * self.deployment.deadlines.retry
+        if asyncio.get_running_loop().time() >= self._started + grace:
+            self.cluster.awaited.clear()  # who has not come by now is a guest elsewhere
+        return not self.cluster.awaited and not self.cluster.has_workers
+
+    async def _average(self, uploads: dict[str, Upload]) -> tuple[Vector, list[str]]:
+        """Eq. (3) over those who took part, and who did."""
+        for name, reason in self.averaging.too_large(uploads, self.model).items():
+            del uploads[name]
+            self.cluster.refuse(name, wire.Refused("norm", reason))
+        self.metrics.update_norm.set(self.averaging.usual)
+        order = sorted(uploads, key=self.topology.clients.index)
+        try:
+            return await self.averaging.run(order, uploads, self.model), order
+        except NotFinite:
+            for name in order:
+                self.cluster.refuse(name, wire.Refused("not-finite", "the mean is not finite"))
+            return self.model, []
 
     async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
         return await self.mixer.run(period, model, await self.mixer.agree(period))
@@ -212,6 +230,7 @@ class Rounds:
         self.model, self.done = model, period
         self.saved = notes["checkpoint"]
         self.links.saved(period, self.saved)
+        self.mixer.states.call_witnesses()
         self.bell.ring()
 
     async def settle(self) -> None:
@@ -236,21 +255,3 @@ class Rounds:
             links_used=used,
             **{phase: round(seconds, 6) for phase, seconds in phases.items()},
         )
-
-
-def _robust(
-    rule: Rule, vectors: list[Vector], weights: list[float], centre: Vector, folder: Path
-) -> Vector:
-    """A robust rule block by block; clipping needs each model's distance first."""
-    norms = np.zeros(len(vectors))
-    for span in centre.spans():
-        start = centre.read(*span).astype(np.float64)
-        for n, vector in enumerate(vectors):
-            norms[n] += ((vector.read(*span) - start) ** 2).sum()
-    scales = rule.scales(np.sqrt(norms))
-
-    def apply(blocks: list[Block], _offset: int) -> Any:
-        *models, before = blocks
-        return rule.combine(np.stack(models), np.array(weights), before, scales)
-
-    return merge([*vectors, centre], apply, folder)

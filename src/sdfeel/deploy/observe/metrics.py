@@ -66,6 +66,9 @@ class Metrics:
         self.log_lost = Gauge(
             "sdfeel_log_lines_lost", "Log lines that could not be written", registry=registry
         )
+        self.update_norm = Gauge(
+            "sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late", registry=registry
+        )
         self.disagreement = Gauge(
             "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
         )

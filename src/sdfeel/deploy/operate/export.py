@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.state_dict import write_state_dict
 from sdfeel.deploy.model.store import Checkpoint, Store
 from sdfeel.deploy.model.vectors import Vector, combine
+from sdfeel.deploy.operate.asking import Answer, ask_for_models
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import RunError
 
 __all__ = ["Exported", "export", "last_checkpoint", "state_folder"]
+
+TIMEOUT = 5.0
 
 
 @dataclass(frozen=True)
@@ -45,24 +49,40 @@ def export(
     out: Path,
     edges: Sequence[str] = (),
     state: Path | None = None,
+    timeout: float = TIMEOUT,
 ) -> Exported:
     """The mean of these edges' last models (all of them: u_K), weighted by their data.
 
-    state  the folder with the edges' state folders in it (default: `state` beside the file)
+    Edges are asked; one that does not answer may have left its state folder here.
+
+    state    the folder with the edges' state folders in it: then nobody is asked
+    timeout  seconds to wait for an edge's next word
     """
     topology = Topology(deployment)
     first = read_model(deployment.path(deployment.model.initial), constants=True)
+    names = [deployment.edge(name).name for name in edges or topology.edges]
+    answers = {} if state else asyncio.run(ask_for_models(topology, first, names, timeout))
     models, weights, periods = [], [], {}
-    for name in edges or topology.edges:
-        deployment.edge(name)
-        folder = state_folder(deployment, name, state / name if state else None)
-        found = last_checkpoint(deployment, name, folder, first)
-        if found is None:
-            raise RunError(f"edge {name} has no checkpoint in {folder}")
+    for name in names:
+        found = answers.get(name, Answer())
+        if found.model is None:
+            found = _from_folder(deployment, name, state, first, found.problem)
+        assert found.model is not None  # noqa: S101 - else there was an error
         models.append(found.model)
         weights.append(topology.share(name))
-        periods[name] = found.done
+        periods[name] = found.period
     mean = combine(models, [weight / sum(weights) for weight in weights])
     notes = {"deployment": deployment.name, "periods": json.dumps(periods)}
     write_state_dict(out, first, mean, notes)
     return Exported(out, mean, periods)
+
+
+def _from_folder(
+    deployment: Deployment, edge: str, state: Path | None, first: ModelFile, problem: str
+) -> Answer:
+    folder = state_folder(deployment, edge, state / edge if state else None)
+    found = last_checkpoint(deployment, edge, folder, first)
+    if found is None:
+        asked = f" and does not answer: {problem}" if problem else ""
+        raise RunError(f"edge {edge} has no checkpoint in {folder}{asked}")
+    return Answer(found.done, found.model)

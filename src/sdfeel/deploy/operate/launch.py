@@ -177,5 +177,6 @@ def _or_last(nodes: Launch, row: EdgeStatus, known: dict[str, EdgeStatus]) -> Ed
 
 def final_model(deployment: Deployment, state: Path | None = None) -> tuple[Vector, Path]:
     """The weighted mean u_K of all edges' last checkpoints, also written beside the file."""
+    state = state or deployment.path(Path("state"))
     made = export(deployment, deployment.path(Path("final.safetensors")), state=state)
     return made.model, made.path

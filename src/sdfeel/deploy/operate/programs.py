@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import resource
 import signal
 import sys
 from collections.abc import Coroutine
@@ -28,6 +29,16 @@ def _few_arenas() -> None:
         ctypes.CDLL("libc.so.6").mallopt(-8, 2)
 
 
+def _many_descriptors(connections: int) -> None:
+    """Raises the limit of open files to what an edge may need, if the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = hard if hard != resource.RLIM_INFINITY else soft
+    wanted = min(4 * connections + 1024, max(most, soft))
+    if soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def run_edge(
     file: Path,
     name: str,
@@ -43,6 +54,7 @@ def run_edge(
     if holdout:
         evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
         deployment = deployment.model_copy(update={"evaluation": evaluation})
+    _many_descriptors(deployment.limits.connections)
 
     async def program() -> None:
         edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log, out=out)

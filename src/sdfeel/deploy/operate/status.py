@@ -17,15 +17,12 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.grpc_transport import call_status, open_channel
 from sdfeel.deploy.model.store import Store
 from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.operate.asking import operator, printable
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
-from sdfeel.deploy.trust.provision import OPERATOR
-from sdfeel.errors import InputError
 
 __all__ = ["EdgeStatus", "ask", "is_well", "status_table"]
-
-LONGEST = 300  # characters of what an edge says
 
 
 @dataclass(frozen=True)
@@ -68,10 +65,7 @@ async def ask(
     An edge that has ended does not answer; if its checkpoints lie here (in `state`, or `state`
     beside the file), they say how it ended.
     """
-    credentials = Credentials(deployment, "operator", OPERATOR)
-    if credentials.has_expired:
-        remedy = f"has expired; `sdfeel provision FILE --node {OPERATOR}` renews it"
-        raise InputError("certificate", f"operator/{OPERATOR}", remedy)
+    credentials = operator(deployment)
     names = [edge.name for edge in deployment.edges]
     rows = await asyncio.gather(*(_one(deployment, credentials, n, timeout) for n in names))
     return [_or_ended(deployment, row, state) if row.problem else row for row in rows]
@@ -131,12 +125,6 @@ def _or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> Ed
     if not done or done[-1] < periods:
         return row
     return replace(row, problem="", phase="finished", period=done[-1], periods=periods)
-
-
-def printable(text: str) -> str:
-    """Without control characters, which could do anything to a terminal, and not too long."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[: LONGEST + 1])
-    return shown if len(shown) <= LONGEST else shown[:LONGEST] + "..."
 
 
 def _finite(value: float | None) -> float | None:

@@ -2,10 +2,12 @@
 
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
                        averager and the first model
-    client and edge    the name and the seed, from which batches are drawn; the client's samples
+    client and edge    the name; tau1 and the seed, from which steps and batches follow; the
+                       client's samples
 
 Everything else may differ: how long training goes on, who the clients are, addresses, deadlines,
-folders. A field that only one program knows must have the value that the other acts by.
+folders. Each node judges periods by its own plan (`check_done`). A field that only one program
+knows must have the value that the other acts by.
 
 The weights of the clusters follow from the clients. While two edges differ in them (a client was
 added, and one of them has not got the new file yet), their link stays up and is not used: the
@@ -23,7 +25,7 @@ from sdfeel.deploy.model.wire import PROTOCOL, Refused
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
-__all__ = ["CommonGround"]
+__all__ = ["CommonGround", "check_done"]
 
 LONGEST = 200  # characters of a value; longer ones are compared by their hash
 
@@ -37,7 +39,8 @@ class CommonGround:
 
     @classmethod
     def of_clients(cls, deployment: Deployment) -> CommonGround:
-        return cls(deployment, {"seed": (deployment.seed, deployment.seed == 0)})
+        fields = {"seed": (deployment.seed, deployment.seed == 0), **_schedule(deployment, "tau1")}
+        return cls(deployment, fields)
 
     @classmethod
     def of_edges(cls, topology: Topology, first_model: bytes) -> CommonGround:
@@ -48,10 +51,7 @@ class CommonGround:
             "graph": (" ".join(links), False),
             "model.initial": (first_model.hex()[:16], False),
         }
-        for name in ("tau1", "tau2", "alpha", "averager"):
-            value = getattr(deployment.schedule, name)
-            usual = ScheduleTable.model_fields[name].default
-            fields[f"schedule.{name}"] = (value, value == usual)
+        fields |= _schedule(deployment, "tau1", "tau2", "alpha", "averager")
         return cls(deployment, fields)
 
     def tell(self) -> list[v1.Setting]:
@@ -80,6 +80,21 @@ class CommonGround:
                     raise Refused("deployment", f"{name} = {known[0]!r} at one end, unknown there")
             elif mine[0] != other[0]:
                 raise Refused("deployment", f"{name}: {mine[0]!r} here, {other[0]!r} there")
+
+
+def _schedule(deployment: Deployment, *names: str) -> dict[str, tuple[Any, bool]]:
+    fields = {}
+    for name in names:
+        value = getattr(deployment.schedule, name)
+        fields[f"schedule.{name}"] = (value, value == ScheduleTable.model_fields[name].default)
+    return fields
+
+
+def check_done(done: int, periods: int) -> None:
+    """Raises Refused if somebody claims a period that is not in the own plan."""
+    if done > periods:
+        where = f"period {done}, the last one here is {periods}"
+        raise Refused("period", f"{where}: `iterations` may be larger in the other file")
 
 
 def _short(value: Any) -> str:

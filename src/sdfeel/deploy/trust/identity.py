@@ -20,7 +20,7 @@ from sdfeel.deploy.trust.proof import NONCE_BYTES, Signed, sign, verified
 from sdfeel.deploy.trust.revocation import RevocationList, stamp_of
 from sdfeel.errors import InputError
 
-__all__ = ["Credentials", "Identity", "check", "identify"]
+__all__ = ["Credentials", "Identity", "check", "identify", "identity_of"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,13 @@ class Credentials:
     def stamp(self) -> tuple[int, int]:
         """Changes when the node's certificate was renewed."""
         return (0, 0) if self.plaintext else stamp_of(self._own)
+
+    def own_pem(self) -> bytes:
+        """Certificate and private key."""
+        return self._own.read_bytes()
+
+    def authority(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self._ca.read_bytes())
 
     def server(self) -> grpc.ServerCredentials:
         """For a listener: the certificate is looked up anew for each connection."""

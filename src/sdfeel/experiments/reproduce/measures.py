@@ -22,6 +22,7 @@ __all__ = [
     "noise",
     "shared_stretch",
     "time_ratio",
+    "time_to",
 ]
 
 Floats = NDArray[np.float64]
@@ -90,6 +91,11 @@ def time_ratio(leader: Curve, laggard: Curve, shift: float = 0.0) -> float:
     reached = _first(laggard, level(leader, stop) + shift, stop)
     middle = stop * (END[0] + END[1]) / 2
     return 1.0 if reached is None else min(reached / middle, 1.0)
+
+
+def time_to(curve: Curve, asked: float) -> float | None:
+    """When the curve first reaches a level; None if it never does."""
+    return _first(curve, asked, curve.last)
 
 
 def _first(curve: Curve, asked: float, stop: float) -> float | None:

@@ -128,6 +128,8 @@ class Claim(_Strict):
                within   two curves differ by `threshold` at most
                behind   the first curve reaches what the second ends with in 1/`threshold` of its
                         time
+               sooner   the first curve reaches `level` in 1/`threshold` of the second's time; where
+                        the second never does, its whole length is what it took at least
                rougher  the first curve is `threshold` times as unsteady as the second
                falls    each curve still falls from its middle to its end
     at         end: the last fifth of the stretch that all curves cover; whole: all of it
@@ -137,12 +139,19 @@ class Claim(_Strict):
     says: str
     paper: str = ""
     reading: str = ""
-    kind: Literal["order", "best", "within", "behind", "rougher", "falls"]
+    kind: Literal["order", "best", "within", "behind", "sooner", "rougher", "falls"]
     curves: list[str]
     x: X
     y: Y
     at: Literal["end", "whole"] = "end"
     threshold: float = 0.0
+    level: float | None = None
+
+    @model_validator(mode="after")
+    def _levelled(self) -> Claim:
+        if (self.kind == "sooner") != (self.level is not None):
+            raise ValueError(f"{self.name}: `level` goes with the kind sooner, and with no other")
+        return self
 
 
 class Target(_Strict):

@@ -35,6 +35,7 @@ from sdfeel.experiments.reproduce.measures import (
     noise,
     shared_stretch,
     time_ratio,
+    time_to,
 )
 from sdfeel.experiments.reproduce.spec import Claim
 from sdfeel.reports.bands import points
@@ -196,6 +197,22 @@ def _behind(claim: Claim, curves: Sequence[Curve]) -> Finding:
     return Finding(ratio, ratio - claim.threshold, tolerance)
 
 
+def _sooner(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    """How many times as long the second takes to a level: at least, where it does not get there."""
+    assert claim.level is not None  # noqa: S101 - the claim was validated
+    error = 2 * max(noise(curve) for curve in curves)
+    ratios = []
+    for asked in (claim.level, claim.level - error, claim.level + error):
+        reached = [time_to(curve, asked) for curve in curves]
+        if reached[0] is None or reached[0] == 0:
+            ratios.append(math.nan)
+        else:
+            ratios.append((curves[1].last if reached[1] is None else reached[1]) / reached[0])
+    known = [ratio for ratio in ratios[1:] if math.isfinite(ratio)]
+    tolerance = max((abs(ratio - ratios[0]) for ratio in known), default=0.0)
+    return Finding(ratios[0], ratios[0] - claim.threshold, tolerance)
+
+
 def _rougher(claim: Claim, curves: Sequence[Curve]) -> Finding:
     rough, smooth = (noise(curve) for curve in curves)
     ratio = rough / smooth if smooth > 0 else math.inf
@@ -219,6 +236,7 @@ FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
     "best": _best,
     "within": _within,
     "behind": _behind,
+    "sooner": _sooner,
     "rougher": _rougher,
     "falls": _falls,
 }
@@ -234,7 +252,7 @@ def _curve(metrics: pd.DataFrame, claim: Claim) -> Curve:
 
 
 def _unit(claim: Claim) -> str:
-    if claim.kind in ("behind", "rougher"):
+    if claim.kind in ("behind", "sooner", "rougher"):
         return "ratio"
     if claim.kind == "falls":
         return "relative fall"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +20,14 @@ from sdfeel.simulation.engines.reference import ReferenceEngine
 from sdfeel.simulation.engines.vectorised import VectorisedEngine
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["ENGINES", "Choice", "Unsupported", "build_engine"]
+__all__ = ["ENGINES", "ChosenEngine", "Unsupported", "build_engine", "check_engine"]
 
 # A measured engine takes so many clients along, at most, for about so many seconds.
 TRIAL_CLIENTS = 50
 TRIAL_SECONDS = 0.5
+# Engines whose speeds differ by less than this are measured again, in turn, so many times.
+CLOSE = 1.5
+ROUNDS = 3
 
 ENGINES: dict[str, Callable[[Problem], Engine]] = {
     "reference": ReferenceEngine,
@@ -37,26 +41,33 @@ FASTEST = ("fast", "vectorised", "loop")
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenEngine:
     """The engine, and in one line why it is this one."""
 
     engine: Engine
     reason: str
 
 
-def build_engine(name: str, problem: Problem, start: Tensor, *, measure: bool = True) -> Choice:
+def build_engine(
+    name: str, problem: Problem, start: Tensor, *, measure: bool = True
+) -> ChosenEngine:
     """The engine `name`; "auto" measures steps from the model `start` and says which.
 
     measure  False where several processes must take the same: then "auto" is the first that can
     """
     if name == "auto":
         return _fastest(problem, start) if measure else _named("fast", problem, start)
-    if name not in ENGINES:
-        raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
+    check_engine(name)
     return _named(name, problem, start)
 
 
-def _named(name: str, problem: Problem, start: Tensor) -> Choice:
+def check_engine(name: str) -> None:
+    """Raise InputError unless there is an engine of that name."""
+    if name != "auto" and name not in ENGINES:
+        raise InputError("engine", name, closest(name, [*ENGINES, "auto"]))
+
+
+def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
     """The engine asked for or, if it cannot do this, the next one that can: always in words."""
     remarks: list[str] = []
     order = FASTEST[FASTEST.index(name) :] if name in FASTEST else (name,)
@@ -65,7 +76,7 @@ def _named(name: str, problem: Problem, start: Tensor) -> Choice:
             engine = ENGINES[own](problem)
             if own == "vectorised":
                 _try(engine, start, 1)
-            return Choice(engine, "; ".join([own, *remarks]))
+            return ChosenEngine(engine, "; ".join([own, *remarks]))
         except (Unsupported, RuntimeError) as reason:
             if own == order[-1]:
                 raise
@@ -83,33 +94,52 @@ def _try(engine: Engine, start: Tensor, clients: int) -> float:
     return time.perf_counter() - begin
 
 
-def _fastest(problem: Problem, start: Tensor) -> Choice:
+def _fastest(problem: Problem, start: Tensor) -> ChosenEngine:
     """Measure all that can be fastest, one after the other, and build the winner."""
     speeds: dict[str, float] = {}
     remarks: list[str] = []
     for name in FASTEST:
         try:
-            engine = ENGINES[name](problem)
-            try:
+            with closing(ENGINES[name](problem)) as engine:
                 speeds[name] = _speed(engine, start)
-            finally:
-                engine.close()
         except (Unsupported, RuntimeError) as reason:
             remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
     if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
-    best = max(speeds, key=lambda name: speeds[name])
+    close = [name for name, speed in speeds.items() if CLOSE * speed > max(speeds.values())]
+    if len(close) > 1:
+        speeds |= _side_by_side(close, problem, start, max(speeds.values()))
+    best = max(close, key=lambda name: speeds[name])
     measured = ", ".join(f"{name} {speed:,.0f}" for name, speed in speeds.items())
     engine = ENGINES[best](problem)
-    return Choice(engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks]))
+    return ChosenEngine(
+        engine, "; ".join([f"{best} (client steps a second: {measured})", *remarks])
+    )
 
 
 def _speed(engine: Engine, start: Tensor) -> float:
     """Client steps a second, after a warm-up from which the length of the trial follows."""
     few = min(max(2, torch.get_num_threads()), engine.problem.data.clients)
     _try(engine, start, few)
-    step = _try(engine, start, few) / few
-    clients = int(min(max(TRIAL_SECONDS / max(step, 1e-6), few), TRIAL_CLIENTS))
-    count = min(clients, engine.problem.data.clients)
+    count = _clients(few / _try(engine, start, few), engine.problem, few)
     _try(engine, start, count)
     return count / min(_try(engine, start, count) for _ in range(2))
+
+
+def _side_by_side(
+    names: Sequence[str], problem: Problem, start: Tensor, speed: float
+) -> dict[str, float]:
+    """The same in turn for those between which other programs of the machine could have decided."""
+    count = _clients(speed, problem, min(2, problem.data.clients))
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(closing(ENGINES[name](problem))) for name in names}
+        for engine in engines.values():
+            _try(engine, start, count)
+        took = [[_try(own, start, count) for own in engines.values()] for _ in range(ROUNDS)]
+    return {name: count / min(each[at] for each in took) for at, name in enumerate(names)}
+
+
+def _clients(speed: float, problem: Problem, least: int) -> int:
+    """How many clients make a trial of the length that it should have."""
+    most = min(TRIAL_CLIENTS, problem.data.clients)
+    return int(min(max(TRIAL_SECONDS * speed, least), most))

@@ -90,7 +90,9 @@ class Engine(ABC):
 
 
 class SummingEngine(Engine):
-    """An engine that adds models up itself, so that no client's model is ever written."""
+    """An engine that adds models up itself."""
+
+    holds_models: bool = True  # whether it takes memory for the model of every client of a call
 
     @abstractmethod
     def add_up(

@@ -28,7 +28,7 @@ from sdfeel.simulation.problem import Problem
 __all__ = ["LoopEngine"]
 
 # Parts into which the clients of a call are cut for each process: the last to end is soon done.
-PARTS = 4
+PARTS = 8
 DONE, FAILED = b"d", b"f"
 
 
@@ -204,7 +204,8 @@ class _Crew:
         try:
             losses = self._updates.carry_out(self.models[rows], kept, work)
         except Exception as problem:
-            return FAILED + f"{type(problem).__name__}: {problem}".encode()
+            notes = ", ".join(getattr(problem, "__notes__", []))
+            return FAILED + f"{type(problem).__name__}: {problem} ({notes})".encode()
         return DONE + losses.tobytes()
 
     def close(self) -> None:

@@ -74,7 +74,11 @@ class PlainUpdates:
                     shift = None if work.shift is None else work.shift[row]
                     for column in range(len(ks)):
                         self._seed(int(numbers[order, column]))
-                        losses[row, column], gradients = self._gradients(batches[order, column])
+                        try:
+                            losses[row, column], gradients = self._gradients(batches[order, column])
+                        except Exception as problem:
+                            problem.add_note(f"from client {ids[order]} at iteration {ks[column]}")
+                            raise
                         self._look_whether_it_draws(int(numbers[order, column]))
                         eta = float(etas[column])
                         self._update(models[row, :size], gradients, memory, eta, anchor, shift)

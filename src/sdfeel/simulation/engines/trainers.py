@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,20 @@ from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.plain import PlainUpdates
 from sdfeel.simulation.problem import Problem
 
-__all__ = ["TrainerEngine"]
+__all__ = ["TrainerEngine", "check_trainers"]
+
+
+def check_trainers(trainers: Any) -> None:
+    """Raise InputError unless they are a list of trainers."""
+    if not isinstance(trainers, Sequence) or isinstance(trainers, str):
+        raise InputError("trainers", trainers, "a list with a trainer for each client")
+    for client, trainer in enumerate(trainers):
+        for wanted in ("samples", "size", "train"):
+            if not hasattr(trainer, wanted):
+                remedy = (
+                    f"has no `{wanted}`: a trainer has samples, size and train(model, first, steps)"
+                )
+                raise InputError(f"trainers[{client}]", type(trainer).__name__, remedy)
 
 
 class TrainerEngine(Engine):
@@ -52,7 +66,11 @@ class TrainerEngine(Engine):
         for row, client in enumerate(work.clients):
             first, steps = int(work.first[row]), int(work.last[row] - work.first[row]) + 1
             sent = models[row].numpy().copy()
-            back = np.asarray(self._trainers[client].train(sent, first, steps))
+            try:
+                back = np.asarray(self._trainers[client].train(sent, first, steps))
+            except Exception as problem:
+                problem.add_note(f"from the trainer of client {client}, iteration {first}")
+                raise
             if back.shape != sent.shape or not np.isfinite(back).all():
                 raise RunError(
                     f"the trainer of client {client} gave back {back.dtype}{list(back.shape)} at "

@@ -24,7 +24,7 @@ from .plan import Plan, make_plan
 from .proof import Proof
 from .rule import AffineRule
 from .source import generate
-from .task import Array, Call, Rows, Sums, as_array, pointer
+from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
 __all__ = ["CompiledModel", "compile_model", "loss_name"]
 
@@ -176,7 +176,7 @@ class CompiledModel:
         ):
             if rows is not None and not wanted:
                 raise InputError(name, "given", f"is no part of {rule}")
-        call = Call(self._real, self.parameters)
+        call = Arguments(self._real, self.parameters)
         call.data(*self._data(inputs, targets), offsets, clients, client_ids, batch_size, seed)
         call.iterations(first, last, rates, first_rate)
         call.rows(start=start, out=out, anchor=anchor, shift=shift, velocity=velocity)

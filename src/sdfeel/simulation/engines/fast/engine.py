@@ -28,6 +28,7 @@ class FastEngine(SummingEngine):
     """
 
     name = "fast"
+    holds_models = False
 
     def __init__(self, problem: Problem) -> None:
         if problem.device.type != "cpu":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from . import operations as ops
 from .plan import Layer, Plan, Shape
 
-__all__ = ["WIDEST", "File", "rounded_up", "shape_text", "size_text", "write_layers"]
+__all__ = ["WIDEST", "SourceFile", "rounded_up", "shape_text", "size_text", "write_layers"]
 
 WIDEST = 16  # elements of the longest vector a machine may have: buffers are rounded up to it
 
@@ -36,7 +36,7 @@ def _window(op: ops.Conv | ops.MaxPool | ops.AveragePool | None) -> str:
 
 
 @dataclass
-class File:
+class SourceFile:
     """The parts of the file, filled layer by layer."""
 
     fields: list[str] = field(default_factory=list)
@@ -73,7 +73,9 @@ class File:
         return self.region("columns", elements, f"1, 1, {elements}", offset)
 
 
-def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
+def _conv(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+) -> None:
     op = layer.op
     assert isinstance(op, ops.Conv)  # noqa: S101
     outs, ins, window = after.channels, before.channels, _window(op)
@@ -135,7 +137,9 @@ def _conv(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_d
     ]
 
 
-def _linear(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
+def _linear(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+) -> None:
     ins, outs = before.elements, after.elements
     biased, relu = int(layer.bias >= 0), int(layer.relu)
     arguments = f"{outs}, {layer.pixels}, {layer.channels}"
@@ -173,7 +177,9 @@ def _linear(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants
     file.backward.append(f"{later}if (RULED && !own) {by_rule} else {add_only}")
 
 
-def _other(file: File, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool) -> None:
+def _other(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+) -> None:
     op, shapes = layer.op, f"{shape_text(before)}, {shape_text(after)}"
     x, y, dx, dy = (f"work->{a}" for a in (f"x{n}", f"x{n + 1}", f"d{n}", f"d{n + 1}"))
     if isinstance(op, ops.Activation):
@@ -209,7 +215,7 @@ def _unused(plan: Plan) -> list[tuple[int, int]]:
     return gaps
 
 
-def write_layers(file: File, plan: Plan) -> None:
+def write_layers(file: SourceFile, plan: Plan) -> None:
     """Everything about every layer of `plan`."""
     weighted = False
     calls: list[list[str]] = []

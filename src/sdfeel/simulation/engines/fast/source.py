@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from importlib.resources import files
 
-from .layers import WIDEST, File, rounded_up, shape_text, size_text, write_layers
+from .layers import WIDEST, SourceFile, rounded_up, shape_text, size_text, write_layers
 from .plan import Plan
 from .rule import Terms
 
@@ -47,7 +47,7 @@ def _wide(plan: Plan, double: bool) -> bool:
 
 def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
     """The whole C file as text."""
-    file = File()
+    file = SourceFile()
     write_layers(file, plan)
     for n, shape in enumerate(plan.shapes):
         copies = 2 if n == 0 else 1  # two inputs: the debt of the last step reads its own

@@ -18,7 +18,7 @@ from sdfeel.errors import InputError
 
 from .rule import AffineRule
 
-__all__ = ["Array", "Call", "Rows", "Sums", "as_array", "pointer"]
+__all__ = ["Arguments", "Array", "Rows", "Sums", "as_array", "pointer"]
 
 Array = NDArray[Any] | torch.Tensor
 Integers = NDArray[np.int64]
@@ -84,7 +84,7 @@ def _turns(index: Integers, threads: int) -> tuple[Integers, Integers]:
 
 
 @dataclass
-class Call:
+class Arguments:
     """One call of `local_updates`, checked, with everything that C has pointers to."""
 
     real: type[np.floating[Any]]

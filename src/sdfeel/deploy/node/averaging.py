@@ -1,0 +1,81 @@
+"""What an edge makes of its clients' models: eq. (3), without what cannot be an honest update."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sdfeel.algorithm.averaging import Rule
+from sdfeel.deploy.model.offload import offload
+from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
+from sdfeel.deploy.topology import Topology
+
+__all__ = ["Averaging", "Upload"]
+
+REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||."""
+
+    vector: Vector
+    moved: float
+
+
+@dataclass
+class Averaging:
+    """Of one edge.
+
+    bound   an update that is so many times as large as the others' is left out; 0: none is
+    """
+
+    topology: Topology
+    rule: Rule
+    bound: float
+    folder: Path
+    _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def too_large(self, uploads: dict[str, Upload], start: Vector) -> dict[str, str]:
+        """Who is left out, and why.
+
+        Compared with the median of the other clients of the period and with that of the last
+        ones; an update that is no larger than the model itself is always let in.
+        """
+        found: dict[str, str] = {}
+        if not self.bound:
+            return found
+        for name, upload in uploads.items():
+            others = [other.moved for peer, other in uploads.items() if peer != name]
+            usual = [statistics.median(known) for known in (others, self._usual) if known]
+            limit = self.bound * max(usual, default=0.0)
+            if upload.moved > limit and upload.moved > (limit := max(limit, norm(start))) > 0:
+                found[name] = f"an update of norm {upload.moved:.3g}, at most {limit:.3g} is usual"
+        self._usual += [u.moved for name, u in uploads.items() if name not in found]
+        return found
+
+    @property
+    def usual(self) -> float:
+        """The median norm of the last updates."""
+        return statistics.median(self._usual) if self._usual else 0.0
+
+    async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
+        """Over those who took part, in client order; nobody: the model stays."""
+        if not order:
+            return start
+        vectors = [uploads[name].vector for name in order]
+        weights = self.topology.weights(order)
+        if self.rule.name == "mean":
+            return await offload(start.is_large, lambda: combine(vectors, weights, self.folder))
+        scales = self.rule.scales(np.array([uploads[name].moved for name in order]))
+
+        def apply(blocks: list[Block], _offset: int) -> Any:
+            *models, before = blocks
+            return self.rule.combine(np.stack(models), np.array(weights), before, scales)
+
+        return await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))
