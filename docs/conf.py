@@ -20,6 +20,7 @@ exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # result
 contents = {
     "Simulate": {
         "Runs and comparisons": "simulate",
+        "Methods beyond the paper": "methods",
         "The paper, and where we differ": "paper",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",

@@ -119,6 +119,9 @@ def carry_out(
     if leads:
         other = choice.engine.name not in (name, "trainers") and name != "auto"
         logger.log(logging.WARNING if other else logging.INFO, "engine: %s", choice.reason)
+        correction = simulation.algorithm.correction
+        if correction is not None:
+            logger.info("correction: %s", correction.about(simulation.algorithm))
         on_start(choice.engine.name, choice.reason)
     try:
         with nullcontext() if folder is None else folder.signals():

@@ -141,6 +141,17 @@ def test_a_resumed_run_knows_what_it_corrected(small: Problem, tmp_path, name: s
     )
 
 
+def test_servers_learn_from_exchanges_of_rounded_models_too(tmp_path) -> None:
+    """In float64, where models are mixed without a copy in another precision."""
+    network = Network([[0, 3], [4, 1, 2], [5]], "path", [6, 5, 3, 8, 4, 7])
+    problem = convex(network)
+    options = {"correction": "two-level", "averager": "metropolis", "codecs": {"between": "int8"}}
+    trained(problem, Schedule(2, 1, 2), 2, out=tmp_path, **options)
+    _, y = kept(tmp_path)
+    assert np.abs(y).max() > 1e-3
+    assert np.abs(y @ network.shares.cluster).max() < 1e-12
+
+
 # Quadratics, whose optimum is known
 
 
@@ -209,23 +220,74 @@ def test_gamma_is_stable_below_the_bound_and_not_above_it(alpha: int) -> None:
     assert spread(1.15, 240) > 2 * spread(1.15, 60)
 
 
-@settings(max_examples=60)
-@given(networks(min_servers=2, max_servers=8), st.integers(1, 6))
-def test_the_bound_is_that_of_the_recursion_in_a_flat_direction(network, alpha) -> None:
-    """w <- T (w - R y), R y <- R y + gamma (1 - T)(w - R y): its spectral radius crosses 1."""
-    averager = network.averager("paper", alpha)
+def radius(mixing: Matrix, gamma: float, decay: float, reach: float) -> float:
+    """The spectral radius of a round in one direction, apart from the mean.
+
+    decay is what is left of w after the local steps, reach by how much y moved it, over R:
+    v = decay w - reach R y;  w <- T v,  R y <- R y + gamma (1 - T) v.
+    """
+    blocks = np.array(
+        [
+            [[t * decay, -t * reach], [gamma * (1 - t) * decay, 1 - gamma * (1 - t) * reach]]
+            for t in mixing[mixing < 1 - 1e-9]
+        ]
+    )
+    return float(np.abs(np.linalg.eigvals(blocks)).max(initial=0.0))
+
+
+@settings(max_examples=100)
+@given(
+    networks(min_servers=2, max_servers=9, max_samples=200),
+    st.sampled_from(["paper", "metropolis", "chebyshev"]),
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.sampled_from([0.0, 1e-6, 1e-3, 0.03, 0.3, 0.99]),
+)
+def test_the_guarded_gamma_is_stable_and_the_bound_sharp(network, name, alpha, tau, steep) -> None:
+    """Any network and averager, tau steps with rate x curvature `steep`; flat is 0."""
+    averager = network.averager(name, alpha)
     limit = stable_gamma(averager)
     root = np.sqrt(averager.shares)
-    T = np.linalg.eigvalsh(averager.operator / root[:, None] * root[None, :])
-    T = T[T < 1 - 1e-9]  # apart from the mean
+    mixing = np.linalg.eigvalsh(averager.operator / root[:, None] * root[None, :])
+    decay = (1 - steep) ** tau
+    reach = (1 - decay) / (steep * tau) if steep else 1.0
+    assert radius(mixing, min(1.0, 0.9 * limit), decay, reach) < 1 + 1e-9
+    if limit < 2 - 1e-9:
+        assert radius(mixing, 1.15 * limit, 1.0, 1.0) > 1
 
-    def radius(gamma: float) -> float:
-        blocks = [[[t, -t], [gamma * (1 - t), 1 - gamma * (1 - t)]] for t in T]
-        return max(np.abs(np.linalg.eigvals(np.array(block))).max() for block in blocks)
 
-    assert radius(0.9 * min(limit, 2.0)) < 1 + 1e-12
-    if limit < 2:
-        assert radius(1.15 * limit) > 1
+@pytest.mark.parametrize(
+    ("scheme", "said"), [("fedavg", "as SCAFFOLD does"), ("sd-feel", "where gamma* is")]
+)
+def test_a_run_says_what_its_correction_is(small: Problem, caplog, scheme, said) -> None:
+    with caplog.at_level("INFO", logger="sdfeel"):
+        trained(small, Schedule(2, 1, 1), 2, correction="two-level", scheme=scheme)
+    assert said in caplog.text
+
+
+class Cubed(sdfeel.Correction):
+    def of_clients(self, moved, reach):
+        return moved**3 / reach
+
+
+class Lumped(sdfeel.Correction):
+    def of_servers(self, moved, reach):
+        return moved.sum(dim=0) / reach
+
+
+class Halved(sdfeel.Correction):
+    def of_clients(self, moved, reach):
+        return moved / (2 * reach)
+
+
+def test_a_correction_of_ones_own_is_tried_before_training(small: Problem) -> None:
+    plain, own = (
+        trained(small, Schedule(2, 2, 1), 8, correction=one) for one in ("two-level", Halved())
+    )
+    assert not np.array_equal(vector(plain.model), vector(own.model))
+    for wrong, said in ((Cubed(), "linear"), (Lumped(), "a row for each")):
+        with pytest.raises(InputError, match=said):
+            trained(small, Schedule(2, 2, 1), 8, correction=wrong)
 
 
 # What is refused

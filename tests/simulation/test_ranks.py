@@ -47,6 +47,11 @@ participation = 0.7
 [correction]
 name = "{correction}"
 
+[codecs]
+up = "{up}"
+down = "{down}"
+between = "{between}"
+
 [model]
 name = "logistic"
 
@@ -75,6 +80,7 @@ def finish(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
 def write(folder: Path, steps=11, checkpoint=1000, engine="fast", **own: str) -> Path:
     path = folder / "config.toml"
     values = {"averager": "paper", "correction": "two-level", **own}
+    values = {"up": "int8", "down": "float32", "between": "float32", **values}
     path.write_text(CONFIG.format(steps=steps, checkpoint=checkpoint, engine=engine, **values))
     return path
 
@@ -97,16 +103,16 @@ def test_more_ranks_than_clusters_is_a_mistake():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("engine", "averager", "correction", "counts"),
+    ("engine", "counts", "own"),
     [
-        ("fast", "paper", "two-level", (1, 2, 4)),
-        ("vectorised", "all-reduce", "mtgc", (1, 2)),
-        ("loop", "paper", "none", (1, 2)),
+        ("fast", (1, 2, 4), {"down": "int4", "between": "int8"}),
+        ("vectorised", (1, 2), {"averager": "all-reduce", "correction": "mtgc", "up": "int4"}),
+        ("loop", (1, 2), {"correction": "none", "up": "float32"}),
     ],
 )
-def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, averager, correction, counts):
+def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, counts, own):
     """Uneven clusters, participation below 1, and an end in the middle of a period (11 of 2)."""
-    config = write(tmp_path, engine=engine, averager=averager, correction=correction)
+    config = write(tmp_path, engine=engine, **own)
     running = [start(config, tmp_path / str(n), "--ranks", str(n), "--json") for n in counts]
     for status, out, err in [finish(process) for process in running]:
         assert status == 0, err

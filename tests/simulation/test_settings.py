@@ -9,6 +9,7 @@ import pytest
 import sdfeel
 from sdfeel import InputError, Schedule
 from sdfeel.algorithm.averaging import Rule
+from sdfeel.algorithm.top_k import TopK
 from sdfeel.experiments.config import run_config, with_settings
 from sdfeel.simulation.settings import Settings, reference
 
@@ -40,7 +41,8 @@ def test_a_record_read_back_is_the_same_run() -> None:
         "local": {"name": "momentum", "momentum": 0.5, "memory": "keep"},
         "averaging_rule": {"name": "trimmed", "trim": 0.1},
         "pace": {"name": "deadline", "seconds": 2.0},
-        "codecs": {"up": "float16"},
+        "codecs": {"up": {"name": "top-k", "k": 5}, "down": "int8"},
+        "correction": {"name": "servers", "gamma": 0.1},
         "lr": 0.2,
         "rate": {"name": "cosine", "over": 50, "floor": 0.01, "warmup": 5},
         "schedule": {"tau1": 3, "participation": 0.5},
@@ -50,6 +52,11 @@ def test_a_record_read_back_is_the_same_run() -> None:
     settings = config.settings
     assert settings.local == sdfeel.Momentum(0.5, memory="keep")
     assert settings.averaging_rule == Rule("trimmed", trim=0.1)
+    assert settings.codecs["up"] == TopK(5)
+    assert config.table()["codecs"] == {
+        "up": {"name": "top-k", "k": 5}, "down": "int8", "between": "float32",
+    }  # fmt: skip
+    assert settings.correction == sdfeel.Correction("servers", gamma=0.1)
     assert settings.lr == sdfeel.Cosine(0.2, over=50, floor=0.01, warmup=5)
     assert settings.pace == sdfeel.Deadline(2.0)
     assert settings.schedule == Schedule(3, 1, 5)
@@ -83,7 +90,12 @@ def test_a_record_read_back_is_the_same_run() -> None:
         (["rate.warmup=-1"], "rate.warmup", "at least 0"),
         (["local.memory=forget", "local.name=momentum"], "local.memory", "known: keep, reset"),
         (["codecs.up=float17"], "codecs.up", "did you mean 'float16'"),
-        (["codecs.down=float16"], "codecs", "known: up"),
+        (["codecs.sideways=float16"], "codecs", "known: between, down, up"),
+        (["codecs.up.name=top-k", "codecs.up.k=0"], "codecs.k", "at least 1"),
+        (["codecs.up.name=top-k", "codecs.up.share=0.1"], "codecs.up.share", "no such setting"),
+        (["correction.name=two-leve"], "correction.name", "did you mean 'two-level'"),
+        (["correction.gamma=-1"], "correction.gamma", "above 0"),
+        (["correction.guard=5"], "correction.guard", "true or false"),
         (["pace.name=deadlin"], "pace.name", "did you mean 'deadline'"),
         (["pace.name=deadline"], "pace.seconds", "deadline needs it"),
         (["pace.name=deadline", "pace.seconds=0"], "pace.seconds", "above 0"),

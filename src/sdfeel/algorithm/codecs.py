@@ -1,105 +1,54 @@
 """Codecs: what travels when a model is sent, as a difference to what the receiver holds already.
 
-    float32   as it is                  32 n bits for n values
-    float16   rounded to nearest        16 n bits
+    codec      value                                                       bits for n values
+    float32    as it is                                                    32 n
+    float16    rounded to nearest                                          16 n
+    bfloat16   rounded to nearest                                          16 n
+    int8       blocks of 256 with a float32 scale, rounded at random       8 n + 32 ceil(n/256)
+    int4       the same with 4 bits, to nearest, with error feedback       4 n + 32 ceil(n/256)
+    top-k      the k largest with their places, with error feedback        k (32 + ceil(log2 n))
 
-The clock and the wire ask the same `bits`. A codec of one's own is a subclass of `Codec`.
+Models take three ways, each with a codec of its own:
+
+    up        w_i - w_d(0), from a client to its server
+    down      the change of the server's model since the client's last; who missed one gets all
+    between   the change of a server's model since its neighbours last heard of it
+
+Error feedback on the way up is a row that each client keeps. On the other two it needs none: the
+difference to what the receivers hold has in it all that did not arrive before.
+
+The clock asks `bits`, and nothing else. A codec of one's own is a subclass of `Codec`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
-from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.blocks import Int4, Int8
+from sdfeel.algorithm.codec import BFloat16, Codec, Draw, Float16, Float32
+from sdfeel.algorithm.top_k import TopK
 from sdfeel.errors import InputError, closest
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from torch import Tensor
+__all__ = ["CODECS", "WAYS", "Codec", "Draw", "codec_of", "codecs_of"]
 
-__all__ = ["CODECS", "WAYS", "Codec", "Draw", "Float16", "Float32", "codec_of", "codecs_of"]
+WAYS = ("up", "down", "between")
 
-# The ways of a model: from a client up to its server.
-WAYS = ("up",)
-
-Message = dict[str, "Tensor"]
-
-
-@dataclass(frozen=True)
-class Draw:
-    """By what a codec draws its random numbers: the same whatever the engine or the machine."""
-
-    seed: int
-    senders: NDArray[np.int64]
-    k: int
-
-
-class Codec(ABC):
-    """From values to a message and back; rows of several senders go through together."""
-
-    keeps: ClassVar[tuple[str, ...]] = ()  # names of the rows that a sender remembers
-    exact: ClassVar[bool] = False  # whether what arrives is what was sent
-
-    @abstractmethod
-    def encode(self, values: Tensor, kept: Rows, draw: Draw) -> Message:
-        """The message of each sender: values is (senders, n)."""
-
-    @abstractmethod
-    def decode(self, message: Message, like: Tensor) -> Tensor:
-        """What the receiver makes of it, in the dtype and shape of `like`."""
-
-    @abstractmethod
-    def bits(self, values: int) -> int:
-        """Length of a message of so many values."""
-
-
-@dataclass(frozen=True)
-class Float32(Codec):
-    """As it is."""
-
-    exact: ClassVar[bool] = True
-
-    def encode(self, values: Tensor, kept: Rows, draw: Draw) -> Message:  # noqa: ARG002
-        return {"values": values}
-
-    def decode(self, message: Message, like: Tensor) -> Tensor:  # noqa: ARG002
-        return message["values"]
-
-    def bits(self, values: int) -> int:
-        return 32 * values
-
-
-@dataclass(frozen=True)
-class Float16(Codec):
-    """Rounded to nearest; beyond 65,504 there is nothing to round to."""
-
-    def encode(self, values: Tensor, kept: Rows, draw: Draw) -> Message:  # noqa: ARG002
-        rounded = values.half()
-        if not bool(rounded.isfinite().all()):
-            raise InputError(
-                "codecs", "float16", "a change larger than 65,504 cannot be sent: a smaller lr, or "
-                "float32"
-            )  # fmt: skip
-        return {"values": rounded}
-
-    def decode(self, message: Message, like: Tensor) -> Tensor:
-        return message["values"].to(like.dtype)
-
-    def bits(self, values: int) -> int:
-        return 16 * values
-
-
-CODECS: dict[str, type[Codec]] = {"float32": Float32, "float16": Float16}
+CODECS: dict[str, type[Codec]] = {
+    "float32": Float32,
+    "float16": Float16,
+    "bfloat16": BFloat16,
+    "int8": Int8,
+    "int4": Int4,
+    "top-k": TopK,
+}
 
 
 def codec_of(way: str, codec: str | Codec) -> Codec:
     """A codec by its name, or the user's own."""
     if isinstance(codec, Codec):
         return codec
+    if not isinstance(codec, str):
+        raise InputError(f"codecs.{way}", codec, f"a name or an object; {closest('', CODECS)}")
     if codec not in CODECS:
         raise InputError(f"codecs.{way}", codec, closest(str(codec), CODECS))
     return CODECS[codec]()
@@ -109,7 +58,7 @@ def codecs_of(given: Mapping[str, str | Codec] | None) -> dict[str, Codec]:
     """The codec of every way; what is not named goes as it is."""
     given = given or {}
     if not isinstance(given, Mapping):
-        raise InputError("codecs", given, 'a codec by way, such as {"up": "float16"}')
+        raise InputError("codecs", given, 'a codec by way, such as {"up": "int8"}')
     for way in given:
         if way not in WAYS:
             raise InputError("codecs", way, f"a way that models take; {closest(way, WAYS)}")

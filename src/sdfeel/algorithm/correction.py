@@ -139,6 +139,15 @@ class Correction:
         if self.name == "servers" and algorithm.network.servers == 1:
             raise InputError("correction", self.name, "one server has nobody to drift away from")
 
+    def about(self, algorithm: Algorithm) -> str:
+        """In one line, what it is on this network."""
+        if algorithm.network.servers == 1:
+            return f"{self.name}; on one server clients alone are corrected, as SCAFFOLD does"
+        if not self.servers:
+            return self.name
+        limit = stable_gamma(algorithm.averager)
+        return f"{self.name}, gamma {self.gamma:.4g} where gamma* is {limit:.4g}"
+
     def vectors_down(self, algorithm: Algorithm) -> int:
         """Vectors that a client needs at an exchange beside its server's new model.
 

@@ -10,12 +10,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BATCH", "MODEL", "PARTICIPATION", "draw_batches", "philox4x32", "seeds", "uniforms"]
+__all__ = [
+    "BATCH",
+    "MESSAGE",
+    "MODEL",
+    "PARTICIPATION",
+    "draw_batches",
+    "philox4x32",
+    "seeds",
+    "uniforms",
+]
 
 # What a number is drawn for: the last word of the counter, so that no two purposes ever share one.
 BATCH = 0
 PARTICIPATION = 1
 MODEL = 2  # inside the model: dropout
+MESSAGE = 3  # rounding of what is sent; and all above: a word for every stream of messages
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85

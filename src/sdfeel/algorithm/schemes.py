@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
 from sdfeel.algorithm.local import SGD, LocalRule, local_rule
-from sdfeel.algorithm.pace import Pace, Synchronous, pace_of
+from sdfeel.algorithm.pace import Event, Pace, Synchronous, pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
@@ -159,7 +160,7 @@ class Algorithm:
             servers, agree = network.merged(), row.averager or "paper"
         own_schedule = row.schedule(schedule or Schedule())
         chosen = codecs_of(codecs)
-        bits = None if chosen["up"].exact else chosen["up"].bits(parameters)
+        messages = {way: own.bits(parameters) for way, own in chosen.items() if not own.exact}
         found = cls(
             scheme=row.name,
             network=servers,
@@ -172,7 +173,7 @@ class Algorithm:
                 drawn=row.drawn,
                 reach=network.clusters.members[0] if row.reach == "cluster" else None,
             ),
-            uplink=Uplink.of(profile, network, parameters, row.uplink, bits),
+            uplink=Uplink.of(profile, network, parameters, row.uplink, messages),
             rule=averaging_rule,
             local=local_rule(local),
             rate=rate_of(lr),
@@ -180,9 +181,10 @@ class Algorithm:
             pace=pace_of(pace),
         )
         found.pace.check(found)
-        chosen_correction = correction_of(correction)
-        if chosen_correction is not None:
-            found = replace(found, correction=chosen_correction.on(found))
+        asked = correction_of(correction)
+        if asked is not None:
+            found = replace(found, correction=asked.on(found))
+        check_codecs(found)
         return found
 
     def reach(self, last: int, periods: int = 1) -> float:
@@ -196,11 +198,36 @@ class Algorithm:
         """A clock that shows 0."""
         return EventClock(self.network, self.uplink)
 
+    def end(self, event: Event, clock: EventClock) -> None:
+        """The clock, once an upload period is over and its models are on their way down again."""
+        self.pace.end(event, clock)
+        if clock.uplink.down(event.clients, 0) is not None:
+            coming = self.pace.next(event.last + 1, self).clients
+            clock.broadcast(coming, ~event.clients, self._vectors_down(event))
+
+    def _vectors_down(self, event: Event) -> int:
+        if self.correction is None or event.mixing is None:
+            return 0
+        return self.correction.vectors_down(self)
+
+    def round_bytes(self) -> dict[str, float]:
+        """Bytes of one round by way, with everyone present who can be."""
+        everyone = replace(self, participation=replace(self.participation, beta=1.0))
+        bits, found = self.uplink.bits, dict.fromkeys(("up", "down", "between"), 0.0)
+        for k in range(1, self.schedule.tau + 1, self.schedule.tau1):
+            event = self.pace.next(k, everyone)
+            down = bits["down"] + self._vectors_down(event) * bits["whole"]
+            found["up"] += int(event.clients.sum()) * bits["up"] / 8
+            found["down"] += int(event.clients.sum()) * down / 8
+            if event.mixing is not None:
+                found["between"] += event.mixing.models_sent * bits["between"] / 8
+        return found
+
     def round_cost(self) -> RoundCost:
         """What one round costs with everyone present who can be."""
         everyone = replace(self, participation=replace(self.participation, beta=1.0))
         clock = self.clock()
-        compute = upload = exchange = now = 0.0
+        compute = upload = exchange = download = now = 0.0
         for k in range(1, self.schedule.tau + 1):
             event = self.pace.next(k, everyone)
             clock.local_updates(1)
@@ -217,7 +244,11 @@ class Algorithm:
             if k == event.last and event.mixing is not None:
                 clock.exchange(event.mixing)
                 exchange, now = clock.seconds(event.clients) - now, clock.seconds(event.clients)
-        return RoundCost(compute, upload, exchange, now)
+            if k == event.last:
+                clock.broadcast(event.clients, ~event.clients, self._vectors_down(event))
+                download += clock.seconds(event.clients) - now
+                now = clock.seconds(event.clients)
+        return RoundCost(compute, upload, exchange, now, download)
 
 
 def _row(scheme: str | Scheme) -> Scheme:

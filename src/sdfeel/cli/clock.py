@@ -23,12 +23,15 @@ def clock(
     servers: Annotated[int, typer.Option(help="Number of edge servers.")] = 10,
     clients: Annotated[int, typer.Option(help="Clients per server.")] = 5,
     parameters: Annotated[int, typer.Option(help="Numbers in a model.")] = 21840,
+    up: Annotated[str, typer.Option(help="Codec from clients to servers.")] = "float32",
+    down: Annotated[str, typer.Option(help="Codec from servers to clients.")] = "float32",
+    between: Annotated[str, typer.Option(help="Codec between servers.")] = "float32",
     flops: Annotated[
         float | None, typer.Option(help="FLOPs of a local update, for profile `counted`.")
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Simulated seconds per round, and what they go into."""
+    """Simulated seconds and bytes per round, and what they go into."""
     from sdfeel.algorithm.schedule import Schedule
     from sdfeel.algorithm.schemes import Algorithm
     from sdfeel.clock import load_profile
@@ -44,8 +47,10 @@ def clock(
         profile=latency,
         parameters=parameters,
         averager=averager,
+        codecs={"up": up, "down": down, "between": between},
     )
-    cost = algorithm.round_cost()
+    cost, sent = algorithm.round_cost(), algorithm.round_bytes()
+    by_way = {"up": cost.upload, "down": cost.download, "between": cost.exchange}
     report = {
         "scheme": scheme,
         "profile": profile,
@@ -54,15 +59,21 @@ def clock(
         "compute": cost.compute,
         "upload": cost.upload,
         "exchange": cost.exchange,
+        "download": cost.download,
+        "seconds_by_way": by_way,
+        "bytes_per_round": sent,
     }
     if as_json:
         print_json(report)
         return
-    table = Table("part of a round", "seconds", "share")
-    for part in ("compute", "upload", "exchange"):
-        seconds = getattr(cost, part)
-        table.add_row(part, f"{seconds:.6f}", f"{seconds / cost.total:.0%}")
-    table.add_row("a round", f"{cost.total:.6f}", "", style="bold")
+    table = Table("part of a round", "codec", "bytes", "seconds", "share")
+    table.add_row("compute", "", "", f"{cost.compute:.6f}", f"{cost.compute / cost.total:.0%}")
+    for way, codec in (("up", up), ("between", between), ("down", down)):
+        seconds = by_way[way]
+        share = f"{seconds / cost.total:.0%}"
+        table.add_row(way, codec, f"{sent[way]:,.0f}", f"{seconds:.6f}", share)
+    whole = f"{sum(sent.values()):,.0f}"
+    table.add_row("a round", "", whole, f"{cost.total:.6f}", "", style="bold")
     console.print(f"{scheme}, {algorithm.schedule.tau} iterations a round, profile {profile}")
     console.print(table)
 

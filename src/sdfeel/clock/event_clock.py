@@ -3,11 +3,13 @@
 With equal devices and links it shows K t_cmp + floor(K/tau1) t_ct-sr + floor(K/(tau1 tau2)) x the
 averager's cost, the paper's formula at multiples of tau1 tau2. With unequal ones every server has
 its own time: it waits for the slowest of its clients at an upload, and for its neighbours (and
-through them, in later exchanges, for theirs) at an exchange.
+through them, in later exchanges, for theirs) at an exchange. Where a profile has rates for it, a
+period begins when the slowest of its clients has the server's model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -37,6 +39,7 @@ class Uplink:
     network: Network
     to: Destination = "server"
     shared: bool = False
+    bits: Mapping[str, float] = field(default_factory=dict)  # of a message, by way; and "whole"
 
     @classmethod
     def of(
@@ -45,22 +48,39 @@ class Uplink:
         network: Network,
         parameters: int,
         to: Destination,
-        bits: float | None = None,
+        messages: Mapping[str, float] | None = None,
     ) -> Uplink:
-        """`bits`: length of a client's message, where it is not the model as it is."""
-        latencies = profile.latencies(parameters, network.clients, network.servers, bits)
-        return cls(latencies, network, to, profile.cloud_uplink == "shared-backhaul")
+        """`messages`: bits by way, where it is not the model as it is."""
+        latencies = profile.latencies(parameters, network.clients, network.servers, messages)
+        shared = profile.cloud_uplink == "shared-backhaul"
+        return cls(latencies, network, to, shared, profile.bits(parameters, messages))
 
     def seconds(self, present: Mask) -> Seconds:
         """Upload time of every client, given who uploads at the same time."""
         times = self.latencies
         if self.to == "server":
-            return times.t_ct_sr
+            return times.t_ct_sr + times.per_message
         if not self.shared:
-            return times.t_ct_cd
+            return times.t_ct_cd + times.per_message
         server_of = self.network.clusters.server_of
         sharing = np.bincount(server_of[present], minlength=self.network.servers)
-        return times.t_ct_sr + (sharing * times.t_sr_cd)[server_of]
+        length = self.bits["up"] / self.bits["between"] if self.bits else 1.0
+        backhaul = (sharing * times.t_sr_cd * length)[server_of]
+        return times.t_ct_sr + backhaul + times.per_message
+
+    def down(self, away: Mask, vectors: int) -> Seconds | None:
+        """Seconds of a broadcast to every client; None where it takes no time.
+
+        away     who missed the one before, and gets the whole model
+        vectors  how many more of a model's length go along
+        """
+        times = self.latencies
+        link = times.from_server if self.to == "server" else times.from_cloud
+        if link is None:
+            return None
+        model = np.where(away, link.whole, link.message)
+        found: Seconds = model + vectors * link.whole + times.per_message
+        return found
 
 
 @dataclass(frozen=True)
@@ -71,6 +91,7 @@ class RoundCost:
     upload: float
     exchange: float
     total: float
+    download: float = 0.0
 
 
 @dataclass
@@ -108,13 +129,28 @@ class EventClock:
         """Inter-cluster aggregation by the averager's route."""
         times = self.uplink.latencies
         if averager.route == "cloud":
-            self.at = np.full_like(self.at, (self.at + times.t_sr_cd[: len(self.at)]).max())
+            sent = times.t_sr_cd[: len(self.at)] + times.per_message
+            self.at = np.full_like(self.at, (self.at + sent).max())
         elif averager.route == "all-reduce":
             slowest = self._links[1].max(initial=0.0)
-            self.at = np.full_like(self.at, self.at.max() + averager.model_times * slowest)
+            waiting = averager.messages * times.per_message
+            spent = averager.model_times * slowest + waiting
+            self.at = np.full_like(self.at, self.at.max() + spent)
         else:
             for _ in range(averager.exchanges):
                 self._exchange_once()
+
+    def broadcast(self, coming: Mask, away: Mask, vectors: int = 0) -> None:
+        """Servers send their models down to the clients of the next period.
+
+        coming  those clients; away: who missed the broadcast before
+        vectors  how many more of a model's length go along
+        """
+        seconds = self.uplink.down(away, vectors)
+        if seconds is not None:
+            slowest = np.zeros(self.network.servers)
+            np.maximum.at(slowest, self.network.clusters.server_of[coming], seconds[coming])
+            self.at = self.at + slowest
 
     def seconds(self, present: Mask) -> float:
         """The time now: when the slowest has done its last local update."""
@@ -124,7 +160,7 @@ class EventClock:
     def _exchange_once(self) -> None:
         """Every server waits until it holds the models of all its neighbours."""
         ends, seconds = self._links
-        arrival = self.at[ends].max(axis=1) + seconds
+        arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
         after = self.at.copy()
         np.maximum.at(after, ends, arrival[:, None])
         self.at = after

@@ -1,9 +1,11 @@
 """Latency profiles: data, not code. t_cmp = N_MAC / C_CPU and t_link = bits / rate.
 
 A profile is a TOML file: those of this folder by name, any other by its path. Every rate may be
-one number for all, or a list with one for each client (cpu, client_server, client_cloud) or each
-server (server_cloud). `[links]` gives single server-server links a rate of their own:
-`"0-1" = 10e6`.
+one number for all, or a list with one for each client (cpu, client_server, client_cloud,
+server_client, cloud_client) or each server (server_cloud). Sending models down to clients
+(server_client, cloud_client) takes no time where no rate is given, as in the paper. `[links]` gives
+single server-server links a rate of their own: `"0-1" = 10e6`. Every message takes
+`seconds_per_message` more, whatever its length.
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ __all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names"]
 Rate = float | tuple[float, ...]
 CloudUplink = Literal["direct", "shared-backhaul"]
 RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
+DOWN = ("server_client", "cloud_client")  # free where they are not given
+
+
+@dataclass(frozen=True)
+class Downlink:
+    """Seconds down to each client: of a message, and of a whole model at 32 bits a number."""
+
+    message: NDArray[np.float64]
+    whole: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,9 @@ class Latencies:
     t_sr_cd: NDArray[np.float64]  # edge server to cloud, per server
     t_sr_sr: float  # one model between neighbouring servers
     links: Mapping[tuple[int, int], float] = field(default_factory=dict)  # links that differ
+    from_server: Downlink | None = None  # None: it takes no time
+    from_cloud: Downlink | None = None
+    per_message: float = 0.0  # seconds on top of each of these
 
     def link(self, a: int, b: int) -> float:
         """Seconds for one model over the link between two servers."""
@@ -54,14 +68,19 @@ class LatencyProfile:
     server_server: float
     server_cloud: Rate
     client_cloud: Rate
+    server_client: Rate | None = None
+    cloud_client: Rate | None = None
+    seconds_per_message: float = 0.0
     bits_per_parameter: float = 32.0
     cloud_uplink: CloudUplink = "direct"
     summary: str = ""
     links: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in RATES:
+        for name in (*RATES, *DOWN):
             value = getattr(self, name)
+            if value is None and name in DOWN:
+                continue
             if isinstance(value, list | np.ndarray):
                 value = tuple(float(rate) for rate in value)
                 object.__setattr__(self, name, value)
@@ -72,6 +91,8 @@ class LatencyProfile:
         for link, rate in self.links.items():
             _positive(f"links.{link[0]}-{link[1]}", rate)
         _positive("bits_per_parameter", self.bits_per_parameter)
+        if not 0 <= self.seconds_per_message < float("inf"):
+            raise InputError("seconds_per_message", self.seconds_per_message, "0 or more")
         if self.flops_per_step is not None:
             _positive("flops_per_step", self.flops_per_step)
 
@@ -79,12 +100,24 @@ class LatencyProfile:
         """The profile with its FLOPs per local iteration counted, if it asked for that."""
         return self if self.flops_per_step is not None else replace(self, flops_per_step=flops)
 
+    def bits(
+        self, parameters: int, messages: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
+        """Length of a message on each way, and of a whole model; as `latencies` has it."""
+        whole = self.bits_per_parameter * parameters
+        found = {way: bits * self.bits_per_parameter / 32 for way, bits in (messages or {}).items()}
+        return dict.fromkeys(("up", "down", "between", "whole"), whole) | found
+
     def latencies(
-        self, parameters: int, clients: int, servers: int, message: float | None = None
+        self,
+        parameters: int,
+        clients: int,
+        servers: int,
+        messages: Mapping[str, float] | None = None,
     ) -> Latencies:
         """Seconds per event for a model of `parameters` numbers.
 
-        message  bits of what a client sends, at 32 bits a number; the whole model by default
+        messages  bits by way (up, down, between) where it is not the whole model at 32 a number
         """
         if self.flops_per_step is None:
             raise InputError(
@@ -95,15 +128,25 @@ class LatencyProfile:
         for link in self.links:
             if not all(0 <= server < servers for server in link):
                 raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
-        bits = self.bits_per_parameter * parameters
-        sent = bits if message is None else message * self.bits_per_parameter / 32
+        bits = self.bits(parameters, messages)
+        between = bits["between"]
+
+        def down(name: str) -> Downlink | None:
+            if getattr(self, name) is None:
+                return None
+            rates = self._each(name, clients)
+            return Downlink(bits["down"] / rates, bits["whole"] / rates)
+
         return Latencies(
             t_cmp=self.flops_per_step / self._each("cpu", clients),
-            t_ct_sr=sent / self._each("client_server", clients),
-            t_ct_cd=sent / self._each("client_cloud", clients),
-            t_sr_cd=bits / self._each("server_cloud", servers),
-            t_sr_sr=bits / self.server_server,
-            links={(min(link), max(link)): bits / rate for link, rate in self.links.items()},
+            t_ct_sr=bits["up"] / self._each("client_server", clients),
+            t_ct_cd=bits["up"] / self._each("client_cloud", clients),
+            t_sr_cd=between / self._each("server_cloud", servers),
+            t_sr_sr=between / self.server_server,
+            links={(min(link), max(link)): between / rate for link, rate in self.links.items()},
+            from_server=down("server_client"),
+            from_cloud=down("cloud_client"),
+            per_message=self.seconds_per_message,
         )
 
     def _each(self, name: str, count: int) -> NDArray[np.float64]:
@@ -134,10 +177,10 @@ def load_profile(name: str) -> LatencyProfile:
 
 
 def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
-    known = {f.name for f in fields(LatencyProfile)} - set(RATES) - {"name"}
+    known = {f.name for f in fields(LatencyProfile)} - {*RATES, *DOWN, "name"}
     _refuse_unknown(name, table, known | {"rates"})
     rates = _table(f"{name}: rates", table.pop("rates", {}))
-    _refuse_unknown(f"{name}.rates", rates, set(RATES))
+    _refuse_unknown(f"{name}.rates", rates, {*RATES, *DOWN})
     missing = [rate for rate in RATES if rate not in rates]
     if missing or "flops_per_step" not in table:
         lacking = missing or ["flops_per_step"]
@@ -147,15 +190,16 @@ def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
     for key, rate in _table(f"{name}: links", table.pop("links", {})).items():
         a, b = _link(key)
         links[a, b] = _number(f"links.{a}-{b}", rate)
-    if "bits_per_parameter" in table:
-        table["bits_per_parameter"] = _number("bits_per_parameter", table["bits_per_parameter"])
+    for key in ("bits_per_parameter", "seconds_per_message"):
+        if key in table:
+            table[key] = _number(key, table[key])
     if table.get("cloud_uplink", "direct") not in ("direct", "shared-backhaul"):
         raise InputError("cloud_uplink", table["cloud_uplink"], "direct or shared-backhaul")
     return LatencyProfile(
         name=name,
         flops_per_step=None if flops == "counted" else _number("flops_per_step", flops),
         links=links,
-        **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in RATES},
+        **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in (*RATES, *DOWN) if rate in rates},
         **table,
     )
 

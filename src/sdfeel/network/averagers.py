@@ -51,6 +51,7 @@ class Averager:
     contraction  the exact factor by which disagreement shrinks, in the m-weighted norm
     model_times  its cost, in times that it takes to send one model over one server-server link
                  (for the cloud: over a server-cloud link)
+    hops         messages one after the other in an all-reduce; elsewhere an exchange is one
     takes_alpha  whether the user says how many exchanges; the others need as many as they need
     whole_graph  made for one graph only: where a server or link is lost it has to be made anew
     overshoots   later exchanges undo what earlier ones overdid, so a link that is lost in one of
@@ -64,6 +65,7 @@ class Averager:
     steps: tuple[float, ...]
     contraction: float
     model_times: float
+    hops: int = 0
     takes_alpha: bool = False
     whole_graph: bool = False
     overshoots: bool = False
@@ -71,6 +73,22 @@ class Averager:
     @property
     def exchanges(self) -> int:
         return len(self.steps)
+
+    @property
+    def messages(self) -> int:
+        """Messages that have to follow one another, for a latency that each of them has."""
+        return self.hops if self.route == "all-reduce" else self.exchanges
+
+    @property
+    def models_sent(self) -> int:
+        """Models that all servers together send: over links to and fro, or to a cloud and back."""
+        servers = len(self.shares)
+        if self.route == "cloud":
+            return 2 * servers
+        if self.route == "all-reduce":
+            return 2 * (servers - 1)
+        off = self.generator - np.diag(self.generator.diagonal())
+        return int((off != 0).sum()) * self.exchanges
 
     def exchange(self, number: int) -> Matrix:
         """The D x D matrix of one exchange, numbered from 0: eq. (5) with p[j, d] its entries."""
@@ -232,11 +250,14 @@ def _all_reduce(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Ave
     """
     D = len(shares)
     if D > 2 and all(degree == 2 for _, degree in graph.degree()):
-        times = (D - 1) / D
+        times, hops = (D - 1) / D, 2 * (D - 1)
     else:
-        times = (CHUNKS + 2 * nx.radius(graph) - 1) / CHUNKS
+        hops = CHUNKS + 2 * nx.radius(graph) - 1
+        times = hops / CHUNKS
     A = np.eye(D) - shares[:, None]
-    return Averager("all-reduce", "all-reduce", shares, A, (1.0,), 0.0, times, whole_graph=True)
+    return Averager(
+        "all-reduce", "all-reduce", shares, A, (1.0,), 0.0, times, hops, whole_graph=True
+    )
 
 
 def _exact(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001

@@ -65,16 +65,21 @@ class Controls:
         """z_i + y_d of these clients, as this period uses them."""
         if used is None:
             return None
-        rows = used[self._server_of[held]]
-        return rows.add_(self.clients["control"][held]) if self.clients else rows
+        if not self.clients:
+            return used[self._server_of[held]]
+        z = self.clients["control"]
+        found = z.new_empty(len(held), self._width)
+        for row, client, server in zip(found, held, self._server_of[held], strict=True):
+            torch.add(z[int(client)], used[int(server)], out=row)
+        return found
 
     def after_client(self, held: Indices, moved: Tensor, reach: float) -> None:
         """The part of w_i - wbar_d that a client knows: its way since the broadcast."""
         found = self._algorithm.correction
         if found is not None and self.clients and reach > 0:
-            rows = torch.from_numpy(held).to(moved.device)
             change = found.of_clients(moved[:, : self._width], reach)
-            self.clients["control"].index_add_(0, rows, change)
+            for client, gained in zip(held, change, strict=True):
+                self.clients["control"][int(client)] += gained
 
     def after_mean(self, here: Indices, moved: Tensor, reach: float) -> None:
         """The other part: the way of the cluster's mean."""

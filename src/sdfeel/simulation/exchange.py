@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.network import Network
+from sdfeel.network import Averager, Network
+from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.ranks import Placement, Ranks
 
-__all__ = ["Exchanges", "Routes"]
+__all__ = ["Exchanges", "Routes", "mixed"]
 
 # Up to so many servers an exchange is one product of matrices; beyond, most weights are zero.
 FEW = 16
@@ -94,3 +95,48 @@ class Exchanges:
             torch.mul(self._now[first], float(row[first]), out=mixed)
             for j in others:
                 mixed.add_(self._now[j], alpha=float(row[j]))
+
+
+def mixed(
+    averager: Averager, models: Tensor, routes: Routes, ranks: Ranks, messages: Messages, k: int
+) -> Tensor:
+    """Eq. (5) for the servers of a rank: one exchange after the other.
+
+    Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
+    """
+    if not messages.swapped_as_they_are:
+        return _mixed_by_messages(averager, models, routes, ranks, messages, k)
+    if averager.contraction == 0.0:
+        return _mean(averager, models, routes, ranks).to(models.dtype)
+    exchanges = Exchanges(routes, ranks, models)
+    for number in range(averager.exchanges):
+        exchanges.step(averager.exchange(number))
+    return exchanges.models.to(models.dtype)
+
+
+def _mixed_by_messages(
+    averager: Averager, models: Tensor, routes: Routes, ranks: Ranks, messages: Messages, k: int
+) -> Tensor:
+    """With x what neighbours hold of the models: w <- w + (x P - x), exchange by exchange.
+
+    Both ends of a link apply the same difference of x, with opposite sign and over their weights,
+    so the weighted mean stays where it is whatever the codec rounds off.
+    """
+    found = models.double()
+    for number in range(averager.exchanges):
+        x = messages.between(found.to(models.dtype), k, number)
+        if averager.route == "neighbours":
+            exchanges = Exchanges(routes, ranks, x)
+            exchanges.step(averager.exchange(number))
+            after = exchanges.models
+        else:
+            after = _mean(averager, x, routes, ranks)
+        found = found + (after - x.double())
+    return found.to(models.dtype)
+
+
+def _mean(averager: Averager, models: Tensor, routes: Routes, ranks: Ranks) -> Tensor:
+    """The weighted mean of all servers, for each of those held here."""
+    own = torch.from_numpy(averager.shares[list(routes.known[routes.own])])
+    mean = ranks.chain(own[:, None].to(models.device) * models.double())
+    return mean.repeat(len(models), 1)

@@ -256,7 +256,8 @@ class _Run:
         begin = time.perf_counter()
         if self.event.mixing is not None:
             self.state.exchange(self.event.mixing)
-        self.algorithm.pace.end(self.event, self.clock)
+        self.state.broadcast()
+        self.algorithm.end(self.event, self.clock)
         self.phases["aggregation"] += time.perf_counter() - begin
 
     def mean(self) -> Tensor:

@@ -1,14 +1,15 @@
-"""A local rule of one's own, tried on a few numbers before anything is trained by it."""
+"""A local rule or correction of one's own, tried on a few numbers before anything is trained."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, Rows
 from sdfeel.errors import InputError
 
-__all__ = ["check_rule"]
+__all__ = ["check_correction", "check_rule"]
 
 ROWS, WIDTH, STEPS, ETA = 2, 5, 3, 0.1
 
@@ -40,6 +41,24 @@ def check_rule(rule: LocalRule) -> None:
         raise InputError(
             "local", rule, "its `affine` is not what its `step` does; correct or leave out `affine`"
         )
+
+
+def check_correction(correction: Correction | None) -> None:
+    """Refuse steps that are not linear, row by row: they are asked for w_i and wbar_d apart."""
+    if correction is None or type(correction) is Correction:
+        return
+    generator = torch.Generator().manual_seed(0)
+    one, two = (torch.randn(ROWS, WIDTH, generator=generator, dtype=torch.float64) for _ in "ab")
+    for step in (correction.of_clients, correction.of_servers):
+        found: object = step(one - two, ETA)
+        if not isinstance(found, Tensor) or found.shape != one.shape:
+            raise InputError(
+                "correction", correction, f"{step.__name__} must give back a row for each it gets"
+            )
+        if not torch.allclose(found, step(one, ETA) - step(two, ETA)):
+            raise InputError(
+                "correction", correction, f"{step.__name__} must be linear in how far models moved"
+            )
 
 
 def _carried_out(rule: LocalRule, start: Tensor, pushes: Tensor) -> Tensor:

@@ -114,6 +114,16 @@ def _correction(value: Any) -> Correction | None:
     return found
 
 
+def _codecs(value: Any) -> dict[str, Codec]:
+    """A codec by way: a name, a table with its settings, or an object."""
+    if isinstance(value, Mapping):
+        value = {
+            way: from_table(f"codecs.{way}", own, CODECS) if isinstance(own, Mapping) else own
+            for way, own in value.items()
+        }
+    return codecs_of(value)
+
+
 def _averaging_rule(value: Any) -> AveragingRule | None:
     """None for the mean: it is built in."""
     if isinstance(value, str):
@@ -158,8 +168,8 @@ class Settings(BaseModel):
         "the rate eta, or a function of the iteration k: `sdfeel.Cosine(0.1, over=2000)`; in a "
         "file a number, and its shape in `rate`",
     )
-    codecs: Annotated[Mapping[str, Codec], PlainValidator(codecs_of)] = _key(
-        codecs_of(None), "what travels, by way: `{'up': 'float16'}`"
+    codecs: Annotated[Mapping[str, Codec], PlainValidator(_codecs)] = _key(
+        codecs_of(None), "what travels, by way: `{'up': 'int8', 'down': 'int8'}`; also `between`"
     )
     pace: Annotated[Pace, _table_or(pace_of, "pace", PACES)] = _key(
         pace_of("synchronous"), "who waits for whom: `sdfeel.Deadline(seconds=1.0)`"
@@ -269,9 +279,11 @@ def _plain(name: str, value: Any) -> Any:
     if name in tables:
         return to_table(value, tables[name])
     if name == "codecs":
-        return {way: to_table(codec, CODECS)["name"] for way, codec in value.items()}
+        return {way: _codec_table(codec) for way, codec in value.items()}
     if name == "correction":
-        return {"name": "none"} if value is None else dict(vars(value))
+        if value is None:
+            return {"name": "none"}
+        return dict(vars(value)) if type(value) is Correction else {"name": name_of(value)}
     if name == "averaging_rule":
         value = Rule() if value is None else value
         return dict(vars(value)) if isinstance(value, Rule) else {"name": name_of(value)}
@@ -285,6 +297,13 @@ def _plain(name: str, value: Any) -> Any:
         value = None
     known = isinstance(value, int | float | str | bool | dict | None)
     return value if known else name_of(value)
+
+
+def _codec_table(codec: Codec) -> Any:
+    """Its name alone, where that says it all."""
+    table = to_table(codec, CODECS)
+    usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
+    return table["name"] if usual else table
 
 
 def reference() -> list[dict[str, str]]:

@@ -32,7 +32,7 @@ from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.problem import Loss, Problem, check_device, make_problem
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
-from sdfeel.simulation.rule_check import check_rule
+from sdfeel.simulation.rule_check import check_correction, check_rule
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
@@ -102,6 +102,7 @@ class Simulation:
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
         check_rule(algorithm.local)
+        check_correction(algorithm.correction)
         ranks = join()
         placement = place(algorithm.network.clusters, ranks.size)
         held = placement.clients[ranks.rank] if ranks.size > 1 else None

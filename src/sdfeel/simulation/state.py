@@ -19,15 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.codecs import Draw
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.errors import InputError
 from sdfeel.network import Averager
+from sdfeel.simulation.arrival import receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
-from sdfeel.simulation.exchange import Exchanges, Routes
+from sdfeel.simulation.exchange import Routes, mixed
+from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.ranks import Placement, Ranks
 
@@ -92,12 +93,13 @@ class State:
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
         width = problem.layout.parameters
         self._controls = Controls(algorithm, ranks, placement, self.models, width)
+        self._messages = Messages(algorithm, problem.seed, ranks, placement, self.models)
         self._visit: _Visit | None = None
         self._ended = 0  # the last iteration of the period that ended last
 
     def _remembered(self) -> tuple[str, ...]:
         local = self.algorithm.local
-        return (*(local.keeps if local.remembers else ()), *self.algorithm.codecs["up"].keeps)
+        return local.keeps if local.remembers else ()
 
     def _zeros(self, rows: int) -> Tensor:
         width = self.problem.layout.parameters
@@ -131,7 +133,7 @@ class State:
         elif visit is None:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
-        undone = not self._kept and not self._controls.of_clients
+        undone = not self._kept and not self._controls.clients and not self._messages.clients
         for block in self._blocks(here, self.block(engine)):
             if leg.losses and fresh and undone and pause():
                 return None
@@ -139,7 +141,8 @@ class State:
         self._visit = None if leg.ends else visit
         if leg.sums is not None:
             if self._controls.of_clients:
-                self._controls.after_mean(here, leg.sums - self.models, leg.reach)
+                moved = leg.sums - self._messages.held(self.models)
+                self._controls.after_mean(here, moved, leg.reach)
             self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
@@ -163,10 +166,16 @@ class State:
     def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
         numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
-        rows = self._kept or self._controls.of_clients
-        if isinstance(engine, SummingEngine) and not engine.holds_models and not rows:
+        adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
+        if adds_up and self._only_sums and not self._kept:
             numbers *= UNWRITTEN
         return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
+
+    @property
+    def _only_sums(self) -> bool:
+        """Whether nobody asks for a client's model but the sum of its cluster."""
+        corrected = self._controls.of_clients
+        return self.algorithm.rule is None and self._messages.as_they_are and not corrected
 
     def _new_rows(self, rows: int) -> Rows:
         """What a rule with new memories in every period remembers."""
@@ -194,26 +203,23 @@ class State:
         held = leg.here[block]
         servers = self._server_of[held]
         ones = np.ones(len(held), dtype=np.int64)
-        anchor = self.models[servers] if self.algorithm.local.prox else None
+        begun = self._messages.held(self.models)
+        anchor = begun[servers] if self.algorithm.local.prox else None
         shift = self._controls.shift(leg.used, held)
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._kept_of(held, block, visit)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
-        plain = self.algorithm.rule is None and self.algorithm.codecs["up"].exact
-        plain = plain and not self._controls.of_clients
-        if sums is not None and plain and isinstance(engine, SummingEngine):
-            rows = self.models if fresh or visit is None else visit.models[block]
+        if sums is not None and self._only_sums and isinstance(engine, SummingEngine):
+            rows = begun if fresh or visit is None else visit.models[block]
             begin = servers if fresh else np.arange(len(held))
             losses = engine.add_up(rows, begin, kept, work, sums)
         else:
-            models = self.models[servers] if fresh or visit is None else visit.models[block]
+            models = begun[servers] if fresh or visit is None else visit.models[block]
             losses = engine.local_updates(models, kept, work)
             if sums is not None:
-                arrived = self._sent(models, held, leg.last)
-                if self._controls.of_clients:
-                    moved = arrived - self.models[servers]
-                    self._controls.after_client(held, moved, leg.reach)
-                self._aggregate(arrived, sums)
+                parts = self._messages, self._controls
+                receive(models, begun, servers, held, leg.last, leg.reach, *parts)
+                self._aggregate(models, sums)
             elif visit is not None:
                 visit.models[block] = models
         self._keep(kept, held)
@@ -235,28 +241,6 @@ class State:
 
     # Aggregation
 
-    def _sent(self, models: Tensor, held: NDArray[np.int64], k: int) -> Tensor:
-        """What the servers make of what their clients send: the change since the broadcast."""
-        codec = self.algorithm.codecs["up"]
-        if codec.exact:
-            return models
-        before = self.models[self._server_of[held]]
-        kept = {name: self._kept[name][held] for name in codec.keeps}
-        message = codec.encode(
-            models - before, kept, Draw(self.problem.seed, self.clients[held], k)
-        )
-        for name, rows in kept.items():
-            self._kept[name][held] = rows
-        decoded = codec.decode(message, like=models)
-        if decoded.shape != models.shape or decoded.dtype != models.dtype:
-            raise InputError(
-                "codecs.up",
-                codec,
-                f"decoded {decoded.dtype}{list(decoded.shape)} where {models.dtype}"
-                f"{list(models.shape)} was sent",
-            )
-        return before + decoded
-
     def _aggregate(self, models: Tensor, sums: Sums) -> None:
         """Eq. (3), or what the rule makes of a whole cluster."""
         rule = self.algorithm.rule
@@ -266,7 +250,7 @@ class State:
         for server in np.unique(sums.to):
             own = np.flatnonzero(sums.to == server)
             weights = torch.from_numpy(sums.weights[own]).to(models)
-            before = self.models[int(server)]
+            before = self._messages.held(self.models)[int(server)]
             after = rule(models[own], weights, before)
             if not isinstance(after, Tensor) or after.shape != before.shape:
                 shown = list(after.shape) if isinstance(after, Tensor) else type(after).__name__
@@ -278,25 +262,14 @@ class State:
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
         before = self.models
-        self._mix(averager)
+        self.models = mixed(averager, before, self._routes, self.ranks, self._messages, self._ended)
         if self.algorithm.correction is not None:
             reach = self.algorithm.reach(self._ended, self.algorithm.schedule.tau2)
             self._controls.after_exchange(before - self.models, reach)
 
-    def _mix(self, averager: Averager) -> None:
-        """One exchange after the other, each with the models of the one before.
-
-        Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
-        """
-        if averager.contraction == 0.0:
-            shares = torch.from_numpy(averager.shares[list(self._servers)])
-            mean = self.ranks.chain(shares[:, None].to(self.models.device) * self.models.double())
-            self.models = mean.to(self.models.dtype).repeat(len(self.models), 1)
-            return
-        exchanges = Exchanges(self._routes, self.ranks, self.models)
-        for number in range(averager.exchanges):
-            exchanges.step(averager.exchange(number))
-        self.models = exchanges.models.to(self.models.dtype)
+    def broadcast(self) -> None:
+        """Eq. (4): clients hear of their server's model, by what the way down carries."""
+        self._messages.down(self.models, self._ended)
 
     # Reading
 
@@ -326,9 +299,10 @@ class State:
         there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
         saved = {"servers.model": self.servers()}
         held = [len(servers) for servers in self._placement.servers]
-        for name, rows in (self._kept | self._controls.clients).items():
+        of_clients = self._kept | self._controls.clients | self._messages.clients
+        for name, rows in of_clients.items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
-        for name, rows in self._controls.servers.items():
+        for name, rows in (self._controls.servers | self._messages.servers).items():
             saved[f"servers.{name}"] = self.ranks.gather(rows, held)
         if self._visit is not None:
             saved["period.model"] = self.ranks.gather(self._visit.models, there)
@@ -346,10 +320,10 @@ class State:
         present = slice(sum(there[:rank]), sum(there[: rank + 1]))
         own = list(self._servers)
         self.models = saved["servers.model"].to(like)[own]
-        for rows in (self._kept, self._controls.clients):
+        for rows in (self._kept, self._controls.clients, self._messages.clients):
             rows |= {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in rows}
-        rows = self._controls.servers
-        rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
+        for rows in (self._controls.servers, self._messages.servers):
+            rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
         self._visit = None
         if "period.model" in saved:
             names = self._new_rows(0)

@@ -19,6 +19,7 @@ from worlds import classification, vector
 import sdfeel
 from sdfeel import Network, Schedule
 from sdfeel.algorithm.rates import Constant, Given
+from sdfeel.algorithm.top_k import TopK
 from sdfeel.data import ClientData
 from sdfeel.simulation.engines import plain
 from sdfeel.simulation.engines.choose import ENGINES, Unsupported
@@ -167,6 +168,65 @@ def test_many_steps_equal_the_reference(name: str, case: str) -> None:
     )
     assert mine.seconds == truth.seconds
     assert mine.client_steps == truth.client_steps
+
+
+# Whole runs of every method
+
+
+@st.composite
+def methods(draw: st.DrawFn) -> dict[str, object]:
+    """Settings that go together: rule, rate, correction and codecs of the three ways."""
+    affine = draw(st.booleans(), "affine")
+    plain = {"weight_decay": 0.01, "prox": draw(st.sampled_from([0.0, 0.2]))}
+    if affine:
+        momentum = {"momentum": 0.8, "nesterov": draw(st.booleans())}
+        kinds = [sdfeel.SGD(**plain), sdfeel.Momentum(**momentum, **plain)]
+        correction = draw(st.sampled_from([None, *sdfeel.CORRECTIONS]), "correction")
+    else:
+        kinds = [sdfeel.Adam(clip=0.5, **plain), sdfeel.AdamW(memory="keep")]
+        kinds += [sdfeel.Momentum(0.9, memory="keep", clip=1.0)]
+        correction = None
+    all_ways = ["float32", "float16", "bfloat16", "int8", "int4"]
+    parts = [*all_ways, TopK(5)]
+    corrects = correction in ("two-level", "clients", "mtgc")
+    ways = {"up": all_ways if corrects else parts, "down": parts, "between": all_ways}
+    return {
+        "local": draw(st.sampled_from(kinds), "local"),
+        "lr": draw(st.sampled_from([0.05, sdfeel.Cosine(0.1, over=20, warmup=4)]), "lr"),
+        "correction": correction,
+        "codecs": {way: draw(st.sampled_from(own), way) for way, own in ways.items()},
+        "participation": draw(st.sampled_from([1.0, 0.6]), "beta"),
+        "schedule": draw(st.sampled_from([Schedule(3, 2, 2), Schedule(2, 1, 1)]), "schedule"),
+        "averager": draw(st.sampled_from(["metropolis", "exact"]), "averager"),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:codecs.up")
+@names
+@settings(max_examples=5)
+@given(own=methods(), stop=st.integers(1, 17))
+def test_whole_runs_equal_the_reference_and_go_on_bit_for_bit(
+    name: str, own, stop: int, tmp_path_factory
+) -> None:
+    world = classification(SAMPLES, CLUSTERS, "path", hidden=5, dtype=torch.float64)
+    world.model[1] = nn.ReLU()  # type: ignore[index]
+    out = tmp_path_factory.mktemp("run")
+
+    def run(engine: str, steps: int = 18, **more: object) -> sdfeel.Result:
+        common = {"network": world.network, "batch_size": 6, "seed": 5, "evaluate_every": 7}
+        both = common | own | more | {"engine": engine, "steps": steps}
+        return sdfeel.train(world.model, world.datasets, **both)
+
+    truth = run("reference")
+    whole = run(name)
+    for one, two in zip(
+        [whole.model, *whole.server_models], [truth.model, *truth.server_models], strict=True
+    ):
+        np.testing.assert_allclose(vector(one), vector(two), rtol=0, atol=1e-9)
+    run(name, stop, out=out)
+    again = run(name, out=out, resume=True)
+    np.testing.assert_array_equal(vector(again.model), vector(whole.model))
+    assert again.seconds == whole.seconds == truth.seconds
 
 
 # The interface, on one problem that every engine supports.
