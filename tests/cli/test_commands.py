@@ -60,6 +60,20 @@ def test_clock_shows_the_papers_round(sdfeel, scheme, seconds):
     assert json.loads(out)["seconds_per_round"] == pytest.approx(seconds, abs=5e-7)
 
 
+def test_clock_shows_bytes_and_seconds_by_way(sdfeel):
+    ways = ("--up", "int8", "--down", "int8", "--between", "float32", "--averager", "all-reduce")
+    words = ("clock", *ways, "--profile", "paper-downlink")
+    found = json.loads(sdfeel(*words, "--json")[1])
+    assert (
+        set(found["bytes_per_round"]) == set(found["seconds_by_way"]) == {"up", "down", "between"}
+    )
+    spent = found["compute"] + sum(found["seconds_by_way"].values())
+    assert spent == pytest.approx(found["seconds_per_round"])
+    plain = json.loads(sdfeel("clock", "--averager", "all-reduce", "--json")[1])["bytes_per_round"]
+    assert found["bytes_per_round"]["up"] / plain["up"] < 0.27
+    assert "int8" in sdfeel(*words)[1]
+
+
 def test_clock_counts_flops_for_the_profile_that_asks_for_it(sdfeel):
     paper = json.loads(sdfeel("clock", "--json")[1])
     counted = json.loads(sdfeel("clock", "--profile", "counted", "--json")[1])

@@ -74,6 +74,9 @@ def test_counted_flops_are_asked_for() -> None:
         ("flops_per_step = 1e6", "flops_per_step = 'many'", "flops_per_step", "a number"),
         ("flops_per_step = 1e6", "flops_per_step = 0", "flops_per_step", "above 0"),
         ("bits_per_parameter = 16", "bits_per_parameter = 'x'", "bits_per_parameter", "a number"),
+        ("[rates]", "[rates]\nserver_client = 0", "rates.server_client", "above 0"),
+        ("[rates]", "seconds_per_message = -1\n[rates]", "seconds_per_message", "0 or more"),
+        ("[rates]", "seconds_per_message = 'x'\n[rates]", "seconds_per_message", "a number"),
         ('"1-0" = 5e5', '"1-0" = 0', "links.0-1", "above 0"),
         ('"1-0" = 5e5', '"1-0" = "slow"', "links.0-1", "a number"),
         ('"1-0" = 5e5', '"1-1" = 5e5', "links", "two servers"),
@@ -113,6 +116,17 @@ def test_a_profile_that_does_not_fit_the_network(
         load_profile(str(file)).latencies(10, clients, servers)
     assert error.value.field == field
     assert says in str(error.value)
+
+
+def test_models_down_take_time_where_a_rate_is_given(file: Path) -> None:
+    times = load_profile(str(file)).latencies(1000, 2, 2, {"down": 8000.0})
+    assert times.from_server is None
+    assert times.from_cloud is None
+    file.write_text(GOOD.replace("[rates]", "[rates]\nserver_client = [1e6, 2e6]", 1))
+    times = load_profile(str(file)).latencies(1000, 2, 2, {"down": 8000.0})
+    assert times.from_server is not None
+    np.testing.assert_allclose(times.from_server.whole, [0.016, 0.008])  # at 16 bits a number
+    np.testing.assert_allclose(times.from_server.message, [0.004, 0.002])
 
 
 def test_a_profile_that_is_not_there(tmp_path: Path) -> None:
