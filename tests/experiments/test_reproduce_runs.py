@@ -87,7 +87,9 @@ def test_settings_are_those_of_the_paper():
     plan = plan_of(profile="full")
     for job in plan.jobs:
         config = job.config
-        assert (config.settings.lr, config.settings.batch_size) == (Constant(0.01), 10)
+        assert config.settings.batch_size == 10
+        if "momentum" not in job.label:  # which has a rate of its own, beyond the paper
+            assert config.settings.lr == Constant(0.01)
         assert (config.network.servers, config.network.clients_per_server) == (10, 5)
         assert (config.data.partition, config.data.concentration) == ("dirichlet-fedma", 0.5)
         assert (config.data.seed, config.model.seed) == (None, None)  # they follow the run's seed

@@ -34,8 +34,8 @@ def reproduce(
         list[str],
         typer.Argument(
             metavar="FIGURE...",
-            help="fig3, fig4, fig4-tau2, fig5-topology, fig5-alpha, fig6, averagers, planner; "
-            "or all.",
+            help="fig3, fig4, fig4-tau2, fig5-topology, fig5-alpha, fig6, averagers, planner, "
+            "methods; or all.",
         ),
     ],
     quick: Annotated[

@@ -33,6 +33,7 @@ TARGETS = (
     "fig6",
     "averagers",
     "planner",
+    "methods",
 )
 
 X = Literal["seconds", "iteration"]
