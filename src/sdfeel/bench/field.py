@@ -135,7 +135,10 @@ class _Team:
         self._workers = [_Worker(job) for job in jobs]
         self._segments = 1
 
-    def ready(self) -> None:
+    def get_ready(self) -> None:
+        """Alone: who chooses by measuring must not be disturbed by others that get ready."""
+        for worker in self._workers:
+            worker.ask(0)
         answers = [worker.answer() for worker in self._workers]
         reasons = [answer["unsupported"] for answer in answers if "unsupported" in answer]
         if reasons:
@@ -205,7 +208,7 @@ def measure(
     with contextlib.ExitStack() as stack:
         found = {name: stack.enter_context(_Team(jobs)) for name, jobs in teams.items()}
         for team in found.values():
-            team.ready()
+            team.get_ready()
         for team in found.values():
             team.settle(seconds, segments)
         order = list(found.values())

@@ -1,7 +1,7 @@
 """A process of the benchmark: `python -m sdfeel.bench.worker JOB`, with JOB as JSON.
 
-It gets ready, says how long that took, then answers every line with a number of segments by a line
-with what it did and how long it took. It ends with its standard input.
+At a first line it gets ready and says how long that took; then it answers every line with a number
+of segments by a line with what it did and how long it took. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def main() -> None:
     from sdfeel.bench.jobs import Job, make_contender
     from sdfeel.simulation.engines.choose import Unsupported
 
-    imported = time.perf_counter()
+    imported = time.perf_counter() - began
+    sys.stdin.readline()
+    began = time.perf_counter()
     job = Job(**json.loads(sys.argv[1]))
     torch.set_num_threads(job.threads)
     try:
@@ -51,8 +53,8 @@ def main() -> None:
         contender.run(1)
     _say(
         engine=contender.engine,
-        import_seconds=imported - began,
-        build_seconds=built - imported,
+        import_seconds=imported,
+        build_seconds=built - began,
         first_seconds=time.perf_counter() - built,
     )
     for line in sys.stdin:

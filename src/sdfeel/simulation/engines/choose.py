@@ -26,7 +26,7 @@ __all__ = ["ENGINES", "ChosenEngine", "Unsupported", "build_engine", "check_engi
 TRIAL_CLIENTS = 50
 TRIAL_SECONDS = 0.5
 # Engines whose speeds differ by less than this are measured again, in turn, so many times.
-CLOSE = 1.5
+CLOSE = 1.3
 ROUNDS = 3
 
 ENGINES: dict[str, Callable[[Problem], Engine]] = {
@@ -121,9 +121,11 @@ def _speed(engine: Engine, start: Tensor) -> float:
     """Client steps a second, after a warm-up from which the length of the trial follows."""
     few = min(max(2, torch.get_num_threads()), engine.problem.data.clients)
     _try(engine, start, few)
-    count = _clients(few / _try(engine, start, few), engine.problem, few)
-    _try(engine, start, count)
-    return count / min(_try(engine, start, count) for _ in range(2))
+    took = _try(engine, start, few)
+    count = _clients(few / took, engine.problem, few)
+    if count > few:
+        took = _try(engine, start, count)
+    return count / min(took, _try(engine, start, count))
 
 
 def _side_by_side(
