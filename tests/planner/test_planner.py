@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from sdfeel.algorithm.codecs import codecs_of
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import Latencies, load_profile
 from sdfeel.errors import InputError
 from sdfeel.network import Network
@@ -62,6 +65,25 @@ def test_a_round_costs_what_the_paper_s_formula_says(tau1, tau2, alpha):
     assert sum(found.parts.values()) == pytest.approx(tau2 * (tau1 + 3.0) + alpha * 0.5)
     assert float(found.seconds(tau1 * tau2)) == pytest.approx(sum(found.parts.values()))
     assert sum(found.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("profile", ["paper", "paper-downlink"])
+@pytest.mark.parametrize("codecs", [{}, {"up": "int8", "down": "int8"}])
+@pytest.mark.parametrize(("tau1", "tau2", "alpha"), [(2, 1, 5), (5, 5, 1)])
+def test_a_round_costs_what_a_run_s_own_clock_says(tau1, tau2, alpha, codecs, profile):
+    """With whatever travels, and down again where a profile has rates for it."""
+    schedule = Schedule(tau1, tau2, alpha)
+    algorithm = Algorithm.of(
+        "sd-feel",
+        NETWORK,
+        profile=load_profile(profile),
+        parameters=21840,
+        schedule=schedule,
+        codecs=codecs_of(codecs),
+    )
+    averager = NETWORK.averager("paper", alpha)
+    found = cost(NETWORK, algorithm.uplink.latencies, tau1, tau2, averager)
+    assert sum(found.parts.values()) == pytest.approx(algorithm.round_cost().total)
 
 
 def test_the_slowest_device_sets_the_pace_of_all_servers():

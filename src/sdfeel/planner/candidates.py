@@ -28,7 +28,7 @@ class Price:
     """Seconds of a round of tau1 tau2 iterations, by what takes them.
 
     step      one local update (of the slowest client)
-    upload    one intra-cluster aggregation
+    upload    one intra-cluster aggregation: up and, where a profile has rates for it, down again
     exchange  one inter-cluster aggregation
     """
 
@@ -169,6 +169,7 @@ def cost(network: Network, latencies: Latencies, tau1: int, tau2: int, averager:
     everyone = np.ones(network.clients, dtype=bool)
     clock.local_updates(tau1)
     clock.upload(everyone)
+    clock.broadcast(everyone, ~everyone)
     step = float(latencies.t_cmp.max())
     upload = float(clock.at.max()) - tau1 * step
     inside = clock.at.copy()
