@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter
+from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, squares
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["DTYPE", "MESSAGE_BYTES", "PROTOCOL", "Incoming", "Refused", "chunks", "header"]
@@ -108,7 +108,7 @@ class Incoming:
         if self.start is not None:
             first = self._writer.written
             step = values.astype(np.float64) - self.start.read(first, first + values.size)
-            self._squares += float(step @ step)
+            self._squares += squares(step)
         with _disk():
             self._writer.write(data)
         if self._writer.written < self.size:
