@@ -20,6 +20,7 @@ from sdfeel.errors import RunError
 __all__ = ["Measured", "Spread", "cores", "measure", "ratio", "spread", "worker_environment"]
 
 PATIENCE = 60.0  # seconds that a process has to end once it was told to
+SLOW = 3.0  # a first segment this many times longer than a measurement is asked to be is all of it
 
 
 def cores() -> int:
@@ -133,7 +134,7 @@ class _Team:
     def __init__(self, jobs: Iterable[Mapping[str, Any]]) -> None:
         self.measured = Measured()
         self._workers = [_Worker(job) for job in jobs]
-        self._segments = 1
+        self._segments, self._first_segment = 1, 0.0
 
     def get_ready(self) -> None:
         """Alone: who chooses by measuring must not be disturbed by others that get ready."""
@@ -146,11 +147,17 @@ class _Team:
             return
         self.measured.engine = answers[0]["engine"]
         self.measured.first_start = max(a["build_seconds"] + a["first_seconds"] for a in answers)
+        self._first_segment = max(a["first_seconds"] for a in answers)
 
     def settle(self, seconds: float, segments: int | None) -> None:
-        """Find out how many segments take so long; this first measurement does not count."""
+        """Find out how many segments take so long; this first measurement does not count.
+
+        Whose very first segment took several times as long needs no second trial: one it is.
+        """
         if segments is not None:
             self._segments = segments
+        elif self._first_segment > SLOW * seconds:
+            self._segments = 1
         elif self.measured.unsupported is None:
             took = sum(_slowest(self._run()).values())
             self._segments = max(1, round(seconds / took))

@@ -90,5 +90,5 @@ ZOO_SHAPES: dict[str, tuple[int, ...]] = {
     name: (3, 32, 32) if name in _IMAGES else (28, 28) for name in ZOO
 }
 # Where a step takes long: so few clients, and the paper's tau1 of figure 3 instead of a longer one.
-LARGE = {"resnet-gn": 4, "resnet18-gn": 2, "lstm-large": 8}
+LARGE = {"resnet-gn": 2, "resnet18-gn": 2, "lstm-large": 4}
 LARGE_TAU1 = 2

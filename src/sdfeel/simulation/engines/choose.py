@@ -123,6 +123,8 @@ def _speed(engine: Engine, start: Tensor) -> float:
     _try(engine, start, few)
     took = _try(engine, start, few)
     count = _clients(few / took, engine.problem, few)
+    if took > TRIAL_SECONDS:
+        return few / took
     if count > few:
         took = _try(engine, start, count)
     return count / min(took, _try(engine, start, count))

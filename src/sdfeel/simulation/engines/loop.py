@@ -8,6 +8,7 @@ see. A client's step uses one core, whatever their number, so the bits are those
 
 from __future__ import annotations
 
+import math
 import mmap
 import multiprocessing
 import signal
@@ -27,8 +28,9 @@ from sdfeel.simulation.problem import Problem
 
 __all__ = ["LoopEngine"]
 
-# Parts into which the clients of a call are cut for each process: the last to end is soon done.
-PARTS = 8
+# A process that is free takes this share of what is left, divided by their number: few parts, each
+# of which has a price, and the last ones small, so that all end together.
+SHARE = 0.5
 DONE, FAILED = b"d", b"f"
 
 
@@ -62,7 +64,7 @@ class LoopEngine(SummingEngine):
             sums.add(models)
             return losses
         rows, place = np.unique(begin, return_inverse=True)
-        crew.start[: len(rows)] = start[rows]
+        _copy_rows(start, rows, crew.start)
         return crew.carry_out(kept, work, place, sums)
 
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
@@ -130,8 +132,7 @@ class _Crew:
         asked.append(np.full(count, -1) if place is None else place)
         asked += [np.full(count, flag, dtype=np.int64) for flag in flags]
         losses = work.no_losses()
-        cuts = np.array_split(np.arange(count), min(count, PARTS * len(self._pipes)))
-        for part in self._in_order(cuts, np.stack(asked), losses):
+        for part in self._in_order(_cut(count, len(self._pipes)), np.stack(asked), losses):
             if sums is not None:
                 own = Sums(sums.rows, sums.to[part], sums.weights[part])
                 own.add(self.models[int(part[0]) : int(part[-1]) + 1])
@@ -196,7 +197,7 @@ class _Crew:
         part, clients, first, last, place, anchored, shifted, fresh = asked
         rows = slice(int(part[0]), int(part[-1]) + 1)
         if place[0] >= 0:
-            self.models[rows] = self.start[place]
+            _copy_rows(self.start, place, self.models[rows])
         kept = None if fresh[0] else {name: own[rows] for name, own in self._kept.items()}
         anchor = self._anchor[rows] if anchored[0] else None
         shift = self._shift[rows] if shifted[0] else None
@@ -213,6 +214,22 @@ class _Crew:
             pipe.close()
         for process in self._processes:
             process.join()
+
+
+def _copy_rows(source: Tensor, rows: Indices, to: Tensor) -> None:
+    """to[:n] = source[rows], without the copy in between that indexing makes."""
+    for own, row in zip(to, rows, strict=False):
+        own.copy_(source[int(row)])
+
+
+def _cut(count: int, hands: int) -> list[Indices]:
+    """Clients 0 to count - 1 in parts, the first the largest."""
+    parts, start = [], 0
+    while start < count:
+        size = math.ceil(SHARE * (count - start) / hands)
+        parts.append(np.arange(start, start + size))
+        start += size
+    return parts
 
 
 def _shared(rows: int, columns: int, dtype: torch.dtype) -> Tensor:

@@ -65,23 +65,23 @@ class PlainUpdates:
                 ks = np.arange(work.first[positions[0]], work.last[positions[0]] + 1)
                 etas = rates(self.problem.rate, int(ks[0]), int(ks[-1]))
                 ids = self.problem.client_ids[work.clients[positions]]
-                numbers = seeds(self.problem.seed, ids, ks, MODEL)
+                numbers = self._seeds(ids, ks)
                 batches = torch.from_numpy(self.problem.batches(work.clients[positions], ks))
                 for order, row in enumerate(positions):
                     self._bind(models[row])
+                    w = models[row, :size]
                     memory = self._memory(kept, row, models)
                     anchor = None if work.anchor is None else work.anchor[row, :size]
                     shift = None if work.shift is None else work.shift[row]
-                    for column in range(len(ks)):
+                    for column, batch in enumerate(batches[order].unbind()):
                         self._seed(int(numbers[order, column]))
                         try:
-                            losses[row, column], gradients = self._gradients(batches[order, column])
+                            losses[row, column], gradients = self._gradients(batch)
                         except Exception as problem:
                             problem.add_note(f"from client {ids[order]} at iteration {ks[column]}")
                             raise
                         self._look_whether_it_draws(int(numbers[order, column]))
-                        eta = float(etas[column])
-                        self._update(models[row, :size], gradients, memory, eta, anchor, shift)
+                        self._update(w, gradients, memory, float(etas[column]), anchor, shift)
         return losses
 
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
@@ -147,6 +147,12 @@ class PlainUpdates:
             return {name: rows[row] for name, rows in kept.items()}
         size = self.problem.layout.parameters
         return {name: like.new_zeros(size) for name in self.problem.local.keeps}
+
+    def _seeds(self, ids: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """One for each step, if the model draws random numbers or may do so."""
+        if self._draws is False:
+            return np.zeros((len(ids), len(ks)), dtype=np.uint64)
+        return seeds(self.problem.seed, ids, ks, MODEL)
 
     def _seed(self, number: int) -> None:
         """What is random inside the model is a function of (seed, client, k) as well."""
