@@ -172,6 +172,18 @@ def softmax_gradient(x: Matrix, y: Matrix, classes: int) -> Callable[[Matrix], M
     return gradient
 
 
+def convex(network: Network) -> Problem:
+    """Softmax regression in float64 on as much data as the network says."""
+    samples = [int(count) for count in network.shares.samples]
+    return classification(samples, network.clusters.members, network.graph, dtype=torch.float64)
+
+
+def gradients(problem: Problem, classes: int = 3) -> list[Callable[[Matrix], Matrix]]:
+    """Of every client, as functions of the model."""
+    pairs = zip(problem.inputs, problem.targets, strict=True)
+    return [softmax_gradient(x, y, classes) for x, y in pairs]
+
+
 def algorithm1(
     w0: Matrix,
     gradients: Sequence[Callable[[Matrix], Matrix]],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 import sdfeel
-from sdfeel.algorithm.rates import RATES, Shape, rates
+from sdfeel.algorithm.rates import RATES, ShapedRate, rates
 
 ETA = 0.3
 
@@ -57,7 +57,7 @@ shapes = st.one_of(
 
 
 @given(shapes, st.integers(1, 12))
-def test_a_warm_up_rises_linearly_and_then_leaves_the_shape_alone(own: Shape, warmup: int) -> None:
+def test_a_warm_up_rises_linearly_and_then_leaves_it_alone(own: ShapedRate, warmup: int) -> None:
     from dataclasses import replace
 
     warm = replace(own, warmup=warmup)

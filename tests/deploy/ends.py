@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from sdfeel.deploy.link.agreement import Agreement, Do, Id, State, Transaction, Word
+from sdfeel.deploy.link.agreement import Agreement, Do, Id, Standing, Transaction, Word
 from sdfeel.deploy.link.agreement_notes import dump, load
 
 Message = tuple[Any, ...]
@@ -213,7 +213,7 @@ class Trial:
 
     def _deadline(self, name: str) -> None:
         edge = self.edges[name]
-        if edge.above is not None and edge.above.state is State.PREPARED:
+        if edge.above is not None and edge.above.state is Standing.PREPARED:
             self._act(edge, edge.agreement.deadline(edge.above))
             for transaction in edge.below.values():
                 self._act(edge, edge.agreement.deadline(transaction))
@@ -296,7 +296,7 @@ class Trial:
                 edge.below = {c: edge.agreement.begin(c, id_) for c in edge.children}
                 self._hand_down(edge, id_)
         for child, transaction in edge.below.items():
-            if transaction.state is State.ACTIVE and transaction.vote is not None:
+            if transaction.state is Standing.ACTIVE and transaction.vote is not None:
                 assert edge.mean is not None
                 flow = self.edges[child].mass * (edge.ups[child] - edge.mean)
                 edge.agreement.voted(transaction, flow / edge.share)
@@ -304,12 +304,12 @@ class Trial:
             return
         states = {transaction.state for transaction in edge.below.values()}
         if edge.above is not None:
-            if edge.above.state is not State.PREPARED:
+            if edge.above.state is not Standing.PREPARED:
                 self._end(edge)
-        elif State.UNKNOWN in states:
+        elif Standing.UNKNOWN in states:
             self._give_up(edge)
             self._end(edge)
-        elif states <= {State.PREPARED}:
+        elif states <= {Standing.PREPARED}:
             self._all_voted(edge)
 
     def _hand_down(self, edge: Edge, id_: Id) -> None:

@@ -32,7 +32,7 @@ from sdfeel.data.download import SourceError
 from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import read_model
-from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -215,7 +215,7 @@ def _saved(folder: Path) -> tuple[Store, bytes]:
     made.acquire()
     vector = as_vector(np.arange(4, dtype=np.float32))
     agreement = {"checkpoint": 3, "open": [], "settled": [["b", 5, 0, 7, 2]], "owed": [["b", 0]]}
-    made.save(Checkpoint(5, vector, agreement, [Change((vector,), (0.5,)), None]))
+    made.save(EdgeCheckpoint(5, vector, agreement, [Change((vector,), (0.5,)), None]))
     made.release()
     return made, (folder / "store" / "period-000000005.safetensors").read_bytes()
 
@@ -300,7 +300,7 @@ def checkpoint(folder: Path) -> Parser:
     tensors = {"servers": torch.zeros(2, 3), "clients": torch.ones(2, 3)}
     rows = [{"iteration": 0.0, "train_loss": 1.0}]
     clock = torch.zeros(2, dtype=torch.float64)
-    good = checkpoints.Checkpoint(3, tensors, clock, 3, rows, 0.5)
+    good = checkpoints.EdgeCheckpoint(3, tensors, clock, 3, rows, 0.5)
     checkpoints.write_checkpoint(path, good, "run", "reference")
     parse = _file(folder, path.name)(lambda path: checkpoints.read_checkpoint(path, None))
     return Parser("checkpoint", [path.read_bytes()], parse, 12_000, respoil_checkpoint)

@@ -23,9 +23,9 @@ from sdfeel.deploy.link.agreement import (
     TABLE,
     Agreement,
     Do,
-    Event,
     Id,
-    State,
+    Input,
+    Standing,
     Word,
 )
 from sdfeel.deploy.link.agreement_notes import dump, load
@@ -144,7 +144,7 @@ def test_thousands_of_random_histories() -> None:
 
 
 # Without them everything still comes right, after a deadline instead of at once.
-SAVES_TIME = {(State.ACTIVE, Event.LOST), (State.PREPARED, Event.MET)}
+SAVES_TIME = {(Standing.ACTIVE, Input.LOST), (Standing.PREPARED, Input.MET)}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ SAVES_TIME = {(State.ACTIVE, Event.LOST), (State.PREPARED, Event.MET)}
     ids=lambda line: f"{line[0].value}, {line[1].value}",
 )
 def test_every_line_of_the_table_is_needed(
-    line: tuple[State, Event], monkeypatch: pytest.MonkeyPatch
+    line: tuple[Standing, Input], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it some history breaks the mean, leaves something open, or no link is ever used."""
     monkeypatch.delitem(agreement.TABLE, line)
@@ -182,7 +182,7 @@ def test_a_promise_is_kept_until_it_is_decided() -> None:
     end: Agreement[Fraction] = Agreement()
     transaction = prepared(end)
     assert end.abort(transaction) == [], "it is not the participant who decides"
-    assert transaction.state is State.PREPARED
+    assert transaction.state is Standing.PREPARED
     (action,) = end.met("b", life=1, checkpoint=3)
     assert action.word is Word.ASK
 
@@ -191,7 +191,7 @@ def test_a_coordinator_whose_stream_is_lost_leaves_the_link_out_at_once() -> Non
     end: Agreement[Fraction] = Agreement()
     transaction = end.begin("b", ID)
     (action,) = end.lost("b")
-    assert (action.do, transaction.state) == (Do.LEAVE_OUT, State.UNKNOWN)
+    assert (action.do, transaction.state) == (Do.LEAVE_OUT, Standing.UNKNOWN)
 
 
 def test_a_participant_cannot_decide_for_the_coordinator() -> None:
@@ -200,12 +200,12 @@ def test_a_participant_cannot_decide_for_the_coordinator() -> None:
     transaction = end.begin("b", ID)
     for word in (Word.COMMIT, Word.ABORT):
         assert end.hear("b", word, ID) == []
-        assert transaction.state is State.ACTIVE
+        assert transaction.state is Standing.ACTIVE
     end.hear("b", Word.PREPARED, ID, 3, b"hash")
     assert transaction.vote == b"hash"
     end.voted(transaction, Fraction(1))
     assert end.hear("b", Word.COMMIT, ID) == []
-    assert transaction.state is State.PREPARED
+    assert transaction.state is Standing.PREPARED
 
 
 def test_words_about_nothing_leave_nothing_behind() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfeel.deploy.model.files import Frozen, Layout, read_model, write_model
-from sdfeel.deploy.model.store import Checkpoint, Store, worth_keeping
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store, worth_keeping
 from sdfeel.deploy.model.vectors import BLOCK, Change, Vector, as_vector
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.operate.rollback import histories, roll_back
@@ -31,7 +31,7 @@ def saved(folder: Path, *periods: int) -> Store:
     store.acquire()
     for period in periods:
         links = {"b": {"ledger": [[period, 0]]}}
-        store.save(Checkpoint(period, model(period), links, [Change((model(9),), (0.5,))]))
+        store.save(EdgeCheckpoint(period, model(period), links, [Change((model(9),), (0.5,))]))
     return store
 
 
@@ -80,7 +80,7 @@ def test_damaged_checkpoints_do_not_push_good_ones_out(tmp_path: Path) -> None:
     for path in tmp_path.glob("period-*"):
         path.write_bytes(b"half")
     assert store.load(5)[0] is None
-    store.save(Checkpoint(1, model()))
+    store.save(EdgeCheckpoint(1, model()))
     found, problems = store.load(5)
     assert (found.done, problems) == (1, [])
     assert len(list(tmp_path.glob("*.damaged"))) == 2, "for whoever wants to look"
@@ -97,7 +97,7 @@ def test_what_could_not_be_read_back_is_never_written(
     spoiled = as_vector(values)
     change = Change((spoiled if where == "change" else model(),), (1.0,))
     with pytest.raises(RunError, match="infinity"):
-        store.save(Checkpoint(5, spoiled if where == "model" else model(), {}, [change]))
+        store.save(EdgeCheckpoint(5, spoiled if where == "model" else model(), {}, [change]))
     assert store.load(5)[0].done == 4
     assert not list(tmp_path.glob(".*")), "nothing half-written stays"
 
@@ -141,7 +141,7 @@ def test_a_rollback_puts_newer_checkpoints_aside_until_training_has_passed_them(
     assert (found.done, problems) == (older[-1], [])
     assert list(tmp_path.glob("*.undone"))
     for period in range(older[-1] + 1, 33):
-        store.save(Checkpoint(period, model(period)))
+        store.save(EdgeCheckpoint(period, model(period)))
     assert not list(tmp_path.glob("*.undone"))
     with pytest.raises(InputError, match="period = 0"):
         store.roll_back(0)
@@ -161,7 +161,7 @@ def test_after_a_rollback_links_remember_what_they_did_then(tmp_path: Path) -> N
         if period == 20:
             store = Store(tmp_path, {"edge": "a"})
         changes = [Change((large(period), large(-period)), (0.5, 0.25))]
-        store.save(Checkpoint(period, large(period), {}, changes))
+        store.save(EdgeCheckpoint(period, large(period), {}, changes))
     assert len(list(tmp_path.glob("*.kept"))) == 2 * len(store.periods())
     oldest = store.periods()[0]
     assert oldest < 20
@@ -230,7 +230,7 @@ def test_edges_go_back_to_a_period_that_all_of_them_have(tmp_path: Path) -> None
         store = Store(tmp_path / "state" / name, {**ABOUT, "edge": name})
         store.acquire()
         for period in periods:
-            store.save(Checkpoint(period, model(period)))
+            store.save(EdgeCheckpoint(period, model(period)))
         store.release()
     assert {3, 6} <= set(histories(deployment)["a"]) & set(histories(deployment)["b"])
     with pytest.raises(InputError, match="there are"):

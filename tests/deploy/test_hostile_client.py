@@ -14,11 +14,8 @@ from twin import Door
 from twin_world import DEADLINES, SIZE, Still, TwinWorld, make_deployment, make_edges_cheap
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.link.transport import Call, StreamLost, TurnedAway
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.link.transport import StreamLost, TurnedAway
 from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
 RING = [("e00", "e01"), ("e01", "e02"), ("e00", "e02")]
@@ -177,96 +174,6 @@ def test_ordinary_differences_between_clients_are_not_left_out() -> None:
     assert world.mean().mean() > world.first.mean()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"first": 0},
-        {"first": 10**9},
-        {"steps": 10**6},
-        {"steps": 0},
-        {"period": 0},
-        {"period": PERIODS + 1, "first": PERIODS + 1},
-        {"period": 2**63, "first": 2**63},
-    ],
-    ids=str,
-)
-def test_a_client_does_only_the_work_that_the_file_says(fields: dict[str, int]) -> None:
-    """An edge asks for more steps, or others: the client does not even begin."""
-    trained = []
-
-    class Watched(Still):
-        def train(self, model: np.ndarray, first: int, steps: int) -> np.ndarray:
-            trained.append((first, steps))
-            return model
-
-    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
-    loop = VirtualLoop()
-
-    async def main() -> list[str]:
-        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
-        vector = as_vector(np.zeros(SIZE))
-
-        async def serve(stream: Any) -> None:
-            await stream.read()
-            await stream.write(v1.FromEdge(hello=v1.Hello()))
-            for changed in (fields, {}):
-                task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
-                for field, value in changed.items():
-                    setattr(task, field, value)
-                await stream.write(v1.FromEdge(task=task))
-                for chunk in wire.chunks(vector):
-                    await stream.write(v1.FromEdge(chunk=chunk))
-            while await stream.read() is not None:
-                pass
-
-        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
-        door: Any = Door(world.net, "client", "c0")
-        samples = deployment.client("c0").samples
-        client = ClientProgram(deployment, "c0", Watched(samples), None, door)
-        running = asyncio.ensure_future(client.run())
-        await asyncio.sleep(1)
-        running.cancel()
-        return [line["kind"] for line in client.log.recent if line["event"] == "refused"]
-
-    assert loop.run(main()) == ["task"]
-    assert trained == [(3, 1)], "the honest task only"
-
-
-def test_an_edge_that_floods_its_client_with_receipts_fills_neither_memory_nor_disk() -> None:
-    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
-    loop = VirtualLoop()
-
-    async def main() -> ClientProgram:
-        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
-        vector = as_vector(np.zeros(SIZE))
-
-        async def serve(stream: Any) -> None:
-            await stream.read()
-            await stream.write(v1.FromEdge(hello=v1.Hello()))
-            task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
-            await stream.write(v1.FromEdge(task=task))
-            await stream.read()
-            for period in (*range(1000), 3):
-                for verdict in (v1.Verdict.ACCEPTED, v1.Verdict.LATE, v1.Verdict.REFUSED):
-                    receipt = v1.Receipt(period=period, verdict=verdict)
-                    await stream.write(v1.FromEdge(receipt=receipt))
-                await stream.write(v1.FromEdge(task=v1.Task(period=PERIODS + 1)))
-            await stream.read()
-
-        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
-        door: Any = Door(world.net, "client", "c0")
-        trainer = Still(deployment.client("c0").samples)
-        client = ClientProgram(deployment, "c0", trainer, None, door)
-        running = asyncio.ensure_future(client.run())
-        await asyncio.sleep(5)
-        running.cancel()
-        return client
-
-    client = loop.run(main())
-    assert client.accepted == [3], "what was sent, once"
-    assert len(client.log.recent) <= 40
-
-
 def test_a_long_dtype_is_neither_kept_nor_logged() -> None:
     async def act(world: TwinWorld) -> None:
         stream = await dial(world)
@@ -414,45 +321,6 @@ def test_coming_and_going_or_being_late_fills_no_disk() -> None:
     for event in ("client-up", "client-down", "late"):
         lines = [line for line in events(world, event) if line["client"] == "c0"]
         assert 10 <= len(lines) <= 10 * (1 + seconds / 10)
-
-
-def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:
-    """Its old training cannot be stopped; waiting for it must not end it, or the client."""
-    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
-    loop = VirtualLoop()
-
-    def slow(_executor: Any, work: Any, *asked: Any) -> asyncio.Future[Any]:
-        future = loop.create_future()
-        loop.call_later(5.0, lambda: future.done() or future.set_result(work(*asked)))
-        return future
-
-    loop.run_in_executor = slow  # type: ignore[method-assign]
-    uploaded: list[int] = []
-
-    async def main() -> bool:
-        world = TwinWorld(deployment, Topology(deployment), seed=1, loop=loop)
-        vector = as_vector(np.zeros(SIZE))
-
-        async def serve(stream: Any) -> None:
-            await stream.read()
-            await stream.write(v1.FromEdge(hello=v1.Hello()))
-            task = v1.Task(period=3, first=3, steps=1, model=wire.header(vector, 3))
-            await stream.write(v1.FromEdge(task=task))
-            for chunk in wire.chunks(vector):
-                await stream.write(v1.FromEdge(chunk=chunk))
-            while (message := await stream.read()) is not None:
-                uploaded.append(message.WhichOneof("body") == "model")
-
-        await Door(world.net, "edge", "e00").listen(dict.fromkeys(Call, serve), serve)
-        await world.start("c0")
-        for _ in range(3):
-            await asyncio.sleep(1.0)
-            world.net.cut("c0", "e00")
-        await asyncio.sleep(15.0)
-        return world.tasks["c0"].done()
-
-    assert not loop.run(main())
-    assert sum(uploaded) == 1
 
 
 @pytest.mark.parametrize("hops", [False, True], ids=["both-at-once", "one-after-the-other"])

@@ -18,7 +18,7 @@ from harness import World, deploy
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import read_model
-from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -44,7 +44,7 @@ def apart(folder: Path, size: int = toy.SIZE, **options: Any) -> Deployment:
         model = as_vector(np.random.default_rng(number).normal(size=size))
         store = store_of(deployment, edge.name)
         store.acquire()
-        store.save(Checkpoint(1, model))
+        store.save(EdgeCheckpoint(1, model))
         store.release()
     return deployment
 

@@ -28,7 +28,7 @@ from sdfeel.api import train
 from sdfeel.cli import deploy as commands
 from sdfeel.cli.plot import plot
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.model.store import Checkpoint, Store, write_safetensors
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.node.torch_trainer import trainer as torch_trainer
@@ -320,7 +320,7 @@ def test_status_as_json_and_its_exit_status(tmp_path: Path) -> None:
     for name in "ab":
         store = Store(tmp_path / "state" / name, {})
         store.acquire()
-        store.save(Checkpoint(9999, as_vector(np.zeros(toy.SIZE))))
+        store.save(EdgeCheckpoint(9999, as_vector(np.zeros(toy.SIZE))))
         store.release()
     code, found = call()
     assert code == 0

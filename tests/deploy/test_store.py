@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.store import Checkpoint, Store, read_safetensors, write_safetensors
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store, read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import (
     BLOCK,
     Change,
@@ -108,7 +108,7 @@ def test_checkpoints_are_durable_before_save_returns(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
     store = Store(tmp_path, ABOUT)
-    store.save(Checkpoint(1, as_vector(values(5)), {"checkpoint": 1}))
+    store.save(EdgeCheckpoint(1, as_vector(values(5)), {"checkpoint": 1}))
     assert calls == ["fsync file", "rename", "fsync folder"]
 
 
@@ -116,7 +116,7 @@ def test_the_newest_whole_checkpoint_is_loaded_and_old_ones_go(tmp_path: Path) -
     store = Store(tmp_path, ABOUT)
     assert store.load(5) == (None, [])
     for done in (1, 2, 3):
-        store.save(Checkpoint(done, as_vector(values(5, done)), {"checkpoint": done}))
+        store.save(EdgeCheckpoint(done, as_vector(values(5, done)), {"checkpoint": done}))
     assert store.periods() == [1, 2, 3], "the last two, and one that is older"
     found, problems = store.load(5)
     assert found is not None
@@ -141,7 +141,7 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
     own, theirs, model = as_vector(a), as_vector(b), as_vector(c)
     change = Change.towards(own, theirs, 0.25)
     store = Store(tmp_path, ABOUT, history=0)
-    store.save(Checkpoint(7, model, {}, [change, -change]))
+    store.save(EdgeCheckpoint(7, model, {}, [change, -change]))
     found, problems = store.load(size)
     assert found is not None
     assert not problems
@@ -151,21 +151,21 @@ def test_what_links_remember_lies_beside_the_model(tmp_path: Path, size: int) ->
         assert kept is not None
         applied = kept.applied(model).array()
         np.testing.assert_allclose(applied, c + sign * expected, atol=1e-6)
-    store.save(Checkpoint(8, model, {}, found.changes))
+    store.save(EdgeCheckpoint(8, model, {}, found.changes))
     again, _ = Store(tmp_path, ABOUT).load(size)
     assert again is not None
     assert again.changes[1] is not None
     np.testing.assert_allclose(again.changes[1].applied(model).array(), c - expected, atol=1e-6)
-    store.save(Checkpoint(9, model))
+    store.save(EdgeCheckpoint(9, model))
     assert bool(list(tmp_path.glob("*.kept"))) == (size > 2 * BLOCK), "period 8 may be gone back to"
-    store.save(Checkpoint(10, model))
+    store.save(EdgeCheckpoint(10, model))
     assert not list(tmp_path.glob("*.kept")), "nobody needs them any more"
 
 
 def test_small_changes_are_written_with_the_model(tmp_path: Path) -> None:
     store = Store(tmp_path, ABOUT)
     change = Change((as_vector(values(5, 1)),), (2.0,))
-    store.save(Checkpoint(7, as_vector(values(5)), {}, [change, change]))
+    store.save(EdgeCheckpoint(7, as_vector(values(5)), {}, [change, change]))
     (path,) = tmp_path.iterdir()
     assert set(load_file(path)) == {"model", "sdfeel/change-0", "sdfeel/change-1"}
     damaged = bytearray(path.read_bytes())
@@ -181,7 +181,7 @@ def test_large_changes_may_be_lost_in_a_power_cut_and_the_model_is_not(
     size = 3 * BLOCK
     model, own, theirs = (as_vector(values(size, n), tmp_path) for n in range(3))
     store = Store(tmp_path, ABOUT)
-    store.save(Checkpoint(7, model, {}, [Change.towards(own, theirs, 0.5)]))
+    store.save(EdgeCheckpoint(7, model, {}, [Change.towards(own, theirs, 0.5)]))
     kept = sorted(tmp_path.glob("*.kept"))
     assert len(kept) == 2
     if harm == "gone":

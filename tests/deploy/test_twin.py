@@ -16,7 +16,7 @@ from twin_world import TwinWorld, make_deployment, make_edges_cheap, run_schedul
 from virtual import VirtualLoop
 
 from sdfeel.deploy.link import agreement
-from sdfeel.deploy.link.agreement import Event, State
+from sdfeel.deploy.link.agreement import Input, Standing
 from sdfeel.deploy.topology import Topology
 
 SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
@@ -73,11 +73,15 @@ def test_a_seed_decides_everything() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [(State.COMMITTED, Event.REBORN), (State.IN_DOUBT, Event.COMMIT), (State.IN_DOUBT, Event.MET)],
+    [
+        (Standing.COMMITTED, Input.REBORN),
+        (Standing.IN_DOUBT, Input.COMMIT),
+        (Standing.IN_DOUBT, Input.MET),
+    ],
     ids=lambda line: f"{line[0].value}, {line[1].value}",
 )
 def test_the_checker_sees_a_broken_agreement(
-    line: tuple[State, Event], monkeypatch: pytest.MonkeyPatch
+    line: tuple[Standing, Input], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without this line of the table, some history must be found out."""
     monkeypatch.delitem(agreement.TABLE, line)

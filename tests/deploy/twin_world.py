@@ -22,7 +22,7 @@ from virtual import NODE, VirtualLoop
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.link import dialler
 from sdfeel.deploy.model.files import Layout, ModelFile
-from sdfeel.deploy.model.store import Checkpoint
+from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.node import edge as edge_module
 from sdfeel.deploy.node.client import ClientProgram
@@ -53,13 +53,13 @@ class MemoryStore:
 
     def __init__(self, model: Vector) -> None:
         self.first = model
-        self.found: Checkpoint | None = Checkpoint(1, model, {"checkpoint": 0} | EMPTY)
+        self.found: EdgeCheckpoint | None = EdgeCheckpoint(1, model, {"checkpoint": 0} | EMPTY)
         self.saves = 0
 
-    def load(self, _size: int) -> tuple[Checkpoint | None, list[str]]:
+    def load(self, _size: int) -> tuple[EdgeCheckpoint | None, list[str]]:
         return self.found, []
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: EdgeCheckpoint) -> None:
         notes = json.loads(json.dumps(checkpoint.agreement))
         self.found = replace(checkpoint, agreement=notes)
         self.saves += 1
@@ -78,10 +78,10 @@ class Disk:
 
     def release(self) -> None: ...
 
-    def load(self, size: int) -> tuple[Checkpoint | None, list[str]]:
+    def load(self, size: int) -> tuple[EdgeCheckpoint | None, list[str]]:
         return self.store.load(size)
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: EdgeCheckpoint) -> None:
         if self.world.lives[self.name] == self.life:
             self.store.save(checkpoint)
             self.world.checker.saved(self.name)

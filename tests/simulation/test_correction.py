@@ -11,13 +11,13 @@ from worlds import (
     Matrix,
     Problem,
     Weights,
+    convex,
     corrected,
+    gradients,
     networks,
     schedules,
-    softmax_gradient,
     vector,
 )
-from worlds import classification as problem_of
 
 import sdfeel
 from sdfeel import CORRECTIONS, InputError, Network, Schedule
@@ -28,17 +28,6 @@ from sdfeel.records.checkpoints import read_checkpoint
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
 CLASSES = 3
-
-
-def convex(network: Network) -> Problem:
-    """Softmax regression in float64 on as much data as the network says."""
-    samples = [int(count) for count in network.shares.samples]
-    return problem_of(samples, network.clusters.members, network.graph, dtype=torch.float64)
-
-
-def gradients(problem: Problem) -> list:
-    pairs = zip(problem.inputs, problem.targets, strict=True)
-    return [softmax_gradient(x, y, CLASSES) for x, y in pairs]
 
 
 def rate(k: int) -> float:

@@ -15,9 +15,10 @@ from worlds import (
     Weights,
     algorithm1,
     classification,
+    convex,
+    gradients,
     networks,
     schedules,
-    softmax_gradient,
     vector,
 )
 
@@ -29,18 +30,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarnin
 CLASSES = 3
 LR = 0.3
 ENGINES = st.sampled_from(["reference", "vectorised"])
-
-
-def convex(network: Network) -> Problem:
-    """Softmax regression in float64 on as much data as the network says."""
-    samples = [int(count) for count in network.shares.samples]
-    members = network.clusters.members
-    return classification(samples, members, network.graph, dtype=torch.float64)
-
-
-def gradients(problem: Problem) -> list:
-    pairs = zip(problem.inputs, problem.targets, strict=True)
-    return [softmax_gradient(x, y, CLASSES) for x, y in pairs]
 
 
 def trained(

@@ -31,7 +31,7 @@ __all__ = [
     "Given",
     "Inverse",
     "Rate",
-    "Shape",
+    "ShapedRate",
     "Step",
     "rate_of",
     "rates",
@@ -47,7 +47,7 @@ class Rate(ABC):
 
 
 @dataclass(frozen=True)
-class Shape(Rate):
+class ShapedRate(Rate):
     """eta in a known shape over k; `warmup`: iterations over which it rises at first, linearly."""
 
     eta: float = 0.01
@@ -68,7 +68,7 @@ class Shape(Rate):
 
 
 @dataclass(frozen=True)
-class Constant(Shape):
+class Constant(ShapedRate):
     """eta_k = eta."""
 
     def eta_at(self, k: int) -> float:  # noqa: ARG002
@@ -76,7 +76,7 @@ class Constant(Shape):
 
 
 @dataclass(frozen=True)
-class Step(Shape):
+class Step(ShapedRate):
     """Times `factor` after every `every` iterations, as `torch.optim.lr_scheduler.StepLR`."""
 
     every: int = field(kw_only=True)
@@ -92,7 +92,7 @@ class Step(Shape):
 
 
 @dataclass(frozen=True)
-class Cosine(Shape):
+class Cosine(ShapedRate):
     """Half a wave from eta to `floor`, over `over` iterations; then it stays there."""
 
     over: int = field(kw_only=True)
@@ -110,7 +110,7 @@ class Cosine(Shape):
 
 
 @dataclass(frozen=True)
-class Inverse(Shape):
+class Inverse(ShapedRate):
     """eta / (1 + k / k0): half of eta at k = k0."""
 
     k0: float = field(kw_only=True)
@@ -123,7 +123,7 @@ class Inverse(Shape):
         return float(self.eta / (1 + k / self.k0))
 
 
-RATES: dict[str, type[Shape]] = {
+RATES: dict[str, type[ShapedRate]] = {
     "constant": Constant,
     "step": Step,
     "cosine": Cosine,

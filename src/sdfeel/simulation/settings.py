@@ -19,7 +19,7 @@ from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
 from sdfeel.algorithm.correction import CORRECTIONS, Correction, correction_of
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
 from sdfeel.algorithm.pace import PACES, Pace, pace_of
-from sdfeel.algorithm.rates import RATES, Constant, Rate, Shape, rate_of
+from sdfeel.algorithm.rates import RATES, Constant, Rate, ShapedRate, rate_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
 from sdfeel.clock import LatencyProfile, load_profile
@@ -242,7 +242,7 @@ class Settings(BaseModel):
                 place[leaf] |= value
             else:
                 place[leaf] = value
-        if isinstance(self.lr, Shape):
+        if isinstance(self.lr, ShapedRate):
             found["rate"] = to_table(self.lr, RATES)
             found["lr"] = found["rate"].pop("eta", found["lr"])
         return found

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.deploy.exchange.patience import Patience
-from sdfeel.deploy.link.agreement import Id, State, Transaction
+from sdfeel.deploy.link.agreement import Id, Standing, Transaction
 from sdfeel.deploy.link.link import Key, Link, Offer
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.offload import offload
@@ -164,11 +164,11 @@ class AllReduce:
         change = Change.towards(own, mean, weight)
         transaction = self.links.prepare(parent, id_, change, own.sha256)
         await self.patience.until(
-            lambda: transaction.state is not State.PREPARED, [self.links[parent]]
+            lambda: transaction.state is not Standing.PREPARED, [self.links[parent]]
         )
         self.links.give_up_waiting(transaction)
         for below in self._below.values():
-            if transaction.state is State.IN_DOUBT:
+            if transaction.state is Standing.IN_DOUBT:
                 self.links.give_up_waiting(below)
             elif not transaction.used:
                 self.links.abort(below)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from sdfeel.deploy.exchange.patience import Patience
-from sdfeel.deploy.link.agreement import State
+from sdfeel.deploy.link.agreement import Standing
 from sdfeel.deploy.link.link import Key, Offer
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.vectors import Change, Vector
@@ -82,6 +82,6 @@ class Swap:
             return None
         change = Change.towards(model, theirs.vector, self.weight)
         transaction = self.links.prepare(self.peer, theirs.id, change, model.sha256)
-        await self.patience.until(lambda: transaction.state is not State.PREPARED, [link])
+        await self.patience.until(lambda: transaction.state is not Standing.PREPARED, [link])
         self.links.give_up_waiting(transaction)
         return theirs.vector if transaction.used else None

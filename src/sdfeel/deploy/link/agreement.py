@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["TABLE", "Action", "Agreement", "Do", "Event", "Id", "State", "Transaction", "Word"]
+__all__ = ["TABLE", "Action", "Agreement", "Do", "Id", "Input", "Standing", "Transaction", "Word"]
 
 Change = TypeVar("Change")
 # Settled transactions that an end still answers for; beyond it those of the last two periods.
@@ -49,7 +49,7 @@ class Id(NamedTuple):
     ballot: int
 
 
-class State(Enum):
+class Standing(Enum):
     UNKNOWN = "unknown"  # never promised, aborted or taken back: presumed abort
     ACTIVE = "active"  # coordinator: models are under way, either end may still leave
     PREPARED = "prepared"  # both models are here: does as decided
@@ -58,7 +58,7 @@ class State(Enum):
     SETTLED = "settled"  # used, and the other end's disk has it
 
 
-class Event(Enum):
+class Input(Enum):
     BEGIN = "begin"  # the coordinator offers its model
     PREPARE = "prepare"  # this end holds both models (the coordinator: and heard PREPARED)
     COMMIT = "commit"  # decided, or heard from the coordinator
@@ -86,8 +86,8 @@ class Do(Enum):
     PERSIST = "persist"  # what was done to the model since the last checkpoint must not be lost
 
 
-S, E = State, Event
-TABLE: dict[tuple[State, Event], tuple[State, tuple[Do, ...]]] = {
+S, E = Standing, Input
+TABLE: dict[tuple[Standing, Input], tuple[Standing, tuple[Do, ...]]] = {
     (S.UNKNOWN, E.BEGIN): (S.ACTIVE, ()),
     (S.UNKNOWN, E.PREPARE): (S.PREPARED, (Do.SAY_PREPARED,)),
     (S.UNKNOWN, E.ASKED): (S.UNKNOWN, (Do.ANSWER_ABORT,)),
@@ -143,7 +143,7 @@ class Transaction(Generic[Change]):
     peer: str
     id: Id
     coordinates: bool
-    state: State = State.UNKNOWN
+    state: Standing = Standing.UNKNOWN
     change: Change | None = None
     vote: bytes | None = None
     life: int = 0
@@ -207,7 +207,7 @@ class Agreement(Generic[Change]):
     def begin(self, peer: str, id_: Id) -> Transaction[Change]:
         """As coordinator: our model goes out with this id."""
         transaction: Transaction[Change] = Transaction(peer, id_, coordinates=True)
-        self._move(transaction, Event.BEGIN)
+        self._move(transaction, Input.BEGIN)
         return transaction
 
     def prepare(
@@ -218,27 +218,27 @@ class Agreement(Generic[Change]):
             return Transaction(peer, id_, coordinates=False), []
         transaction = Transaction(peer, id_, coordinates=False, change=change)
         transaction.life = self._peer(peer).life
-        return transaction, self._move(transaction, Event.PREPARE)
+        return transaction, self._move(transaction, Input.PREPARE)
 
     def voted(self, transaction: Transaction[Change], change: Change) -> None:
         """As coordinator: PREPARED was heard, about the model that is held here."""
         transaction.change = change
-        self._move(transaction, Event.PREPARE)
+        self._move(transaction, Input.PREPARE)
 
     def commit(self, transaction: Transaction[Change]) -> Actions[Change]:
-        return self._move(transaction, Event.COMMIT)
+        return self._move(transaction, Input.COMMIT)
 
     def abort(self, transaction: Transaction[Change]) -> Actions[Change]:
         """The coordinator's decision; a participant may leave only what it has not promised."""
-        return self._move(transaction, Event.ABORT) if transaction.coordinates else []
+        return self._move(transaction, Input.ABORT) if transaction.coordinates else []
 
     def deadline(self, transaction: Transaction[Change]) -> Actions[Change]:
         """Nothing was heard in time."""
-        return self._move(transaction, Event.DEADLINE)
+        return self._move(transaction, Input.DEADLINE)
 
     def is_deciding(self, peer: str) -> bool:
         """Whether an exchange waits for a word on this link."""
-        return any(t.state in (State.ACTIVE, State.PREPARED) for t in self._with(peer))
+        return any(t.state in (Standing.ACTIVE, Standing.PREPARED) for t in self._with(peer))
 
     def is_crowded(self, peer: str, period: int) -> bool:
         """Whether so much is open on the link that it is better left out."""
@@ -254,13 +254,13 @@ class Agreement(Generic[Change]):
         if found is None:
             return self._answer(peer, id_) if word in (Word.PREPARED, Word.ASK) else []
         if word is Word.ASK:
-            return self._move(found, Event.ASKED)
+            return self._move(found, Input.ASKED)
         if word is Word.PREPARED:
-            if found.state is State.ACTIVE:
+            if found.state is Standing.ACTIVE:
                 found.vote, found.without = sha256, checkpoint
                 found.life = self._peer(peer).life
             return []
-        if found.coordinates and found.state is not State.COMMITTED:
+        if found.coordinates and found.state is not Standing.COMMITTED:
             return []  # it is not the participant who decides
         return self._told(found, word, checkpoint)
 
@@ -269,10 +269,10 @@ class Agreement(Generic[Change]):
     ) -> Actions[Change]:
         """The decision; or, about what was used, whether the other end has it still."""
         if word is Word.ABORT:
-            return self._decide(transaction, Event.ABORT)
+            return self._decide(transaction, Input.ABORT)
         transaction.life = self._peer(transaction.peer).life
         transaction.without = checkpoint
-        return self._decide(transaction, Event.COMMIT) + self._look(transaction)
+        return self._decide(transaction, Input.COMMIT) + self._look(transaction)
 
     def met(self, peer: str, life: int, checkpoint: int) -> Actions[Change]:
         """The other end is there, on a new stream, in this life and with this checkpoint."""
@@ -288,7 +288,7 @@ class Agreement(Generic[Change]):
         actions: Actions[Change] = []
         for transaction in list(self._with(peer)):
             if not transaction.coordinates:
-                actions += self._move(transaction, Event.MET)
+                actions += self._move(transaction, Input.MET)
             actions += self._look(transaction)
         return actions
 
@@ -301,7 +301,7 @@ class Agreement(Generic[Change]):
 
     def lost(self, peer: str) -> Actions[Change]:
         """The stream ended, or another took its place."""
-        found = [self._move(t, Event.LOST) for t in list(self._with(peer))]
+        found = [self._move(t, Input.LOST) for t in list(self._with(peer))]
         return [action for actions in found for action in actions]
 
     # The table at work.
@@ -315,47 +315,47 @@ class Agreement(Generic[Change]):
     def _answer(self, peer: str, id_: Id) -> Actions[Change]:
         """About what is not open: settled or unknown."""
         own = self.settled.get((peer, id_))
-        state = State.UNKNOWN if own is None else State.SETTLED
+        state = Standing.UNKNOWN if own is None else Standing.SETTLED
         passing: Transaction[Change] = Transaction(peer, id_, coordinates=False, state=state)
         passing.own = own or 0
-        _, todo = TABLE[state, Event.ASKED]
+        _, todo = TABLE[state, Input.ASKED]
         return [self._action(passing, do) for do in todo]
 
     def _look(self, transaction: Transaction[Change]) -> Actions[Change]:
         """Whether the other end's disk has what was used, as far as we know."""
         peer = self._peer(transaction.peer)
         if transaction.life != peer.life:
-            return self._move(transaction, Event.REBORN)
+            return self._move(transaction, Input.REBORN)
         if peer.checkpoint > transaction.without:
-            return self._move(transaction, Event.SAVED)
+            return self._move(transaction, Input.SAVED)
         return []
 
-    def _decide(self, transaction: Transaction[Change], event: Event) -> Actions[Change]:
+    def _decide(self, transaction: Transaction[Change], event: Input) -> Actions[Change]:
         """Also on the links below, which carry the same transaction in an all-reduce."""
         was = transaction.state
         actions = self._move(transaction, event)
-        if was in (State.PREPARED, State.IN_DOUBT):
+        if was in (Standing.PREPARED, Standing.IN_DOUBT):
             below = [t for t in self.open.values() if t.coordinates and t.id == transaction.id]
             for other in below:
                 actions += self._move(other, event)
         return actions
 
-    def _move(self, transaction: Transaction[Change], event: Event) -> Actions[Change]:
+    def _move(self, transaction: Transaction[Change], event: Input) -> Actions[Change]:
         before = transaction.state
         if (before, event) not in TABLE:
             return []
         transaction.state, todo = TABLE[before, event]
         key = transaction.peer, transaction.id
-        if transaction.state is State.COMMITTED and before is not State.COMMITTED:
+        if transaction.state is Standing.COMMITTED and before is not Standing.COMMITTED:
             transaction.own = self.checkpoint
-            transaction.used = before is State.PREPARED
-        if transaction.state is State.PREPARED:
+            transaction.used = before is Standing.PREPARED
+        if transaction.state is Standing.PREPARED:
             transaction.own = self.checkpoint
-        if transaction.state in (State.UNKNOWN, State.SETTLED):
+        if transaction.state in (Standing.UNKNOWN, Standing.SETTLED):
             self.open.pop(key, None)
         else:
             self.open[key] = transaction
-        if transaction.state is State.SETTLED and before is not State.SETTLED:
+        if transaction.state is Standing.SETTLED and before is not Standing.SETTLED:
             self._remember(key, transaction.own)
         return [
             self._action(transaction, do)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sdfeel.deploy.link.agreement import Agreement, Id, State, Transaction
+from sdfeel.deploy.link.agreement import Agreement, Id, Standing, Transaction
 
 __all__ = ["dump", "load"]
 
@@ -28,14 +28,14 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
                 "peer": t.peer,
                 "id": list(t.id),
                 "coordinates": t.coordinates,
-                "used": t.state is State.COMMITTED,
+                "used": t.state is Standing.COMMITTED,
                 "life": t.life,
                 "without": t.without,
                 "own": t.own,
                 "change": put(t.change),
             }
             for t in agreement.open.values()
-            if t.state is not State.ACTIVE
+            if t.state is not Standing.ACTIVE
         ],
         "settled": [[peer, *id_, own] for (peer, id_), own in agreement.settled.items()],
         "owed": [[peer, put(change)] for peer, change in agreement.owed],
@@ -56,7 +56,7 @@ def load(
                 peer=row["peer"],
                 id=_id(row["id"]),
                 coordinates=bool(row["coordinates"]),
-                state=State.COMMITTED if row["used"] else State.IN_DOUBT,
+                state=Standing.COMMITTED if row["used"] else Standing.IN_DOUBT,
                 change=change,
                 life=int(row["life"]),
                 without=int(row["without"]),
@@ -81,6 +81,6 @@ def _drop_orphans(agreement: Agreement[Change]) -> None:
     """Without the link above, nobody would ever decide what is in doubt below."""
     above = {id_ for (_, id_), t in agreement.open.items() if not t.coordinates}
     for key, transaction in list(agreement.open.items()):
-        is_below = transaction.coordinates and transaction.state is State.IN_DOUBT
+        is_below = transaction.coordinates and transaction.state is Standing.IN_DOUBT
         if is_below and transaction.id not in above:
             del agreement.open[key]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.link.agreement import Action, Agreement, Do, Id, State, Transaction, Word
+from sdfeel.deploy.link.agreement import Action, Agreement, Do, Id, Standing, Transaction, Word
 from sdfeel.deploy.link.link import Hooks, Link
 from sdfeel.deploy.model.vectors import Change
 from sdfeel.deploy.observe.logs import Log
@@ -96,7 +96,7 @@ class Links(dict[str, Link]):
 
     def give_up_waiting(self, transaction: Transaction[Change]) -> None:
         self.perform(self.agreement.deadline(transaction))
-        if transaction.state is State.IN_DOUBT:
+        if transaction.state is Standing.IN_DOUBT:
             self._log("undecided", peer=transaction.peer, key=transaction.id[:2])
 
     def perform(self, actions: Sequence[Action[Change]], sha256: bytes = b"") -> None:

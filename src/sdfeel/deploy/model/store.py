@@ -35,7 +35,7 @@ from sdfeel.deploy.model.vectors import KEPT, Change, OpenFile, Vector
 from sdfeel.errors import InputError
 from sdfeel.files import FileLock
 
-__all__ = ["Checkpoint", "Store", "read_safetensors", "write_safetensors"]
+__all__ = ["EdgeCheckpoint", "Store", "read_safetensors", "write_safetensors"]
 
 KEEP = 2
 DAMAGED, UNDONE = ".damaged", ".undone"
@@ -43,7 +43,7 @@ NAME = re.compile(r"period-(\d{9,15})\.safetensors")
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class EdgeCheckpoint:
     """A finished period: the server's model and what it must remember with it.
 
     agreement  what `agreement_notes.dump` says of the edge's links
@@ -111,7 +111,7 @@ class Store:
     def release(self) -> None:
         self._lock.release()
 
-    def save(self, checkpoint: Checkpoint) -> None:
+    def save(self, checkpoint: EdgeCheckpoint) -> None:
         """Durable when it returns. Called beside the event loop: flushing takes its time.
 
         Large models that changes are about are not written again: their files get names.
@@ -174,7 +174,7 @@ class Store:
         except (InputError, ValueError, KeyError, TypeError, RecursionError):
             return set()  # damaged: `load` will say so, should it ever be asked for
 
-    def load(self, size: int | None) -> tuple[Checkpoint | None, list[str]]:
+    def load(self, size: int | None) -> tuple[EdgeCheckpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with newer ones.
 
         Whoever holds the folder puts those aside, so that they are in nobody's way.
@@ -207,7 +207,7 @@ class Store:
                     "name another folder",
                 )
 
-    def _checkpoint(self, found: ModelFile, period: int, problems: list[str]) -> Checkpoint:
+    def _checkpoint(self, found: ModelFile, period: int, problems: list[str]) -> EdgeCheckpoint:
         """What the notes say; they are sealed, so a mistake in them was written, not caused."""
         try:
             if int(found.notes["done"]) != period:
@@ -222,7 +222,7 @@ class Store:
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
             path = self._path(period)
             raise _Damaged(f"checkpoint = {str(path)!r}: cannot be used: {problem}") from None
-        return Checkpoint(period, found.vector, agreement, changes)
+        return EdgeCheckpoint(period, found.vector, agreement, changes)
 
     def _change(
         self, entry: Any, size: int, inline: list[Vector], problems: list[str]

@@ -15,7 +15,7 @@ from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
 from sdfeel.deploy.topology import Topology
 
-__all__ = ["Averaging", "Upload"]
+__all__ = ["ClusterMean", "Upload"]
 
 REMEMBERED = 64
 
@@ -29,7 +29,7 @@ class Upload:
 
 
 @dataclass
-class Averaging:
+class ClusterMean:
     """Of one edge.
 
     bound   an update that is so many times as large as the others' is left out; 0: none is

@@ -22,7 +22,7 @@ from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.link.transport import Call, Caller, Stream, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import ModelFile, read_model
-from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.admission import Admission
 from sdfeel.deploy.node.adoption import Adopter
@@ -106,7 +106,7 @@ class EdgeServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
-    def _make_links(self, size: int, done: int, found: Checkpoint | None) -> Links:
+    def _make_links(self, size: int, done: int, found: EdgeCheckpoint | None) -> Links:
         agreement: Agreement[Change] = Agreement(self._life)
         if found is not None and found.agreement:
             load(agreement, found.agreement, found.changes)
@@ -208,7 +208,7 @@ class EdgeServer:
             raise InputError("limits.values", most, f"the first model has {size} values")
         return first
 
-    def _restore(self, model: Vector) -> tuple[Vector, int, Checkpoint | None]:
+    def _restore(self, model: Vector) -> tuple[Vector, int, EdgeCheckpoint | None]:
         """From the own checkpoint; else the first model."""
         self.store.acquire()
         found, problems = self.store.load(model.size)

@@ -15,10 +15,10 @@ from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.offload import offload
-from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, NotFinite, Vector, probe
 from sdfeel.deploy.node.adoption import Adopter
-from sdfeel.deploy.node.averaging import Averaging, Upload
+from sdfeel.deploy.node.averaging import ClusterMean, Upload
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
@@ -63,7 +63,7 @@ class Rounds:
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self._started = 0.0
         rule = Rule(table.rule, table.limit, table.trim)
-        self.averaging = Averaging(self.topology, rule, table.bound, self.store.folder)
+        self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
 
     @property
     def is_ready(self) -> bool:
@@ -222,7 +222,7 @@ class Rounds:
         changes: list[Change] = []
         notes = dump(self.links.agreement, changes)
         self.links.is_unsaved = False
-        checkpoint = Checkpoint(period, model, notes, changes)
+        checkpoint = EdgeCheckpoint(period, model, notes, changes)
         is_saved = False
         while not is_saved:
             self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))

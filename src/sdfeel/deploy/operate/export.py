@@ -11,7 +11,7 @@ from pathlib import Path
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.state_dict import write_state_dict
-from sdfeel.deploy.model.store import Checkpoint, Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Vector, combine
 from sdfeel.deploy.operate.asking import Answer, ask_for_models
 from sdfeel.deploy.topology import Topology
@@ -38,7 +38,7 @@ def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) 
 
 def last_checkpoint(
     deployment: Deployment, edge: str, folder: Path, first: ModelFile
-) -> Checkpoint | None:
+) -> EdgeCheckpoint | None:
     """Of an edge that may be running: nothing is touched."""
     found, _ = Store.of(deployment, edge, folder, first).load(first.layout.size)
     return found
