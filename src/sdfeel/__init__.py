@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from sdfeel.algorithm.rates import RATES, Constant, Cosine, Inverse, Rate, Step
     from sdfeel.algorithm.schedule import Schedule
     from sdfeel.algorithm.schemes import SCHEMES, Scheme
+    from sdfeel.algorithm.server_rule import (
+        SERVER_RULES,
+        FedAdagrad,
+        FedAdam,
+        FedAvgM,
+        FedYogi,
+        ServerRule,
+    )
     from sdfeel.algorithm.trainer import Trainer
     from sdfeel.api import Result, train
     from sdfeel.clock import LatencyProfile, load_profile
@@ -35,6 +43,7 @@ __all__ = [
     "LOCAL_RULES",
     "RATES",
     "SCHEMES",
+    "SERVER_RULES",
     "SGD",
     "Adam",
     "AdamW",
@@ -46,6 +55,10 @@ __all__ = [
     "Correction",
     "Cosine",
     "Deadline",
+    "FedAdagrad",
+    "FedAdam",
+    "FedAvgM",
+    "FedYogi",
     "InputError",
     "Inverse",
     "LatencyProfile",
@@ -58,6 +71,7 @@ __all__ = [
     "Schedule",
     "Scheme",
     "SdfeelError",
+    "ServerRule",
     "Step",
     "Synchronous",
     "Trainer",
@@ -75,6 +89,7 @@ _HOMES = {
     "LOCAL_RULES": "sdfeel.algorithm.local",
     "RATES": "sdfeel.algorithm.rates",
     "SCHEMES": "sdfeel.algorithm.schemes",
+    "SERVER_RULES": "sdfeel.algorithm.server_rule",
     "SGD": "sdfeel.algorithm.local",
     "Adam": "sdfeel.algorithm.local",
     "AdamW": "sdfeel.algorithm.local",
@@ -86,6 +101,10 @@ _HOMES = {
     "Correction": "sdfeel.algorithm.correction",
     "Cosine": "sdfeel.algorithm.rates",
     "Deadline": "sdfeel.algorithm.pace",
+    "FedAdagrad": "sdfeel.algorithm.server_rule",
+    "FedAdam": "sdfeel.algorithm.server_rule",
+    "FedAvgM": "sdfeel.algorithm.server_rule",
+    "FedYogi": "sdfeel.algorithm.server_rule",
     "InputError": "sdfeel.errors",
     "Inverse": "sdfeel.algorithm.rates",
     "LatencyProfile": "sdfeel.clock",
@@ -98,6 +117,7 @@ _HOMES = {
     "Schedule": "sdfeel.algorithm.schedule",
     "Scheme": "sdfeel.algorithm.schemes",
     "SdfeelError": "sdfeel.errors",
+    "ServerRule": "sdfeel.algorithm.server_rule",
     "Step": "sdfeel.algorithm.rates",
     "Synchronous": "sdfeel.algorithm.pace",
     "Trainer": "sdfeel.algorithm.trainer",

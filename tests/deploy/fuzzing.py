@@ -300,7 +300,7 @@ def checkpoint(folder: Path) -> Parser:
     tensors = {"servers": torch.zeros(2, 3), "clients": torch.ones(2, 3)}
     rows = [{"iteration": 0.0, "train_loss": 1.0}]
     clock = torch.zeros(2, dtype=torch.float64)
-    good = checkpoints.EdgeCheckpoint(3, tensors, clock, 3, rows, 0.5)
+    good = checkpoints.Checkpoint(3, tensors, clock, 3, rows, 0.5)
     checkpoints.write_checkpoint(path, good, "run", "reference")
     parse = _file(folder, path.name)(lambda path: checkpoints.read_checkpoint(path, None))
     return Parser("checkpoint", [path.read_bytes()], parse, 12_000, respoil_checkpoint)

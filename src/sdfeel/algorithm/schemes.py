@@ -19,6 +19,7 @@ from sdfeel.algorithm.pace import Event, Pace, Synchronous, pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.server_rule import ServerRule, server_rule
 from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Builder, Network
@@ -110,6 +111,7 @@ class Algorithm:
     participation  who is there
     uplink         how a model travels from a client, and how long that takes
     rule           how a server takes its clients; None for the weighted mean, eq. (3)
+    server         what it does with that; None: it is its model
     local, rate    what a client does with a gradient, and eta_k
     codecs         what travels, by way
     pace           who waits for whom
@@ -123,6 +125,7 @@ class Algorithm:
     participation: Participation
     uplink: Uplink
     rule: AveragingRule | None = None
+    server: ServerRule | None = None
     local: LocalRule = field(default_factory=SGD)
     rate: Rate = field(default_factory=Constant)
     codecs: Mapping[str, Codec] = field(default_factory=lambda: codecs_of(None))
@@ -141,6 +144,7 @@ class Algorithm:
         averager: str | Averager | Builder = "paper",
         participation: float = 1.0,
         averaging_rule: AveragingRule | None = None,
+        server: str | ServerRule | None = None,
         local: str | LocalRule = "sgd",
         lr: float | Rate | Callable[[int], float] = 0.01,
         codecs: Mapping[str, str | Codec] | None = None,
@@ -175,6 +179,7 @@ class Algorithm:
             ),
             uplink=Uplink.of(profile, network, parameters, row.uplink, messages),
             rule=averaging_rule,
+            server=server_rule(server),
             local=local_rule(local),
             rate=rate_of(lr),
             codecs=chosen,

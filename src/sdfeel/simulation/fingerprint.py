@@ -43,6 +43,8 @@ def fingerprint(
     for what in ("rule", "local", "rate", "pace", "correction"):
         value = getattr(algorithm, what)
         about[what] = None if value is None else _identity(value)
+    if algorithm.server is not None:
+        about["server"] = _identity(algorithm.server)
     about["codecs"] = {way: _identity(codec) for way, codec in algorithm.codecs.items()}
     about["loss"] = _identity(problem.loss)
     digest = hashlib.sha256(json.dumps(about).encode())

@@ -22,6 +22,7 @@ from sdfeel.algorithm.pace import PACES, Pace, pace_of
 from sdfeel.algorithm.rates import RATES, Constant, Rate, ShapedRate, rate_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
+from sdfeel.algorithm.server_rule import SERVER_RULES, ServerRule, server_rule
 from sdfeel.clock import LatencyProfile, load_profile
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, Averager, Builder, Network
@@ -136,6 +137,17 @@ def _averaging_rule(value: Any) -> AveragingRule | None:
     return None if isinstance(value, Rule) and value.name == "mean" else value
 
 
+def _server(value: Any) -> ServerRule | None:
+    if not isinstance(value, Mapping) or value.get("name", "mean") == "mean":
+        alone = not isinstance(value, Mapping) or set(value) <= {"name"}
+        if not alone:
+            key = next(key for key in value if key != "name")
+            raise InputError(f"server.{key}", value[key], "the mean has no settings: name a rule")
+        return server_rule(None if isinstance(value, Mapping) else value)
+    found: ServerRule = from_table("server", value, SERVER_RULES)
+    return found
+
+
 class Settings(BaseModel):
     """All that can be set of a run but its model, data and network."""
 
@@ -159,6 +171,9 @@ class Settings(BaseModel):
     )
     averaging_rule: Annotated[AveragingRule | None, PlainValidator(_averaging_rule)] = _key(
         None, "what a server does instead of the weighted mean of its clients"
+    )
+    server: Annotated[ServerRule | None, PlainValidator(_server)] = _key(
+        None, "what a server does with that mean: fedavgm, fedadagrad, fedadam or fedyogi"
     )
     local: Annotated[LocalRule, _table_or(local_rule, "local", LOCAL_RULES)] = _key(
         local_rule("sgd"), "what a client does with a gradient: `sdfeel.Momentum(0.9)`"
@@ -264,6 +279,7 @@ class Settings(BaseModel):
             averager=self.averager,
             participation=self.participation,
             averaging_rule=self.averaging_rule,
+            server=self.server,
             local=self.local,
             lr=self.lr,
             codecs=self.codecs,
@@ -275,9 +291,13 @@ class Settings(BaseModel):
 
 def _plain(name: str, value: Any) -> Any:
     """As JSON and TOML can have it."""
-    tables: dict[str, Mapping[str, type]] = {"local": LOCAL_RULES, "pace": PACES}
+    tables: dict[str, Mapping[str, type]] = {
+        "local": LOCAL_RULES,
+        "pace": PACES,
+        "server": SERVER_RULES,
+    }
     if name in tables:
-        return to_table(value, tables[name])
+        return {"name": "mean"} if value is None else to_table(value, tables[name])
     if name == "codecs":
         return {way: _codec_table(codec) for way, codec in value.items()}
     if name == "correction":

@@ -22,6 +22,7 @@ from torch import Tensor
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.server_rule import ServerRule
 from sdfeel.errors import InputError
 from sdfeel.network import Averager
 from sdfeel.simulation.arrival import receive
@@ -91,6 +92,7 @@ class State:
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
         self._spare: Tensor | None = None  # memory of models that have been replaced
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
+        self._kept_by_servers = self._server_rows()
         width = problem.layout.parameters
         self._controls = Controls(algorithm, ranks, placement, self.models, width)
         self._messages = Messages(algorithm, problem.seed, ranks, placement, self.models)
@@ -140,9 +142,11 @@ class State:
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
         self._visit = None if leg.ends else visit
         if leg.sums is not None:
+            begun = self._messages.held(self.models)
             if self._controls.of_clients:
-                moved = leg.sums - self._messages.held(self.models)
-                self._controls.after_mean(here, moved, leg.reach)
+                self._controls.after_mean(here, leg.sums - begun, leg.reach)
+            if self.algorithm.server is not None:
+                self._follow(self.algorithm.server, begun, leg.sums, here)
             self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
@@ -259,6 +263,23 @@ class State:
                 )
             sums.rows[int(server)] = after
 
+    def _server_rows(self) -> Rows:
+        rule, found = self.algorithm.server, {}
+        for name in () if rule is None else rule.keeps:
+            found[name] = self._zeros(len(self._servers)).fill_(rule.first(name) if rule else 0.0)
+        return found
+
+    def _follow(
+        self, rule: ServerRule, begun: Tensor, sums: Tensor, here: NDArray[np.int64]
+    ) -> None:
+        """What servers with present clients make of the mean; buffers are the mean's."""
+        width = self.problem.layout.parameters
+        for server in np.unique(self._server_of[here]):
+            own = {name: rows[int(server)] for name, rows in self._kept_by_servers.items()}
+            mean, w = sums[int(server), :width], begun[int(server), :width].clone()
+            rule.step(w, mean - w, own)
+            mean.copy_(w)
+
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
         before = self.models
@@ -302,7 +323,8 @@ class State:
         of_clients = self._kept | self._controls.clients | self._messages.clients
         for name, rows in of_clients.items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
-        for name, rows in (self._controls.servers | self._messages.servers).items():
+        of_servers = self._controls.servers | self._messages.servers | self._kept_by_servers
+        for name, rows in of_servers.items():
             saved[f"servers.{name}"] = self.ranks.gather(rows, held)
         if self._visit is not None:
             saved["period.model"] = self.ranks.gather(self._visit.models, there)
@@ -322,7 +344,7 @@ class State:
         self.models = saved["servers.model"].to(like)[own]
         for rows in (self._kept, self._controls.clients, self._messages.clients):
             rows |= {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in rows}
-        for rows in (self._controls.servers, self._messages.servers):
+        for rows in (self._controls.servers, self._messages.servers, self._kept_by_servers):
             rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
         self._visit = None
         if "period.model" in saved:
