@@ -39,9 +39,10 @@ def _axes(place: Any, count: int) -> Sequence[Axes]:
 def _bars(axes: Axes, setting: Mapping[str, Any]) -> None:
     rows = {who: row for who, row in setting["rows"].items() if row.get("steps_per_second")}
     speeds = [row["steps_per_second"]["median"] for row in rows.values()]
-    colours = [line_style(0 if "loop" in who else 1).colour for who in rows]
+    colours = [line_style(0 if who.startswith("plain loop") else 1).colour for who in rows]
     axes.barh(range(len(rows)), speeds, color=colours)
-    axes.set_yticks(range(len(rows)), [who.replace(", ", ",\n") for who in rows])
+    names = [who.replace(", ", ",\n") for who in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize="small", linespacing=0.85)
     axes.invert_yaxis()
     axes.set(title=setting["short"], xlabel="client steps per second")
     axes.grid(False, axis="y")
