@@ -81,7 +81,7 @@ class Setting(_message.Message):
     name: str
     value: str
     is_default: bool
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., is_default: bool = ...) -> None: ...
 
 class Measure(_message.Message):
     __slots__ = ("name", "value")
@@ -203,7 +203,7 @@ class Progress(_message.Message):
     done: int
     checkpoint: int
     waiting: bool
-    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
@@ -310,7 +310,7 @@ class StatusReply(_message.Message):
     certificate_hours: float
     certificate: bytes
     proof: bytes
-    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: _Optional[bool] = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
     __slots__ = ("peer", "up", "used", "skipped")
@@ -322,4 +322,4 @@ class LinkStatus(_message.Message):
     up: bool
     used: int
     skipped: int
-    def __init__(self, peer: _Optional[str] = ..., up: _Optional[bool] = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
+    def __init__(self, peer: _Optional[str] = ..., up: bool = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
