@@ -17,6 +17,7 @@ from sdfeel.network import Network
 from sdfeel.records.folder import RunFolder
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.loop import Progress
+from sdfeel.simulation.named import name_of
 from sdfeel.simulation.problem import Loss
 from sdfeel.simulation.result import Result
 from sdfeel.simulation.settings import Settings
@@ -28,8 +29,8 @@ logger = logging.getLogger("sdfeel")
 
 
 def train(
-    model: nn.Module,
-    client_datasets: Any,
+    model: nn.Module | None = None,
+    client_datasets: Any = None,
     *,
     network: Network,
     loss: Loss | None = None,
@@ -37,6 +38,10 @@ def train(
     test: Any = None,
     partition: str | Sequence[Any] | None = None,
     trainers: Sequence[Trainer] | None = None,
+    clients: int | None = None,
+    rounds: int | None = None,
+    initial: Any = None,
+    samples: Sequence[int] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
@@ -57,6 +62,12 @@ def train(
     partition        of one dataset for all: a name of `sdfeel.data.PARTITIONS`, or row numbers
     trainers         an object for each client that does its local updates: a `Trainer`, as in a
                      deployment; then `local` and `lr` are its own business
+    clients          with `flower`: how many; those of the network
+    rounds           with `flower`, in place of `steps`: how often a client is asked to train, once
+                     in an upload period of tau1 steps
+    initial          with `flower`: the first model, a state dict or a list of arrays; by default
+                     what `model` holds, which is only needed for `test`
+    samples          with `flower`: num-examples of each client; by default each is asked once
     out, resume      folder that keeps the run; go on from its checkpoint. Then Ctrl-C and SIGTERM
                      end the run after the current step with a checkpoint
     config           what the folder is to say of the run, in place of its settings
@@ -64,18 +75,35 @@ def train(
     on_progress      called with a `Progress` now and then
 
     """
-    if "steps" not in settings:
-        raise InputError("steps", None, "is needed: the number of iterations K")
-    simulation = Simulation.assemble(
-        model,
-        client_datasets,
-        Settings.of(settings),
-        network=network,
-        loss=loss,
-        metrics=metrics,
-        test=test,
-        partition=partition,
-    )
+    if settings.get("flower") is not None:
+        if client_datasets is not None or trainers is not None or partition is not None:
+            raise InputError("flower", name_of(settings["flower"]), "the app has data of its own")
+        from sdfeel.flower.simulate import assemble, settle  # Flower is optional
+
+        simulation, trainers = assemble(
+            settle(settings, network, clients, rounds),
+            network=network,
+            model=model,
+            initial=initial,
+            samples=samples,
+            loss=loss,
+            metrics=metrics,
+            test=test,
+        )
+    else:
+        _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
+        if "steps" not in settings:
+            raise InputError("steps", None, "is needed: the number of iterations K")
+        simulation = Simulation.assemble(
+            model,
+            client_datasets,
+            Settings.of(settings),
+            network=network,
+            loss=loss,
+            metrics=metrics,
+            test=test,
+            partition=partition,
+        )
     del client_datasets  # a rank holds the data of its own clients
     return carry_out(
         simulation,
@@ -86,6 +114,12 @@ def train(
         on_start=on_start,
         on_progress=on_progress,
     )
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(name, value, "goes with flower=, a Flower app")
 
 
 def carry_out(

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MeasuringTrainer", "Model", "Trainer"]
+__all__ = ["MeasuringTrainer", "Model", "RememberingTrainer", "Trainer"]
 
 Model = NDArray[np.float32]
 
@@ -35,3 +35,14 @@ class MeasuringTrainer(Trainer, Protocol):
     @property
     def measures(self) -> Mapping[str, float]:
         """Of the last `train`, by name: `batch_loss`, `train_loss`, `train_accuracy`."""
+
+
+@runtime_checkable
+class RememberingTrainer(Trainer, Protocol):
+    """One that keeps something between two calls; a simulation puts it into its checkpoints."""
+
+    def remember(self) -> bytes:
+        """All that it keeps; nothing for nothing."""
+
+    def recall(self, memory: bytes) -> None:
+        """Go on from there."""

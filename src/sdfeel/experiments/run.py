@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from sdfeel.algorithm.trainer import Trainer
 from sdfeel.api import Result, carry_out
 from sdfeel.data import ClientData, ClientSource, Dataset, load, partition
 from sdfeel.errors import InputError
@@ -35,7 +36,11 @@ def run(
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Result:
     """Carry out one run."""
-    simulation = simulation_of(config)
+    trainers: Sequence[Trainer] | None = None
+    if config.settings.flower is None:
+        simulation = simulation_of(config)
+    else:
+        simulation, trainers = _with_flower(config)
     if simulation.ranks.size > 1:
         _dataset.cache_clear()  # a rank holds the data of its own clients
     return carry_out(
@@ -43,8 +48,23 @@ def run(
         out=out,
         resume=resume,
         config=config.table(),
+        trainers=trainers,
         on_start=on_start,
         on_progress=on_progress,
+    )
+
+
+def _with_flower(config: RunConfig) -> tuple[Simulation, Sequence[Trainer]]:
+    """The app has data of its own; what it trains is `model`, tested on the test samples here."""
+    from sdfeel.flower.simulate import assemble  # Flower is optional
+
+    dataset = _dataset(config.data.name)
+    test = (dataset.test_inputs, dataset.test_targets)
+    return assemble(
+        config.settings,
+        network=build_network(config.network),
+        model=build_model(config, dataset),
+        test=subset(test, config.evaluation.test_samples),
     )
 
 

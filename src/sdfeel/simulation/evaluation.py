@@ -80,6 +80,7 @@ class Evaluation:
     test     samples that no client holds
     metrics  by name, beside the loss
     servers  whether each server's model is evaluated as well (min, mean and max over servers)
+    others   what somebody else measures of u_k, by name
     """
 
     every: int = 50
@@ -87,6 +88,7 @@ class Evaluation:
     test: Samples | None = None
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     servers: bool = True
+    others: Callable[[Tensor], Row] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
@@ -101,6 +103,8 @@ class Evaluation:
             return row
         if self.test is not None:
             row |= {f"test_{key}": value for key, value in self._on(engine, mean, self.test)}
+        if self.others is not None:
+            row = self.others(mean) | row
         row["disagreement"] = _disagreement(state.algorithm.network.shares, mean, servers)
         if self.servers and len(servers) > 1 and self.test is not None:
             row |= self._spread(engine, servers, self.test)

@@ -47,6 +47,8 @@ def fingerprint(
         about["server"] = _identity(algorithm.server)
     about["codecs"] = {way: _identity(codec) for way, codec in algorithm.codecs.items()}
     about["loss"] = _identity(problem.loss)
+    if problem.about:
+        about["also"] = problem.about
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(_bytes(start))
     digest.update(data)

@@ -168,6 +168,7 @@ class _Run:
             self.clock.steps = start.clock_steps
             self.batch_loss = start.batch_loss
             self.state.restore(start.tensors, self.event)
+            self.engine.recall(start.tensors)
             self.resumed = self.fraction
 
     @property
@@ -285,6 +286,7 @@ class _Run:
         saved = self.state.save(self.event)
         if self.state.ranks.leads:
             _refuse_non_finite_state(saved, self.k, self.rescued)
+            saved |= self.engine.remember()
             at = torch.from_numpy(self.clock.at.copy())
             self.keeper.save(
                 Checkpoint(self.k, saved, at, self.clock.steps, self.rows, self.batch_loss)

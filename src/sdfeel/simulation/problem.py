@@ -44,6 +44,7 @@ class Problem:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     # The numbers that clients draw their batches by, where `data` holds only some of all clients.
     held: NDArray[np.int64] | None = None
+    about: str = ""  # what else decides what is computed, in words
 
     @property
     def client_ids(self) -> NDArray[np.int64]:

@@ -125,6 +125,24 @@ def _codecs(value: Any) -> dict[str, Codec]:
     return codecs_of(value)
 
 
+def _app(value: Any) -> Any:
+    """A Flower app or its import path; a file says which kind of trainer it names."""
+    if not isinstance(value, str):
+        return value
+    path = value.removeprefix("flower:")
+    if not all(path.partition(":")[::2]):
+        raise InputError(
+            "trainer", value, "flower:MODULE:APP, such as flower:my_app.client_app:app"
+        )
+    return path
+
+
+def _config(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise InputError("", value, 'a table of names and values, such as {"local-epochs": 1}')
+    return dict(value)
+
+
 def _averaging_rule(value: Any) -> AveragingRule | None:
     """None for the mean: it is built in."""
     if isinstance(value, str):
@@ -200,6 +218,15 @@ class Settings(BaseModel):
         "paper",
         "latency profile: a name, the path of a TOML file or a `LatencyProfile`",
         "clock.profile",
+    )
+    flower: Annotated[Any, PlainValidator(_app)] = _key(
+        None, "a Flower `ClientApp`, or its import path; in a file `flower:MODULE:APP`", "trainer"
+    )
+    run_config: Annotated[Mapping[str, Any], PlainValidator(_config)] = _key(
+        {}, "what the app finds as its run_config", "flower.run_config"
+    )
+    train_config: Annotated[Mapping[str, Any], PlainValidator(_config)] = _key(
+        {}, "what every message tells the app, beside `lr`", "flower.train_config"
     )
     engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
     device: str = _key("cpu", "where models are trained, as torch names it")
@@ -313,6 +340,8 @@ def _plain(name: str, value: Any) -> Any:
         value = dict(vars(value))
     elif isinstance(value, Scheme | Averager | LatencyProfile):
         value = value.name
+    elif name == "flower" and value is not None:
+        value = f"flower:{value if isinstance(value, str) else name_of(value)}"
     elif value == math.inf:
         value = None
     known = isinstance(value, int | float | str | bool | dict | None)

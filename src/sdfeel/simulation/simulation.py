@@ -76,7 +76,7 @@ class Simulation:
     @classmethod
     def assemble(
         cls,
-        model: nn.Module,
+        model: nn.Module | None,
         data: Any,
         settings: Settings,
         *,

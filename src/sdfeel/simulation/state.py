@@ -136,6 +136,7 @@ class State:
             kept = self._new_rows(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
         undone = not self._kept and not self._controls.clients and not self._messages.clients
+        undone = undone and not engine.remembers
         for block in self._blocks(here, self.block(engine)):
             if leg.losses and fresh and undone and pause():
                 return None

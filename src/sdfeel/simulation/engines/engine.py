@@ -65,6 +65,7 @@ class Engine(ABC):
     name: str
     problem: Problem
     tells_losses: bool = True  # or it does not know them, and they come back as not a number
+    remembers: bool = False  # something of clients, so that a period cannot be begun again
 
     @abstractmethod
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
@@ -84,6 +85,13 @@ class Engine(ABC):
     def about(self) -> Mapping[str, Any]:
         """What a reader of the run's environment should know of it."""
         return {}
+
+    def remember(self) -> dict[str, Tensor]:
+        """What a checkpoint must keep of it, beside models and rows."""
+        return {}
+
+    def recall(self, kept: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have nothing
+        """Go on from a checkpoint that may have tensors of others too."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing that must be let go
         """Let go of threads and processes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.trainer import Trainer
+from sdfeel.algorithm.trainer import MeasuringTrainer, RememberingTrainer, Trainer
 from sdfeel.errors import InputError, RunError
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.plain import PlainUpdates
@@ -46,6 +46,8 @@ class TrainerEngine(Engine):
         self.problem = problem
         self._trainers = trainers
         self._evaluation = PlainUpdates(problem)
+        self._minds = {n: t for n, t in enumerate(trainers) if isinstance(t, RememberingTrainer)}
+        self.remembers = bool(self._minds)
         if len(trainers) != problem.data.clients:
             remedy = f"one for each of the {problem.data.clients} clients"
             raise InputError("trainers", len(trainers), remedy)
@@ -63,11 +65,13 @@ class TrainerEngine(Engine):
         kept: Rows | None,  # noqa: ARG002 - trainers remember what they remember themselves
         work: Work,
     ) -> NDArray[np.float64]:
+        losses = work.no_losses()
         for row, client in enumerate(work.clients):
+            trainer = self._trainers[client]
             first, steps = int(work.first[row]), int(work.last[row] - work.first[row]) + 1
             sent = models[row].numpy().copy()
             try:
-                back = np.asarray(self._trainers[client].train(sent, first, steps))
+                back = np.asarray(trainer.train(sent, first, steps))
             except Exception as problem:
                 problem.add_note(f"from the trainer of client {client}, iteration {first}")
                 raise
@@ -77,7 +81,22 @@ class TrainerEngine(Engine):
                     f"iteration {first}: {len(sent)} finite values are needed"
                 )
             models[row] = torch.from_numpy(back).to(models.dtype)
-        return work.no_losses()
+            if isinstance(trainer, MeasuringTrainer):
+                losses[row, :steps] = trainer.measures.get("batch_loss", np.nan)
+        return losses
+
+    def remember(self) -> dict[str, Tensor]:
+        kept = {client: mind.remember() for client, mind in self._minds.items()}
+        return {
+            f"trainers.{client}": torch.frombuffer(bytearray(memory), dtype=torch.uint8)
+            for client, memory in kept.items()
+            if memory
+        }
+
+    def recall(self, kept: Mapping[str, Tensor]) -> None:
+        for client, mind in self._minds.items():
+            if (memory := kept.get(f"trainers.{client}")) is not None:
+                mind.recall(memory.numpy().tobytes())
 
     def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
         return self._evaluation.predict(model, inputs)
