@@ -59,12 +59,17 @@ def client(
         str, typer.Option(help="package.module:function that opens this client's own data.")
     ] = "",
     trainer: Annotated[str, typer.Option(help="package.module:function; replaces both.")] = "",
+    flower: Annotated[
+        str, typer.Option(help="package.module:app, a Flower ClientApp; replaces all three.")
+    ] = "",
     log: LogOption = None,
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
     _require_extra()
     from sdfeel.deploy.operate.programs import run_client
 
+    if flower:
+        trainer = f"flower:{flower}"
     own = {"model": model, "data": data, "trainer": trainer}
     with _log(log) as stream:
         raise typer.Exit(run_client(file, name, stream, {k: v for k, v in own.items() if v}))

@@ -161,11 +161,12 @@ class _About:
         if isinstance(problem, Misfit):
             raise RunError(f"{self._where}: {problem}") from None
         if isinstance(problem, Exception):
-            said = str(problem).splitlines() or [""]
-            last = traceback.extract_tb(trace)[-1]
+            said = " ".join(str(problem).split())[:300]
+            frames = traceback.extract_tb(trace)
+            own = [frame for frame in frames if "site-packages" not in frame.filename]
+            place = f"{own[-1].filename}, line {own[-1].lineno}"
             raise RunError(
-                f"{self._where}: {type(problem).__name__}: {said[0]} ({last.filename}, line "
-                f"{last.lineno})"
+                f"{self._where}: {type(problem).__name__}: {said} ({place})"
             ) from problem
 
 

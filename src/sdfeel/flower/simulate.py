@@ -80,6 +80,8 @@ def assemble(
         raise InputError("profile", str(settings.profile), "FLOPs of an app cannot be counted")
     check_metrics(metrics)
     module, arrays = module_of(copy.deepcopy(model), initial)
+    if test is not None and isinstance(module, Holder):
+        raise InputError("test", type(test).__name__, "needs the module: model=Net()")
     layout = ParameterLayout.of(module)
     start = layout.vector(module).clone()
     clients = [
@@ -188,8 +190,6 @@ def _test(test: Any, problem: Problem) -> tuple[Tensor, Tensor] | None:
     """What the model is tested on here, beside what the app measures."""
     if test is None:
         return None
-    if isinstance(problem.model, Holder):
-        raise InputError("test", type(test).__name__, "needs the module: model=Net()")
     if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
         whole = ClientData.from_datasets([test])
         test = (whole.inputs, whole.targets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +64,26 @@ def write_initial(deployment: Deployment, model: torch.nn.Module | None = None) 
             )
         torch.manual_seed(deployment.seed)
         model = imported("local.model", deployment.local.model, deployment.folder)()
+    arrays = None
+    if not isinstance(model, torch.nn.Module):  # of a Flower app: a state dict, a list of arrays
+        from sdfeel.flower.modules import module_of
+
+        model, kinds = module_of(None, model)
+        arrays = [(name, str(kind)) for name, kind in kinds]
     path = deployment.path(deployment.model.initial)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_module(path, model)
+    write_module(path, model, arrays)
     return path
 
 
-def write_module(path: Path, model: torch.nn.Module) -> None:
+def write_module(
+    path: Path, model: torch.nn.Module, arrays: Sequence[tuple[str, str]] | None = None
+) -> None:
     """A model file of the module: the trained vector, and what else its state dict holds.
 
     hidden  in the vector and not in the state dict (buffers that are not persistent)
     tied    second names of weights in the vector
+    arrays  names and dtypes as a Flower app has them, in order; those of the state dict
     """
     found = ParameterLayout.of(model)
     layout = Layout(found.names, tuple(tuple(shape) for shape in found.shapes))
@@ -86,9 +95,14 @@ def write_module(path: Path, model: torch.nn.Module) -> None:
     notes = {
         "hidden": json.dumps([name for name in found.names if name not in state]),
         "tied": json.dumps(tied),
+        "arrays": json.dumps(arrays or [(name, _kind(t)) for name, t in state.items()]),
     }
     vector = as_vector(found.vector(model).float().cpu().numpy())
     write_model(path, layout, vector, notes, constants=constants)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _frozen(tensor: torch.Tensor) -> Frozen:

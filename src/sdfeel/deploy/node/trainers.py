@@ -12,6 +12,11 @@ __all__ = ["make_trainer"]
 
 
 def make_trainer(deployment: Deployment, client: str) -> Trainer:
-    """The trainer that `local.trainer` names."""
-    make = imported("local.trainer", deployment.local.trainer, deployment.folder)
+    """The trainer that `local.trainer` names: a function, or `flower:` and a Flower app."""
+    path = deployment.local.trainer
+    if path.startswith("flower:"):
+        from sdfeel.deploy.node.flower_trainer import flower_trainer  # Flower is optional
+
+        return flower_trainer(deployment, client, path.removeprefix("flower:"))
+    make = imported("local.trainer", path, deployment.folder)
     return cast("Trainer", make(deployment, client))
