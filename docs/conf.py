@@ -21,6 +21,7 @@ contents = {
     "Simulate": {
         "Runs and comparisons": "simulate",
         "Methods beyond the paper": "methods",
+        "Coming from Flower": "flower",
         "The paper, and where we differ": "paper",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
