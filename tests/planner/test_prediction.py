@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from sdfeel.clock import load_profile
 from sdfeel.network import Network
+from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import candidates
+from sdfeel.planner.path import LossCurve, Path, PathPoint
 from sdfeel.planner.planner import predicted_scores
-from sdfeel.planner.prediction import LossCurve, Path, PathPoint, calibrate
 from sdfeel.planner.race import Objective
 
 FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
@@ -88,8 +89,9 @@ def figure_4():
 def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figure_4):
     """On the paper's data, for its 250 minutes: its own answers. For a minute it is 20.
 
-    In training (docs/reproduction) 3 overtakes 20 after 52 minutes. From a pilot of 2,000
-    iterations the prediction is not that exact: it must say 20 for half of the time, 3 for twice.
+    In training (docs/reproduction) 3 overtakes 20 after 52 minutes, because 20 all but stops at
+    0.64. From a pilot of 2,000 iterations the prediction is not that exact: it must say 20 for half
+    of the time, 3 for twice.
     """
     predictor, grid = figure_4
 
@@ -97,12 +99,13 @@ def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figur
         scores = predicted_scores(predictor, grid, Objective(budget=budget))
         return [grid[row].tau1 for row in np.argsort(scores)]
 
-    assert order(250 * 60.0) == [3, 20, 1]
-    assert order(2 * 52 * 60.0) == [3, 20, 1]
+    assert order(250 * 60.0)[0] == 3
+    assert order(2 * 52 * 60.0)[0] == 3
     assert order(52 * 60.0 / 2) == [20, 3, 1]
     assert order(60.0) == [20, 3, 1]
-    losses, needed = predictor.needed(grid, beyond=True)
-    assert np.all(np.diff(needed[:, losses < losses[0]], axis=0) > 0)
+    _, needed = predictor.needed(grid, beyond=True)
+    assert np.all(needed[0, 1:] < needed[1, 1:])
+    assert np.all((needed[1, 1:] < needed[2, 1:]) | np.isinf(needed[1, 1:]))
 
 
 def test_figure_4_the_prediction_fits_what_was_seen(figure_4):
