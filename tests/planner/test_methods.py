@@ -106,6 +106,16 @@ def test_what_the_settings_fix_stays_and_what_is_named_is_chosen_from():
     assert {one.correction for one in named} == {None}
 
 
+def test_a_laboratory_knows_what_its_simulation_has_set():
+    """`sdfeel constants` and planned curves of a reproduction train with it."""
+    own = laboratory(codecs={"up": "int8"}, correction="clients").own
+    assert own.names == {
+        "codecs.up": "int8", "codecs.down": "float32", "codecs.between": "float32",
+        "correction": "clients",
+    }  # fmt: skip
+    assert laboratory().own == PLAIN
+
+
 def test_codecs_owe_the_less_the_more_bits_they_have():
     gradients = np.random.default_rng(0).normal(size=(NETWORK.clients, 600))
     shares = NETWORK.shares

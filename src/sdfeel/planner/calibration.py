@@ -26,7 +26,7 @@ CODING = (0.0, *np.geomspace(0.03, 30.0, 25))
 # Short runs seldom show where they will stop: between fits as good as each other the floor is
 # where f is nearest to this, and what is owed counts as it was measured.
 USUAL_STOP = 0.1
-PULL = 0.01
+PULL = 0.02
 # A level that a run has reached and the prediction says it never will is off by so much in log K.
 NEVER = 3.0
 

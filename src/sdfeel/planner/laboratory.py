@@ -66,6 +66,12 @@ class TrainingLaboratory:
     def start(self, candidate: Candidate) -> _TrainingRun:
         return _TrainingRun(self, candidate)
 
+    @property
+    def own(self) -> Methods:
+        """What the simulation has set."""
+        settings = self.simulation.settings
+        return Methods(**settings.codecs, correction=settings.correction)
+
     def methods(
         self,
         codecs: Mapping[str, Sequence[str]] | None = None,
@@ -215,7 +221,7 @@ def measured_constants(
         schedule, averager = simulation.algorithm.schedule, simulation.algorithm.averager
         tau1, tau2, alpha = schedule.tau1, schedule.tau2, schedule.alpha
         price = cost(laboratory.network, laboratory.latencies, tau1, tau2, averager)
-        run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price))
+        run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price, laboratory.own))
         for number in range(1, visits):
             progress(0, 1, f"training to iteration {steps * number // (visits - 1)}")
             run.advance(steps * number // (visits - 1))
