@@ -134,9 +134,9 @@ def report(number: int) -> tuple[float, float, float]:
     regret = seconds[plan.choice.key] / seconds[best]
     cost = plan.iterations_spent / taken
     whole = plan.iterations_spent / (taken / len(grid) * len(every))
-    profile = "down" if laboratory.latencies.from_server is not None else "up"
+    downlink = "counted" if laboratory.latencies.from_server is not None else "free"
     print(
-        f"| {number} | {laboratory.network.servers} x {laboratory.network.clients} | {profile} | "
+        f"| {number} | {laboratory.network.servers} x {laboratory.network.clients} | {downlink} | "
         f"{target:.2f} | {_words(best)} | {_words(plan.choice.key)} | {regret:.3f} | "
         f"{seconds[plan.ranking[0].key] / seconds[best]:.3f} | {cost:.0%} | {whole:.2%} |",
         flush=True,
@@ -171,7 +171,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| setting | servers x clients | clock | target | grid's best | planned | regret | "
+    print("| setting | servers x clients | downlink | target | grid's best | planned | regret | "
           "prediction alone | cost of the coarse grid | of all candidates |")  # fmt: skip
     print("| --- " * 10 + "|")
     numbers = range(arguments.first, arguments.first + arguments.settings)
