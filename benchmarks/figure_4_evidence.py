@@ -15,8 +15,8 @@ import sys
 from sdfeel.experiments.config import run_config
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.path import LossCurve
 from sdfeel.planner.planner import Effort, recommend
-from sdfeel.planner.prediction import LossCurve
 from sdfeel.planner.race import Objective
 
 SETTING = {

@@ -42,6 +42,9 @@ def test_json_names_the_schedule_its_time_and_the_bottleneck(tmp_path):
     assert found["seconds_to_target"] > 0
     assert found["bottleneck"] in ("compute", "uplink", "exchange")
     assert {"tau2", "alpha"} <= set(found)
+    assert {"codecs.up", "codecs.down", "codecs.between", "correction"} <= set(found)
+    for row in found["brought"]:
+        assert {"what", "value", "with_it", "without", "best_without", "best"} == set(row)
     assert picture.stat().st_size > 0
 
 
@@ -49,6 +52,17 @@ def test_people_read_the_evidence():
     text = run("plan", "mnist-5k", *TINY, *GRID, "--target-accuracy", "0.6").stdout
     assert "bottleneck" in text
     assert "evidence: a pilot of" in text
+
+
+def test_methods_can_be_fixed_and_left_out():
+    plain = ["--up", "float32", "--between", "float32", "--correction", "none"]
+    text = run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2", *plain).stdout
+    assert "codecs." not in text
+    assert "correction" not in text
+    fixed = ["--up", "int8", "--between", "float32", "--correction", "two-level"]
+    text = run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2", *fixed).stdout
+    assert "int8 up, two-level correction: loss 1.2 after" in text
+    assert "codecs.up = int8: " in text
 
 
 def test_a_target_that_is_never_reached():
@@ -66,6 +80,9 @@ def test_a_target_that_is_never_reached():
         (["--target-loss", "1", "--target-accuracy", "0.5"], "one target"),
         (["--target-loss", "1", "--tau1", "0"], "tau1"),
         (["--target-loss", "1", "--averagers", "papers"], "averager"),
+        (["--target-loss", "1", "--up", "int9"], "codecs.up"),
+        (["--target-loss", "1", "--correction", "two-levels"], "correction"),
+        (["--target-loss", "1", "--up", "top-k", "--correction", "two-level"], "codecs.up"),
     ],
 )
 def test_a_mistake_names_the_field(words, field):

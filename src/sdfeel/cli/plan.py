@@ -1,4 +1,4 @@
-"""`sdfeel plan`: which tau1, tau2, alpha and averager to use; `sdfeel constants`: measured."""
+"""`sdfeel plan`: schedule, averager, codecs and correction; `sdfeel constants`: measured."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
+    from sdfeel.planner.brought import Gain
     from sdfeel.planner.planner import Recommendation
     from sdfeel.planner.race import Objective
 
 __all__ = ["constants", "plan"]
 
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
+CodecOption = Annotated[
+    str | None,
+    typer.Option(help="Codecs of this way to choose from; one fixes it, `float32` is without."),
+]
 
 
 def plan(
@@ -33,6 +38,12 @@ def plan(
     averagers: Annotated[
         str, typer.Option(help="Names to choose from; `exact` would be a cloud.")
     ] = "paper,metropolis,chebyshev,finite-time,all-reduce",
+    up: CodecOption = None,
+    down: CodecOption = None,
+    between: CodecOption = None,
+    correction: Annotated[
+        str | None, typer.Option(help="Names to choose from; one fixes it, `none` is without.")
+    ] = None,
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
     race_iterations: Annotated[
@@ -43,7 +54,7 @@ def plan(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recommend tau1, tau2, alpha and averager for the least simulated time.
+    """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
@@ -56,7 +67,8 @@ def plan(
     from sdfeel.planner.report import other_topologies, plan_dict
 
     objective = _objective(target_loss, target_accuracy, budget)
-    names = tuple(name.strip() for name in averagers.split(","))
+    names = _words(averagers)
+    codecs = {"up": up, "down": down, "between": between}
     taus = _numbers("tau1", tau1), _numbers("tau2", tau2)
     alphas = _numbers("alpha", alpha)
     if pilot < 10:
@@ -69,6 +81,10 @@ def plan(
         check_writable(figure.parent)
     simulation = simulation_of(_config(config, settings or []))
     laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
+    methods = laboratory.methods(
+        {way: _words(own) for way, own in codecs.items() if own is not None},
+        None if correction is None else _words(correction),
+    )
     grid = candidates(
         laboratory.network,
         laboratory.latencies,
@@ -76,6 +92,8 @@ def plan(
         tau2=taus[1],
         alpha=alphas,
         averagers=names,
+        methods=methods,
+        assemble=laboratory.assembling(),
     )
     found = recommend(
         laboratory.network,
@@ -86,7 +104,7 @@ def plan(
         effort=Effort(pilot, racers, max(1, racers // 2), 3, race_iterations),
         tell=say,
     )
-    topologies = other_topologies(found, laboratory.latencies, names, alphas)
+    topologies = other_topologies(found, laboratory.latencies, names, alphas, laboratory.assembling)
     if figure is not None:
         from sdfeel.planner.figure import frontier_figure
         from sdfeel.reports.figures import save_figure
@@ -154,6 +172,10 @@ def _objective(loss: float | None, accuracy: float | None, budget: float | None)
     return Objective(target=1 - accuracy, budget=budget, accuracy=True)
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(","))
+
+
 def _numbers(name: str, text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 0 for word in words):
@@ -162,6 +184,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 
 
 def _show(found: Recommendation, topologies: dict[str, float]) -> None:
+    from sdfeel.planner.brought import brought
     from sdfeel.planner.report import rows
 
     choice = found.choice
@@ -170,11 +193,16 @@ def _show(found: Recommendation, topologies: dict[str, float]) -> None:
     console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.5g} simulated seconds")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
     console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
+    for gain in brought(found):
+        console.print(_gain(gain, goal), soft_wrap=True)
     timed = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
-    table = Table("tau1", "tau2", "alpha", "averager", *timed)
+    keys, names = ("tau1", "tau2", "alpha", "averager"), tuple(choice.methods.names)
+    told = ["up/down/between/correction"] if len(found.methods) > 1 else []
+    table = Table(*keys, *told, *timed)
     for row in rows(found):
         result = _times(row) if goal.target else _losses(row, goal)
-        table.add_row(*(str(row[key]) for key in ("tau1", "tau2", "alpha", "averager")), *result)
+        methods = ["/".join(row[name] for name in names)] if told else []
+        table.add_row(*(str(row[key]) for key in keys), *methods, *result)
     console.print(table)
     console.print(
         f"evidence: a pilot of {found.pilot.iterations[-1]} iterations, {len(found.probes)} probes "
@@ -186,6 +214,21 @@ def _show(found: Recommendation, topologies: dict[str, float]) -> None:
             console.print(f"another topology: {name} would need {factor:.0%} of it (predicted)")
     for doubt in found.doubts:
         console.print(f"[yellow]thin evidence:[/] {doubt}")
+
+
+def _gain(gain: Gain, goal: Objective) -> str:
+    """What a method brought, in one line."""
+
+    def shown(score: float | None) -> str:
+        if score is None:
+            return "never"
+        return f"{score:.4g} s" if goal.target is not None else goal.shown(score)
+
+    said = f"{gain.what} = {gain.value}: {shown(gain.with_it)}"
+    if gain.best is None:
+        return f"{said}; nothing else stood to choice (predicted)"
+    said += "" if gain.without is None else f", without it {shown(gain.without)}"
+    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} (predicted)"
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:
@@ -204,4 +247,6 @@ def _times(row: dict[str, Any]) -> list[str]:
         raced_text = "-" if dropped is None else f"dropped at {dropped:.4g}"
     else:
         raced_text = f"{raced:.4g}"
+    if row["predicted_seconds"] is None:
+        return ["never", "never", raced_text]
     return [f"{row['predicted_iterations']:.0f}", f"{row['predicted_seconds']:.4g}", raced_text]

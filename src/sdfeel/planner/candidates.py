@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock, Latencies, Uplink
+from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, Averager, Network, route_of
+from sdfeel.planner.methods import PLAIN, Methods
 from sdfeel.theory.drift import disagreement_eigenvalues
 
-__all__ = ["ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Candidate", "Price", "candidates", "cost"]
+__all__ = [
+    "ALPHAS", "PLANNED_AVERAGERS", "TAUS", "Assemble", "Candidate", "Price", "candidates", "cost",
+]  # fmt: skip
+
+# What a schedule, an averager and methods come to on the network that is planned for.
+Assemble = Callable[[Schedule, Averager, Methods], Algorithm]
 
 TAUS = (1, 2, 3, 5, 10, 20)
 ALPHAS = (1, 2, 3, 5, 10)
@@ -29,7 +40,7 @@ class Price:
 
     step      one local update (of the slowest client)
     upload    one intra-cluster aggregation: up and, where a profile has rates for it, down again
-    exchange  one inter-cluster aggregation
+    exchange  one inter-cluster aggregation, and what a correction sends down after it
     """
 
     tau1: int
@@ -76,17 +87,22 @@ class Price:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One (tau1, tau2, alpha, averager) with its cost on the network that is planned for."""
+    """One schedule, averager and methods with their cost on the network that is planned for.
+
+    gamma  how boldly a correction takes in the drift of servers here
+    """
 
     tau1: int
     tau2: int
     alpha: int
     averager: Averager
     cost: Price
+    methods: Methods = PLAIN
+    gamma: float = 1.0
 
     @property
-    def key(self) -> tuple[int, int, int, str]:
-        return (self.tau1, self.tau2, self.alpha, self.averager.name)
+    def key(self) -> tuple[int, int, int, str, str]:
+        return (self.tau1, self.tau2, self.alpha, self.averager.name, str(self.methods))
 
     @cached_property
     def eigenvalues(self) -> NDArray[np.float64]:
@@ -94,7 +110,8 @@ class Candidate:
 
     def __str__(self) -> str:
         alpha = f", alpha {self.alpha}" if self.averager.takes_alpha else ""
-        return f"tau1 {self.tau1}, tau2 {self.tau2}, {self.averager.name}{alpha}"
+        methods = "" if self.methods.plain else f", {self.methods}"
+        return f"tau1 {self.tau1}, tau2 {self.tau2}, {self.averager.name}{alpha}{methods}"
 
 
 def candidates(
@@ -105,23 +122,63 @@ def candidates(
     tau2: Iterable[int] = TAUS,
     alpha: Iterable[int] = ALPHAS,
     averagers: Iterable[str] = PLANNED_AVERAGERS,
+    methods: Sequence[Methods] = (PLAIN,),
+    assemble: Assemble | None = None,
     prune: bool = True,
 ) -> list[Candidate]:
     """The grid without what is twice in it; with `prune`, without what cannot be best.
 
     Twice: the same operator at the same price (chebyshev with alpha 1 is paper with alpha 1).
-    Cannot be best (Remark 2): same tau1 and tau2, no better contraction, and no cheaper.
+    Cannot be best (Remark 2): same tau1, tau2 and methods, no better contraction, and no cheaper.
+    Methods other than the plain ones are priced, and refused, by what `assemble` makes of them;
+    where all are refused, the first refusal is raised.
     """
     kinds = _averagers(network, tuple(alpha), tuple(averagers))
     second = tuple(tau2) if network.servers > 1 else (1,)
-    found = [
-        Candidate(a, b, kind.alpha, kind.averager, cost(network, latencies, a, b, kind.averager))
-        for a in tau1
-        for b in second
-        for kind in kinds
-    ]
+    found: list[Candidate] = []
+    refusals: list[InputError] = []
+    for own in methods:
+        left: Sequence[_Kind] = kinds
+        for a, b in product(tau1, second):
+            here: list[Candidate] = []
+            for kind in left:
+                try:
+                    here.append(_candidate(network, latencies, a, b, kind, own, assemble))
+                except InputError as refusal:
+                    refusals.append(refusal)
+            here.sort(key=lambda one: (one.cost.exchange, one.averager.contraction))
+            kept = _undominated(here) if prune else here
+            found += kept
+            if assemble is not None and prune:  # who cannot be best with these periods cannot be
+                left = [_Kind(one.alpha, one.averager) for one in kept]
+    if not found and refusals:
+        raise refusals[0]
     found.sort(key=lambda one: (one.tau1, one.tau2, one.cost.exchange, one.averager.contraction))
-    return _undominated(found) if prune else found
+    return found
+
+
+def _candidate(
+    network: Network,
+    latencies: Latencies,
+    tau1: int,
+    tau2: int,
+    kind: _Kind,
+    methods: Methods,
+    assemble: Assemble | None,
+) -> Candidate:
+    averager, vectors, gamma = kind.averager, 0, 1.0
+    if assemble is not None:
+        with warnings.catch_warnings():  # what may surprise is said of what is chosen, once
+            warnings.simplefilter("ignore", UserWarning)
+            algorithm = assemble(Schedule(tau1, tau2, kind.alpha), averager, methods)
+        latencies = algorithm.uplink.latencies
+        if algorithm.correction is not None:
+            gamma = algorithm.correction.gamma or 1.0
+            vectors = algorithm.correction.vectors_down(algorithm)
+    elif not methods.plain:
+        raise InputError("methods", str(methods), "planned with what can assemble them only")
+    price = cost(network, latencies, tau1, tau2, averager, vectors)
+    return Candidate(tau1, tau2, kind.alpha, averager, price, methods, gamma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,20 +207,27 @@ def _same(a: Averager, b: Averager) -> bool:
 
 
 def _undominated(found: Sequence[Candidate]) -> list[Candidate]:
-    """`found` is sorted by cost inside each (tau1, tau2): keep who improves the contraction."""
+    """`found` has the same periods and methods, by cost: keep who improves the contraction."""
     kept: list[Candidate] = []
     for one in found:
-        cheaper = [k for k in kept if (k.tau1, k.tau2) == (one.tau1, one.tau2)]
-        if all(one.averager.contraction < k.averager.contraction - 1e-12 for k in cheaper):
+        if all(one.averager.contraction < k.averager.contraction - 1e-12 for k in kept):
             kept.append(one)
     return kept
 
 
-def cost(network: Network, latencies: Latencies, tau1: int, tau2: int, averager: Averager) -> Price:
+def cost(
+    network: Network,
+    latencies: Latencies,
+    tau1: int,
+    tau2: int,
+    averager: Averager,
+    vectors: int = 0,
+) -> Price:
     """What a round costs by the event clock, once servers wait for each other as they will.
 
     Unequal devices: a period lasts as long as its slowest client, and after some rounds every
     server waits, through its neighbours, for the slowest of all.
+    vectors  how many more of a model's length go down to clients after an exchange
     """
     clock = EventClock(network, Uplink(latencies, network))
     everyone = np.ones(network.clients, dtype=bool)
@@ -173,6 +237,7 @@ def cost(network: Network, latencies: Latencies, tau1: int, tau2: int, averager:
     step = float(latencies.t_cmp.max())
     upload = float(clock.at.max()) - tau1 * step
     inside = clock.at.copy()
+    more = _more_down(clock, everyone, vectors)
     rounds = 2 if np.ptp(inside) == 0 and not latencies.links else network.servers + 2
     clock.at = np.zeros_like(inside)
     before = 0.0
@@ -180,5 +245,16 @@ def cost(network: Network, latencies: Latencies, tau1: int, tau2: int, averager:
         before = float(clock.at.max())
         clock.at = clock.at + tau2 * inside
         clock.exchange(averager)
+        clock.at = clock.at + more
     exchange = float(clock.at.max()) - before - tau2 * float(inside.max())
     return Price(tau1, tau2, step, upload, max(exchange, 0.0))
+
+
+def _more_down(clock: EventClock, everyone: NDArray[np.bool_], vectors: int) -> NDArray[np.float64]:
+    """Seconds that a broadcast takes longer, at each server, for what goes along."""
+    times = []
+    for count in (0, vectors):
+        clock.at = np.zeros_like(clock.at)
+        clock.broadcast(everyone, ~everyone, count)
+        times.append(clock.at)
+    return np.asarray(times[1] - times[0])

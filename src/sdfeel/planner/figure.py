@@ -42,6 +42,7 @@ def _draw_price(axes: Axes, plan: Recommendation) -> None:
     every = list(plan.ranking)
     price = np.array([one.cost.per_iteration for one in every])
     pace = plan.predictor.iterations(every, target)
+    price, pace = price[np.isfinite(pace)], pace[np.isfinite(pace)]
     axes.loglog(price, pace, ".", color=GREY, label="candidates (predicted)")
     best = _frontier(price, pace)
     axes.loglog(price[best], pace[best], "-", color=COLOURS[0], label="frontier")
@@ -70,7 +71,7 @@ def _draw_time(axes: Axes, plan: Recommendation) -> None:
     for number, one in enumerate(_shown(plan)):
         losses, needed = plan.predictor.needed([one], beyond=budget is not None)
         seconds = needed[0] * one.cost.per_iteration
-        kept = np.ones_like(losses, dtype=bool) if budget is None else seconds <= budget
+        kept = np.isfinite(seconds) if budget is None else seconds <= budget
         look = line_style(number)
         style = {"color": look.colour, "linestyle": look.dashes}
         axes.plot(seconds[kept], losses[kept], label=f"{one} (predicted)", **style)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
 
+from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import SCHEMES
+from sdfeel.algorithm.schemes import SCHEMES, Algorithm
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
-from sdfeel.network import Network
-from sdfeel.planner.candidates import Candidate, cost
-from sdfeel.planner.prediction import LossCurve, PathPoint
+from sdfeel.network import Averager, Network
+from sdfeel.planner.candidates import Assemble, Candidate, cost
+from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
+from sdfeel.planner.owed import owed
+from sdfeel.planner.path import LossCurve, PathPoint
 from sdfeel.records.checkpoints import Checkpoint
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
 from sdfeel.simulation.loop import Outcome
@@ -63,6 +66,44 @@ class TrainingLaboratory:
     def start(self, candidate: Candidate) -> _TrainingRun:
         return _TrainingRun(self, candidate)
 
+    @property
+    def own(self) -> Methods:
+        """What the simulation has set."""
+        settings = self.simulation.settings
+        return Methods(**settings.codecs, correction=settings.correction)
+
+    def methods(
+        self,
+        codecs: Mapping[str, Sequence[str]] | None = None,
+        corrections: Sequence[str] | None = None,
+    ) -> list[Methods]:
+        """What to choose from: as named; else what the simulation has set; else what is usual.
+
+        Down only where a profile has a rate for it, and between servers only if there are several.
+        """
+        codecs, own = codecs or {}, self.simulation.settings
+        counted = {"up": True, "down": self.latencies.from_server is not None}
+        counted["between"] = self.network.servers > 1
+        offered: dict[str, Sequence[str | Codec]] = {}
+        for way, codec in own.codecs.items():
+            usual = PLANNED_CODECS[way] if counted[way] else ("float32",)
+            offered[way] = codecs.get(way) or ((codec,) if not codec.exact else usual)
+        if corrections is None and own.correction is not None:
+            return methods_of(offered, (own.correction,))
+        return methods_of(offered, corrections or PLANNED_CORRECTIONS)
+
+    def assembling(self, network: Network | None = None) -> Assemble:
+        """What methods come to, here or on another network of the same clients."""
+        own, profile = self.simulation.settings, self.simulation.profile
+        parameters = self.simulation.problem.layout.parameters
+
+        def assemble(schedule: Schedule, averager: Averager, methods: Methods) -> Algorithm:
+            update = {"schedule": schedule, "averager": averager, "codecs": methods.codecs}
+            changed = own.model_copy(update=update | {"correction": methods.correction})
+            return changed.algorithm(network or self.simulation.network, profile, parameters)
+
+        return assemble
+
     def evaluation(self, candidate: Candidate) -> Evaluation:
         """The loss on part of the training data, or the accuracy on the test data."""
         periods = -(-EVALUATE_EVERY // candidate.tau1)
@@ -103,7 +144,11 @@ class _TrainingRun:
         self.candidate = candidate
         schedule = Schedule(candidate.tau1, candidate.tau2, candidate.alpha)
         self.simulation = laboratory.simulation.changed(
-            schedule=schedule, averager=candidate.averager, until=math.inf
+            schedule=schedule,
+            averager=candidate.averager,
+            codecs=candidate.methods.codecs,
+            correction=candidate.methods.correction,
+            until=math.inf,
         )
         self.memory = _Memory()
         self.outcome: Outcome | None = None
@@ -147,12 +192,14 @@ class _TrainingRun:
         problem = self.simulation.problem
         return problem.layout.module(problem.model, self.outcome.mean)
 
-    def measure(self) -> PathPoint:
-        probe = self.laboratory.probe
+    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
+        probe, shares = self.laboratory.probe, self.laboratory.network.shares
         probe.load(self.model())
-        found = kappa_split(probe.client_gradients(), self.laboratory.network.shares)
+        gradients = probe.client_gradients()
+        found = kappa_split(gradients, shares)
+        lacking = {key: owed(key[0], codec, gradients, shares) for key, codec in sent.items()}
         loss = float(self.curve.losses[-1])
-        return PathPoint(loss, found.inside**0.5, found.between**0.5)
+        return PathPoint(loss, found.inside**0.5, found.between**0.5, lacking)
 
 
 def measured_constants(
@@ -174,7 +221,7 @@ def measured_constants(
         schedule, averager = simulation.algorithm.schedule, simulation.algorithm.averager
         tau1, tau2, alpha = schedule.tau1, schedule.tau2, schedule.alpha
         price = cost(laboratory.network, laboratory.latencies, tau1, tau2, averager)
-        run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price))
+        run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price, laboratory.own))
         for number in range(1, visits):
             progress(0, 1, f"training to iteration {steps * number // (visits - 1)}")
             run.advance(steps * number // (visits - 1))

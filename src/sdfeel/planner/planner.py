@@ -1,8 +1,9 @@
-"""The planner: which tau1, tau2, alpha and averager to use, and why.
+"""The planner: which tau1, tau2, alpha, averager, codecs and correction to use, and why.
 
 1. A pilot that averages everything at every iteration: how the loss falls at best, with the split
-   of kappa measured along the way.
-2. Three short probes at the corners of the grid: how much deviation slows this problem down.
+   of kappa measured along the way, and what codecs make of its gradients.
+2. Three short probes at the corners of the grid: how much deviation slows this problem down. One
+   more with a correction, if that may be chosen: how much of the drift it leaves.
 3. A prediction for every candidate; the event clock turns iterations into seconds.
 4. Races among the best few, with shared randomness; every curve refines the prediction, and a
    candidate that then looks better than the winner gets its race.
@@ -18,11 +19,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.codecs import Codec
 from sdfeel.clock import Latencies
 from sdfeel.errors import RunError
 from sdfeel.network import Network
+from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import Candidate, candidates, cost
-from sdfeel.planner.prediction import LossCurve, Path, Predictor, calibrate
+from sdfeel.planner.doubts import doubts
+from sdfeel.planner.methods import Methods, codec_name
+from sdfeel.planner.path import LossCurve, Path
+from sdfeel.planner.prediction import Predictor
 from sdfeel.planner.race import Entrant, Laboratory, Objective, outlook, race
 
 __all__ = ["Effort", "NotReachableError", "Recommendation", "predicted_scores", "recommend"]
@@ -64,6 +70,12 @@ class Recommendation:
     probes: tuple[Entrant, ...]
     raced: tuple[Entrant, ...]
     doubts: tuple[str, ...] = field(default=())
+
+    @property
+    def methods(self) -> tuple[Methods, ...]:
+        """What stood to choice beside schedules."""
+        found = {str(one.methods): one.methods for one in self.ranking}
+        return tuple(found.values())
 
     @property
     def iterations_spent(self) -> int:
@@ -121,7 +133,7 @@ def recommend(
         pilot=path.curve,
         probes=tuple(probes),
         raced=tuple(raced),
-        doubts=tuple(_doubts(winner, raced, chosen, predictor, objective)),
+        doubts=tuple(doubts(winner, raced, chosen, predictor, objective)),
     )
 
 
@@ -154,12 +166,13 @@ def _pilot(
             )
         limit = min(limit, most)
     run = laboratory.start(candidate)
-    points = [run.measure()]
+    sent = _sent(chosen)
+    points = [run.measure(sent)]
     for number, iterations in enumerate(_milestones(limit)):
         run.advance(iterations)
         done = objective.target is not None and run.curve.best <= objective.target
         if done or number % 2 == 0 or iterations == limit:
-            points.append(run.measure())
+            points.append(run.measure(sent))
         if done:
             break
     else:
@@ -178,6 +191,15 @@ def _pilot(
             "everything averaged at each) did not; try another learning rate"
         )
     return path
+
+
+def _sent(chosen: Sequence[Candidate]) -> dict[tuple[str, str], Codec]:
+    """What candidates send otherwise than it is: by way and name."""
+    return {
+        (way, codec_name(codec)): codec
+        for one in chosen
+        for way, codec in one.methods.lossy.items()
+    }
 
 
 def _milestones(limit: int) -> Iterable[int]:
@@ -201,10 +223,25 @@ def _pilot_and_probes(
     exact = network.averager("all-reduce")
     slowest = max(chosen, key=lambda one: one.averager.contraction)
     averagers = [(1, exact)] * len(periods) + [(slowest.alpha, slowest.averager)]
-    return [
+    plain = [
         Candidate(tau1, tau2, alpha, by, cost(network, latencies, tau1, tau2, by))
         for (tau1, tau2), (alpha, by) in zip([(1, 1), *periods], averagers, strict=True)
     ]
+    return plain + _corrected_probe(chosen)
+
+
+def _corrected_probe(chosen: Sequence[Candidate]) -> list[Candidate]:
+    """Who corrects most often the longest periods, if any corrects at all."""
+    corrected = [one for one in chosen if one.methods.correction is not None]
+    if not corrected:
+        return []
+    best = max(
+        corrected,
+        key=lambda one: (
+            one.tau1, -one.tau2, -len(one.methods.lossy), -one.averager.contraction
+        ),
+    )  # fmt: skip
+    return [best]
 
 
 def predicted_scores(
@@ -230,10 +267,28 @@ def _entrants(
     done = {one.candidate.key for one in raced}
     fresh = [row for row in order if chosen[row].key not in done]
     if heat == 0:
-        return [chosen[row] for row in fresh[: effort.first]]
+        return _varied([chosen[row] for row in fresh], effort.first)
     best = min(outlook(one, predictor, objective) for one in raced)
     fresh = [row for row in fresh if predicted[row] < best]
     return [chosen[row] for row in fresh[: effort.later]]
+
+
+def _varied(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
+    """The best, but methods of one kind take half of the places at most, if there are others.
+
+    What is known of a method before it was raced is a measurement of the pilot's; one that
+    promises too much must not fill the heat.
+    """
+    if len({one.methods.kind for one in ranked}) == 1:
+        return list(ranked[:count])
+    taken: dict[str, int] = {}
+    first: list[Candidate] = []
+    for one in ranked:
+        kind = one.methods.kind
+        if len(first) < count and taken.get(kind, 0) < max(1, count // 2):
+            taken[kind] = taken.get(kind, 0) + 1
+            first.append(one)
+    return first
 
 
 def _deadline(raced: Sequence[Entrant], objective: Objective) -> float:
@@ -255,45 +310,3 @@ def _check_reached(winner: Entrant, raced: Sequence[Entrant], objective: Objecti
         f"{objective.shown(objective.target)} is not reachable within {within}, "
         f"best reached is {objective.shown(best)}"
     )
-
-
-def _doubts(
-    winner: Entrant,
-    raced: Sequence[Entrant],
-    chosen: Sequence[Candidate],
-    predictor: Predictor,
-    objective: Objective,
-) -> Iterable[str]:
-    """What makes the evidence thin."""
-    scores = {id(one): outlook(one, predictor, objective) for one in raced}
-    best = scores[id(winner)]
-    close = [one for one in raced if one is not winner and abs(scores[id(one)] / best - 1) < 0.05]
-    if close:
-        yield (
-            f"close race: {'; '.join(str(one.candidate) for one in close)} came within 5 %; "
-            "one seed cannot tell them apart"
-        )
-    if predictor.error > 0.25:
-        yield (
-            f"the prediction fits the runs to {predictor.error:.0%} only: trust the races, "
-            "not the ranking of what was not raced"
-        )
-    for name in ("tau1", "tau2"):
-        values = {getattr(one, name) for one in chosen}
-        if len(values) > 1 and getattr(winner.candidate, name) == max(values):
-            yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
-    period = winner.candidate.tau1 * winner.candidate.tau2
-    if objective.target is not None and period > winner.run.curve.iterations_to(objective.target):
-        yield (
-            "the target was reached by the mean of all models before servers exchanged any: "
-            "no server holds that mean until they do"
-        )
-    lasted = float(winner.run.curve.seconds[-1])
-    if objective.target is None and lasted < 0.9 * float(objective.budget or 0.0):
-        yield (
-            f"the races lasted for {lasted:.5g} of {objective.budget:.5g} s: what follows is "
-            "predicted; allow them more iterations to see it"
-        )
-    losses, _ = predictor.needed([winner.candidate])
-    if objective.target is None and winner.run.curve.best < losses[-1]:
-        yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"

@@ -8,15 +8,17 @@ leads at first and then stalls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from sdfeel.algorithm.codecs import Codec
 from sdfeel.errors import InputError
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.prediction import LossCurve, PathPoint, Predictor
+from sdfeel.planner.path import LossCurve, PathPoint
+from sdfeel.planner.prediction import Predictor, iterations_to, reached
 
 __all__ = ["Entrant", "Laboratory", "Objective", "Run", "outlook", "race"]
 
@@ -35,8 +37,8 @@ class Run(Protocol):
     def advance(self, iterations: int) -> None:
         """Train on until `iterations` in all are done."""
 
-    def measure(self) -> PathPoint:
-        """The split of kappa at the present mean model."""
+    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
+        """The split of kappa at the present mean model, and what each of these codecs owes."""
 
 
 class Laboratory(Protocol):
@@ -159,11 +161,14 @@ def _heading(one: Entrant, predictor: Predictor, objective: Objective) -> float:
     A run that took r times as long as predicted to where it is takes r times as long from here.
     """
     losses, needed = predictor.needed([one.candidate], beyond=objective.target is None)
-    own = needed[0]
-    here = float(np.interp(-one.run.curve.best, -losses, own))
+    own, levels = reached(needed[0], losses)
+    here = float(np.interp(-one.run.curve.best, -levels, own))
     ratio = max(one.iterations, 1) / max(here, 1.0)
     if objective.target is not None:
-        ahead = float(np.interp(-objective.target, -losses, own)) - here
+        ahead = iterations_to(objective.target, needed[0], losses) - here
+        if not np.isfinite(ahead):
+            return float("inf")
         return float(one.candidate.cost.seconds(int(one.iterations + ratio * max(ahead, 0.0))))
     final = one.candidate.cost.iterations_within(objective.budget or 0.0)
-    return float(np.interp(here + (final - one.iterations) / ratio, own, losses))
+    ahead = float(np.interp(here + (final - one.iterations) / ratio, own, levels))
+    return min(ahead, one.run.curve.best)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
 from sdfeel.network import Network
-from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, candidates
+from sdfeel.planner.brought import brought
+from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, Assemble, candidates
 from sdfeel.planner.planner import Recommendation, predicted_scores
+from sdfeel.planner.prediction import Numbers
 
 __all__ = ["level", "other_topologies", "plan_dict", "rows"]
 
@@ -45,8 +47,9 @@ def rows(plan: Recommendation, count: int = 10) -> list[dict[str, Any]]:
                 "tau2": one.tau2,
                 "alpha": one.alpha,
                 "averager": one.averager.name,
-                "predicted_iterations": float(iterations[row]),
-                "predicted_seconds": float(seconds[row]),
+                **one.methods.names,
+                "predicted_iterations": _finite(iterations[row]),
+                "predicted_seconds": _finite(seconds[row]),
                 "raced_seconds": measured if np.isfinite(measured) else None,
                 "dropped_at": found.dropped_at if found else None,
                 **within,
@@ -65,6 +68,8 @@ def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) 
         "tau2": choice.tau2,
         "alpha": choice.alpha,
         "averager": choice.averager.name,
+        **choice.methods.names,
+        "brought": [vars(one) for one in brought(plan)],
         "seconds_to_target": plan.seconds,
         f"{key}_reached": reached,
         "bottleneck": choice.cost.bottleneck,
@@ -76,8 +81,7 @@ def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) 
             "raced": [str(one.candidate) for one in plan.raced],
             "iterations_spent": plan.iterations_spent,
             "fit_error": plan.predictor.error,
-            "sensitivity": plan.predictor.sensitivity,
-            "saturation": plan.predictor.saturation,
+            **_fitted(plan.predictor.numbers),
             "kappa_inside": [point.inside for point in plan.predictor.path.points],
             "kappa_between": [point.between for point in plan.predictor.path.points],
             "thin": list(plan.doubts),
@@ -92,27 +96,39 @@ def other_topologies(
     latencies: Latencies,
     averagers: Iterable[str] = PLANNED_AVERAGERS,
     alpha: Iterable[int] = ALPHAS,
+    assembling: Callable[[Network], Assemble] | None = None,
 ) -> dict[str, float]:
     """Predicted best score on other graphs of the same servers, as a factor of this one's.
 
     Below 1 is a gain. Only a prediction: nothing was raced there. `averagers` and `alpha` are those
-    that the plan chose from.
+    that the plan chose from; `assembling` says what methods come to on another network.
     """
     options: dict[str, Any] = {"averagers": tuple(averagers), "alpha": tuple(alpha)}
     options |= {name: {getattr(one, name) for one in plan.ranking} for name in ("tau1", "tau2")}
+    options["methods"] = plan.methods
     here = float(predicted_scores(plan.predictor, plan.ranking, plan.objective).min())
     found: dict[str, float] = {}
     for name in TOPOLOGIES:
         try:
             network = Network(plan.network.clusters, name, np.array(plan.network.shares.samples))
+            if _links(network) == _links(plan.network):
+                continue
+            own = assembling(network) if assembling is not None else None
+            grid = candidates(network, latencies, assemble=own, **options)
         except InputError:
-            continue  # a torus needs a number of servers that is not prime
-        if _links(network) == _links(plan.network):
-            continue
-        grid = candidates(network, latencies, **options)
+            continue  # a torus needs a number of servers that is not prime; or nothing is stable
         best = predicted_scores(plan.predictor, grid, plan.objective).min()
         found[name] = float(best) / here
-    return found
+    return {name: factor for name, factor in found.items() if np.isfinite(factor)}
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: None is never."""
+    return float(value) if np.isfinite(value) else None
+
+
+def _fitted(numbers: Numbers) -> dict[str, float]:
+    return {name: value for name, value in vars(numbers).items() if name != "error"}
 
 
 def _links(network: Network) -> set[frozenset[int]]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
+from sdfeel.algorithm.codecs import Codec
+from sdfeel.errors import InputError
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.prediction import LossCurve, PathPoint
+from sdfeel.planner.path import LossCurve, PathPoint
 from sdfeel.theory.softmax import SideBySide, SoftmaxProblem, SoftmaxSchedule
 from sdfeel.theory.split import kappa_split
 
@@ -23,6 +27,8 @@ class SoftmaxLaboratory:
         self.iterations = 0
 
     def start(self, candidate: Candidate) -> _SoftmaxRun:
+        if not candidate.methods.plain:
+            raise InputError("methods", str(candidate.methods), "this problem has schedules only")
         return _SoftmaxRun(self, candidate)
 
 
@@ -46,7 +52,7 @@ class _SoftmaxRun:
             if len(self.models.step()):
                 self.seen.append((self.models.k, float(self.models.losses(ONLY)[0])))
 
-    def measure(self) -> PathPoint:
+    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:  # noqa: ARG002
         problem = self.laboratory.problem
         mean = self.models.means(ONLY)[..., 0]
         found = kappa_split(problem.client_gradients(mean), problem.network.shares)

@@ -74,7 +74,12 @@ def choose(
         laboratory.latencies,
         laboratory,
         Objective(budget=budget),
-        grid=candidates(laboratory.network, laboratory.latencies),
+        grid=candidates(
+            laboratory.network,
+            laboratory.latencies,
+            methods=[laboratory.own],
+            assemble=laboratory.assembling(),
+        ),
         effort=Effort(
             pilot=effort.pilot,
             first=effort.racers,
