@@ -16,6 +16,7 @@ from sdfeel.errors import InputError, RunError
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.plain import PlainUpdates
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree
 
 __all__ = ["TrainerEngine", "check_trainers"]
 
@@ -79,5 +80,5 @@ class TrainerEngine(Engine):
             models[row] = torch.from_numpy(back).to(models.dtype)
         return work.no_losses()
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._evaluation.predict(model, inputs)
