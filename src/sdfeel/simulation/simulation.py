@@ -196,8 +196,9 @@ class Simulation:
         steps: int | None = None,
         evaluation: Evaluation | None = None,
         keeper: Keeper | None = None,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_row: Callable[[list[Row]], None] = lambda _: None,
+        on_progress: Callable[[Progress], object] = lambda _: None,
+        on_row: Callable[[list[Row]], object] = lambda _: None,
+        on_round: Callable[[Progress], object] = lambda _: None,
         start: Checkpoint | None = None,
     ) -> Outcome:
         """Algorithm 1 from the start, or from a checkpoint."""
@@ -211,6 +212,7 @@ class Simulation:
             keeper=keeper,
             on_progress=on_progress,
             on_row=on_row,
+            on_round=on_round,
             start=start,
         )
 
