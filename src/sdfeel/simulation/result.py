@@ -122,10 +122,13 @@ class Result:
         }
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Loss and accuracy over simulated time; written to `path` too if one is given."""
-        from sdfeel.reports.figures import figure_over_time, save_figure  # takes a while
+        """Loss and metrics over simulated time; written to `path` too if one is given.
 
-        figure = figure_over_time({self.scheme: self.history})
+        A notebook shows what comes back. "c.png" is written beside "c.svg", "c.pdf" alone.
+        """
+        from sdfeel.reports.figures import figure_of_metrics, save_figure  # takes a while
+
+        figure = figure_of_metrics({self.scheme: self.history})
         if path is not None:
             save_figure(figure, Path(path))
         return figure
