@@ -50,6 +50,7 @@ PUBLIC = [
     "Step",
     "Synchronous",
     "Trainer",
+    "load",
     "load_profile",
     "train",
 ]

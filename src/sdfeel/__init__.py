@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sdfeel.data import ClientData
     from sdfeel.errors import InputError, RunError, SdfeelError
     from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
+    from sdfeel.simulation.loading import load
 
 __version__ = "0.1.0"
 
@@ -75,6 +76,7 @@ __all__ = [
     "Step",
     "Synchronous",
     "Trainer",
+    "load",
     "load_profile",
     "train",
 ]
@@ -121,6 +123,7 @@ _HOMES = {
     "Step": "sdfeel.algorithm.rates",
     "Synchronous": "sdfeel.algorithm.pace",
     "Trainer": "sdfeel.algorithm.trainer",
+    "load": "sdfeel.simulation.loading",
     "load_profile": "sdfeel.clock",
     "train": "sdfeel.api",
 }
@@ -129,6 +132,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "callbacks":
+        return importlib.import_module("sdfeel.callbacks")
     raise AttributeError(f"module 'sdfeel' has no attribute {name!r}")
 
 

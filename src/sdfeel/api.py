@@ -12,8 +12,10 @@ from typing import Any
 from torch import nn
 
 from sdfeel.algorithm.trainer import Trainer
+from sdfeel.callbacks import All, Callback, check_callbacks
 from sdfeel.errors import InputError
 from sdfeel.network import Network
+from sdfeel.records.checkpoints import Row
 from sdfeel.records.folder import RunFolder
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.loop import Progress
@@ -46,7 +48,8 @@ def train(
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
     on_start: Callable[[str, str], None] = lambda *_: None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[Progress], object] = lambda _: None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
     """Train `model` over the clients' data by a scheme (Algorithm 1), with a simulated clock.
@@ -72,7 +75,10 @@ def train(
                      end the run after the current step with a checkpoint
     config           what the folder is to say of the run, in place of its settings
     on_start         called with the engine's name and why it is this one
-    on_progress      called with a `Progress` now and then
+    on_progress      called with a `Progress` now and then; if it answers True the run ends there,
+                     with a whole result
+    callbacks        objects of `sdfeel.callbacks`, or your own: told of every evaluation and
+                     period, and able to end the run
 
     """
     if settings.get("flower") is not None:
@@ -113,6 +119,7 @@ def train(
         trainers=trainers,
         on_start=on_start,
         on_progress=on_progress,
+        callbacks=callbacks,
     )
 
 
@@ -130,20 +137,22 @@ def carry_out(
     config: Mapping[str, Any] | None = None,
     trainers: Sequence[Trainer] | None = None,
     on_start: Callable[[str, str], None] = lambda *_: None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[Progress], object] = lambda _: None,
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Run a simulation to its end; `config` is what the folder says of it."""
+    check_callbacks(callbacks)
     simulation.warn()
     if trainers is not None:
         simulation = simulation.by_periods()
     leads, name = simulation.ranks.leads, simulation.settings.engine
     folder, kept = None, None
+    own = {"seed": simulation.settings.seed, "scheme": simulation.algorithm.scheme}
+    about = {**(simulation.about() if config is None else config), **own}
     if out is not None:
         mark = simulation.fingerprint()
         folder = RunFolder(out, mark, simulation.settings.checkpoint_seconds, writes=leads)
-        about = simulation.about() if config is None else config
-        own = {"seed": simulation.settings.seed, "scheme": simulation.algorithm.scheme}
-        found = folder.create({**about, **own}, resume)
+        found = folder.create(about, resume)
         if found is not None:
             kept, wrote = found
             name = wrote if name == "auto" else name
@@ -157,20 +166,31 @@ def carry_out(
         if correction is not None:
             logger.info("correction: %s", correction.about(simulation.algorithm))
         on_start(choice.engine.name, choice.reason)
+    told = All(callbacks if leads else ())
+
+    def on_row(rows: list[Row]) -> bool:
+        if folder is not None and leads:
+            folder.write_rows(rows)
+        return told.on_row(rows[-1])
+
     try:
+        told.on_start(about, [] if kept is None else kept.rows)
         with nullcontext() if folder is None else folder.signals():
             outcome = simulation.run(
                 choice.engine,
                 keeper=folder,
                 on_progress=on_progress if leads else lambda _: None,
-                on_row=folder.write_rows if folder and leads else lambda _: None,
+                on_row=on_row,
+                on_round=told.on_round,
                 start=kept,
             )
     finally:
         choice.engine.close()
-    result = Result.of(outcome, simulation, choice)
+        told.close()
+    result = Result.of(outcome, simulation, choice, about)
     if folder is not None:
         result.keep(folder)
+    told.on_end(result)
     return result
 
 

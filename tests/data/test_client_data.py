@@ -111,7 +111,7 @@ def test_numbers_and_real_targets() -> None:
         ([TensorDataset(X, Y), TensorDataset(X.double(), Y)], "inputs of client 1"),
         ([TensorDataset(X, Y), TensorDataset(X, Y.float())], "targets of client 1"),
         ([Items([([1.0], 0), ([1.0, 2.0], 0)])], "data of client 0, sample 1"),
-        ([Items([(X[0], 0, 0)])], "data of client 0, sample 0"),
+        ([Items([(X[0],)])], "data of client 0, sample 0"),
         ([Items([X[0]])], "data of client 0, sample 0"),
         ([Items([("text", 0)])], "data of client 0, sample 0"),
         ([Endless()], "data of client 0"),

@@ -61,6 +61,7 @@ def compare(
 
 def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, list[RunRecord]]:
     from sdfeel.experiments.compare import run_or_resume, slug
+    from sdfeel.experiments.run import simulation_of
     from sdfeel.records.reading import read_run
 
     said: set[str] = set()
@@ -70,6 +71,9 @@ def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, 
             said.add(engine)
             say(f"engine: {reason}")
 
+    # Every mistake is named before anything is trained: each is put together once.
+    for config in configs.values():
+        simulation_of(config)
     records: dict[str, list[RunRecord]] = {}
     with live_runs() as show:
         for label, config in configs.items():

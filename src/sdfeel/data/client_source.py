@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sdfeel.data.clients import ClientData, count_samples
 from sdfeel.data.partitions import partition as make_partition
@@ -44,6 +45,8 @@ class ClientSource:
             return cls(given, None, _lengths(given, clients))
         whole = given if isinstance(given, ClientData) else ClientData.from_datasets([given])
         if isinstance(partition, str):
+            if not isinstance(whole.targets, Tensor):
+                raise InputError("partition", partition, "goes by labels; give row numbers instead")
             partition = make_partition(partition, whole.targets.numpy(), clients, seed)
         return cls(whole, partition, np.array([len(part) for part in partition]))
 

@@ -11,32 +11,38 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Subset, TensorDataset
 
+from sdfeel.data.loaders import unwrapped
 from sdfeel.errors import InputError
+from sdfeel.trees import Tree, joined, leaves, mapped, rows
 
 __all__ = ["ClientData", "count_samples"]
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+Pair = tuple[Tree, Tree]
 
 
 @dataclass(frozen=True, eq=False)
 class ClientData:
     """The rows offsets[i]:offsets[i+1] of `inputs` and `targets` are client i's samples.
 
-    Integer targets are int64; everything else keeps its dtype.
+    Both are tensors, or any nested structure of them. Integer targets are int64; everything else
+    keeps its dtype.
     """
 
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    inputs: Tree
+    targets: Tree
     offsets: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         """Refuse a store whose three parts don't fit: every reader relies on it."""
-        rows = len(self.inputs)
-        if len(self.targets) != rows:
-            raise InputError("targets", len(self.targets), f"must be as many as the {rows} inputs")
+        size = rows(self.inputs)
+        for what, tree in (("inputs", self.inputs), ("targets", self.targets)):
+            for leaf in leaves(tree):
+                if leaf.ndim == 0 or len(leaf) != size:
+                    found = len(leaf) if leaf.ndim else "a number"
+                    raise InputError(what, found, f"must be as many as the {size} inputs")
         ends = self.offsets
-        if len(ends) < 2 or ends[0] != 0 or ends[-1] != rows:
-            raise InputError("offsets", ends, f"must go from 0 to the number of samples, {rows}")
+        if len(ends) < 2 or ends[0] != 0 or ends[-1] != size:
+            raise InputError("offsets", ends, f"must go from 0 to the number of samples, {size}")
         for client in np.flatnonzero(np.diff(ends) < 1):
             raise InputError(f"data of client {client}", [], "every client needs a sample or more")
 
@@ -44,32 +50,32 @@ class ClientData:
     def from_datasets(cls, datasets: Sequence[Any]) -> ClientData:
         """One dataset per client, each read once.
 
-        It is a pair of arrays (inputs, targets), or map-style with (input, target) items. Tensors,
-        numpy arrays and numbers are taken; all clients must agree in shape and dtype.
-        `TensorDataset`, and `Subset` of it, are read without a loop over samples.
+        It is a pair of arrays (inputs, targets), or map-style with (input, target) items, or a
+        `DataLoader` of such. Tensors, numpy arrays and numbers are taken, and tuples, lists and
+        dicts of them; of an item of three or more the last is the target. All clients must agree
+        in structure, shape and dtype. `TensorDataset`, and `Subset` of it, are read without a loop
+        over samples.
         """
         if len(datasets) == 0:
             raise InputError("datasets", [], "at least one client's data is needed")
         pairs = [_read(dataset, client) for client, dataset in enumerate(datasets)]
         for client, pair in enumerate(pairs):
             _check_alike(client, pair, pairs[0])
-        inputs, targets = (torch.cat(column) for column in zip(*pairs, strict=True))
-        return cls(inputs, targets, _offsets([len(x) for x, _ in pairs]))
+        inputs, targets = (joined(list(column)) for column in zip(*pairs, strict=True))
+        return cls(inputs, targets, _offsets([rows(x) for x, _ in pairs]))
 
     @classmethod
-    def from_partition(
-        cls, inputs: torch.Tensor, targets: torch.Tensor, parts: Sequence[ArrayLike]
-    ) -> ClientData:
-        """Client i gets the rows parts[i] (see `sdfeel.data.partition`) of the two tensors."""
+    def from_partition(cls, inputs: Tree, targets: Tree, parts: Sequence[ArrayLike]) -> ClientData:
+        """Client i gets the rows parts[i] (see `sdfeel.data.partition`) of inputs and targets."""
         if len(parts) == 0:
             raise InputError("parts", [], "at least one client's indices are needed")
-        if len(inputs) != len(targets):
-            raise InputError(
-                "targets", len(targets), f"must be as many as the {len(inputs)} inputs"
-            )
-        rows = [_indices(part, len(inputs), client) for client, part in enumerate(parts)]
-        order = torch.from_numpy(np.concatenate(rows))
-        return cls(inputs[order], _targets(targets[order]), _offsets([len(r) for r in rows]))
+        size = rows(inputs)
+        if size != rows(targets):
+            raise InputError("targets", rows(targets), f"must be as many as the {size} inputs")
+        chosen = [_indices(part, size, client) for client, part in enumerate(parts)]
+        order = torch.from_numpy(np.concatenate(chosen))
+        taken, aims = (mapped(lambda tensor: tensor[order], tree) for tree in (inputs, targets))
+        return cls(taken, _targets(aims), _offsets([len(rows) for rows in chosen]))
 
     @property
     def clients(self) -> int:
@@ -85,30 +91,36 @@ class ClientData:
         """Views of one client's inputs and targets."""
         if not 0 <= index < self.clients:
             raise InputError("client", index, f"must be in 0..{self.clients - 1}")
-        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return self.inputs[rows], self.targets[rows]
+        own = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return self.part(own)
+
+    def part(self, chosen: slice | torch.Tensor) -> Pair:
+        """Inputs and targets of some rows of the store: views of a slice, else copies."""
+        return mapped(lambda t: t[chosen], self.inputs), mapped(lambda t: t[chosen], self.targets)
 
     def select(self, clients: Sequence[int] | NDArray[np.int64]) -> ClientData:
         """The data of these clients, in this order, as a store of its own."""
         chosen = [self.client(int(index)) for index in clients]
         if not chosen:
             raise InputError("clients", [], "at least one client must be selected")
-        inputs, targets = (torch.cat(column) for column in zip(*chosen, strict=True))
-        return ClientData(inputs, targets, _offsets([len(x) for x, _ in chosen]))
+        inputs, targets = (joined(list(column)) for column in zip(*chosen, strict=True))
+        return ClientData(inputs, targets, _offsets([rows(x) for x, _ in chosen]))
 
     def check_labels(self, classes: int) -> None:
         """Raise InputError, naming the client and the label, unless all are in 0..classes-1."""
         if self.targets.is_floating_point() or self.targets.is_complex():
             raise InputError("targets", self.targets.dtype, "labels must be integers")
-        rows = self.targets.reshape(len(self.targets), -1)
-        wrong = ((rows < 0) | (rows >= classes)).nonzero()
+        labels = self.targets.reshape(len(self.targets), -1)
+        wrong = ((labels < 0) | (labels >= classes)).nonzero()
         if len(wrong):
             row, column = (int(i) for i in wrong[0])
             client = int(np.searchsorted(self.offsets, row, side="right")) - 1
+            from_one = int(labels.min()) == 1 and int(labels.max()) == classes
+            hint = "; yours seem to count from 1: subtract 1" if from_one else ""
             raise InputError(
                 f"label of client {client}, sample {row - int(self.offsets[client])}",
-                int(rows[row, column]),
-                f"must be in 0..{classes - 1}: the model has {classes} outputs",
+                int(labels[row, column]),
+                f"must be in 0..{classes - 1}: the model has {classes} outputs{hint}",
             )
 
 
@@ -116,33 +128,86 @@ def _offsets(samples: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(samples)]).astype(np.int64)
 
 
-def _targets(targets: torch.Tensor) -> torch.Tensor:
+def _targets(targets: Tree) -> Tree:
     """Losses want int64 labels; real-valued targets (regression) stay what they are."""
-    real = targets.is_floating_point() or targets.is_complex()
-    return targets if real else targets.to(torch.int64)
+
+    def whole(tensor: torch.Tensor) -> torch.Tensor:
+        real = tensor.is_floating_point() or tensor.is_complex()
+        return tensor if real else tensor.to(torch.int64)
+
+    return mapped(whole, targets)
 
 
 def count_samples(dataset: Any) -> int:
     """|S_i| of what a user gives as the data of client i."""
+    dataset = unwrapped(dataset)
     pair = _arrays(dataset)
-    return len(dataset if pair is None else pair[0])
+    return len(dataset) if pair is None else rows(pair[0])
 
 
 def _arrays(dataset: Any) -> Pair | None:
-    """Inputs and targets as two arrays: an item of a map-style dataset is never one itself."""
-    kinds = torch.Tensor | np.ndarray
+    """Inputs and targets as two arrays: an item of a map-style dataset is never one itself.
+
+    Inputs may be a structure of arrays, targets a list of numbers.
+    """
     if not isinstance(dataset, tuple | list) or len(dataset) != 2:
         return None
     inputs, targets = dataset
-    if not isinstance(inputs, kinds) or not isinstance(targets, kinds):
+    if isinstance(targets, list) and _flat(targets) and _of_lists(inputs, len(targets)):
+        inputs = torch.as_tensor(inputs)
+    if not _of_arrays(inputs):
         return None
-    if inputs.ndim == 0 or targets.ndim == 0 or len(inputs) != len(targets):
-        shapes = f"{list(inputs.shape)} and {list(targets.shape)}"
-        raise InputError("data", shapes, "inputs and targets of a client must be equally many")
-    return torch.as_tensor(inputs), torch.as_tensor(targets)
+    if isinstance(targets, list) and len(targets) == _shapes(inputs)[0][0] and _flat(targets):
+        targets = np.asarray(targets)
+    if not _of_arrays(targets):
+        return None
+    shapes = [*_shapes(inputs), *_shapes(targets)]
+    if not all(shape and shape[0] == shapes[0][0] for shape in shapes):
+        if not isinstance(inputs, torch.Tensor | np.ndarray):
+            return None  # two samples, each a structure
+        shown = " and ".join(str(list(shape)) for shape in shapes)
+        raise InputError("data", shown, "inputs and targets of a client must be equally many")
+    return _tensor(inputs), _tensor(targets)
+
+
+def _of_arrays(value: Any) -> bool:
+    """Whether it is an array, or a structure of nothing but arrays with a first dimension."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return True
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(inner, tuple | list) or not inner:
+        return False
+    return all(_of_arrays(each) and all(_shapes(each)) for each in inner)
+
+
+def _of_lists(value: Any, size: int) -> bool:
+    """Whether it is a table of numbers, a list a sample."""
+    lists = isinstance(value, list) and len(value) == size
+    return lists and all(isinstance(row, list) and _flat(row) for row in value)
+
+
+def _shapes(value: Any) -> list[tuple[int, ...]]:
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return [tuple(value.shape)]
+    inner = value.values() if isinstance(value, dict) else value
+    return [shape for each in inner for shape in _shapes(each)]
+
+
+def _flat(values: list[Any]) -> bool:
+    return all(isinstance(value, int | float | np.number) for value in values)
+
+
+def _tensor(value: Any) -> Tree:
+    """A structure of tensors from one of tensors, numpy arrays and numbers."""
+    if isinstance(value, dict):
+        return {key: _tensor(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list) and not _flat(list(value)):
+        return tuple(_tensor(inner) for inner in value)
+    return torch.as_tensor(value)
 
 
 def _read(dataset: Any, client: int) -> Pair:
+    dataset = unwrapped(dataset)
     try:
         size = count_samples(dataset)
     except TypeError:
@@ -159,52 +224,84 @@ def _read(dataset: Any, client: int) -> Pair:
 
 def _tensors(dataset: Any) -> Pair | None:
     """The whole dataset at once if it is nothing but tensors; subclasses may do more: not them."""
-    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
-        return dataset.tensors[0], dataset.tensors[1]
+    if type(dataset) is TensorDataset and len(dataset.tensors) > 1:
+        return _pair(dataset.tensors)
     if type(dataset) is Subset:
         inner = _tensors(dataset.dataset)
         if inner is not None:
-            rows = torch.as_tensor(dataset.indices, dtype=torch.int64)
-            return inner[0][rows], inner[1][rows]
+            order = torch.as_tensor(dataset.indices, dtype=torch.int64)
+            chosen = [mapped(lambda tensor: tensor[order], tree) for tree in inner]
+            return chosen[0], chosen[1]
     return None
+
+
+def _pair(parts: Sequence[Any]) -> Pair:
+    """Of several parts the last is the target."""
+    return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
 
 
 def _items(dataset: Any, size: int, client: int) -> Pair:
     pairs: list[Pair] = []
     for index in range(size):
         item = dataset[index]
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise InputError(
-                f"data of client {client}, sample {index}", item, "must be a pair (input, target)"
-            )
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
         try:
-            pair = torch.as_tensor(item[0]), torch.as_tensor(item[1])
+            found, target = _pair(item)
+            pair = _tensor(found), _tensor(target)
         except (TypeError, ValueError, RuntimeError):
-            kinds = f"({type(item[0]).__name__}, {type(item[1]).__name__})"
+            kinds = f"({', '.join(type(part).__name__ for part in item)})"
             raise InputError(
                 f"data of client {client}, sample {index}",
                 kinds,
                 "must be tensors, numpy arrays or numbers; give the dataset a transform",
             ) from None
-        if pairs and (pair[0].shape, pair[1].shape) != (pairs[0][0].shape, pairs[0][1].shape):
+        if pairs and _outline(pair) != _outline(pairs[0]):
             raise InputError(
                 f"data of client {client}, sample {index}",
-                (tuple(pair[0].shape), tuple(pair[1].shape)),
-                f"sample 0 has {(tuple(pairs[0][0].shape), tuple(pairs[0][1].shape))}",
+                _outline(pair),
+                f"sample 0 has {_outline(pairs[0])}",
             )
         pairs.append(pair)
-    inputs, targets = (torch.stack(column) for column in zip(*pairs, strict=True))
+    inputs, targets = (
+        mapped(lambda *tensors: torch.stack(tensors), *column)
+        for column in zip(*pairs, strict=True)
+    )
     return inputs, targets
+
+
+def _not_a_pair(dataset: Any) -> str:
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        return (
+            "must be a pair (input, target); inputs and targets of a client are taken as two "
+            "arrays: (np.asarray(inputs), np.asarray(targets))"
+        )
+    return "must be a pair (input, target)"
+
+
+def _outline(tree: Tree) -> Tree:
+    """The shapes of a structure: equal where samples can be stacked."""
+    if isinstance(tree, dict):
+        return {key: _outline(inner) for key, inner in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple(_outline(inner) for inner in tree)
+    return tuple(tree.shape)
 
 
 def _check_alike(client: int, pair: Pair, first: Pair) -> None:
     for what, own, other in zip(("inputs", "targets"), pair, first, strict=True):
-        if own.shape[1:] != other.shape[1:] or own.dtype != other.dtype:
-            raise InputError(
-                f"{what} of client {client}",
-                f"{own.dtype} {tuple(own.shape[1:])}",
-                f"must be as client 0's: {other.dtype} {tuple(other.shape[1:])}",
-            )
+        mine, theirs = (_look(tree) for tree in (own, other))
+        if mine != theirs:
+            raise InputError(f"{what} of client {client}", mine, f"must be as client 0's: {theirs}")
+
+
+def _look(tree: Tree) -> str:
+    """What all clients' samples must have in common, in words."""
+    if isinstance(tree, dict):
+        return "{" + ", ".join(f"{key}: {_look(inner)}" for key, inner in tree.items()) + "}"
+    if isinstance(tree, tuple | list):
+        return "(" + ", ".join(_look(inner) for inner in tree) + ")"
+    return f"{tree.dtype} {tuple(tree.shape[1:])}"
 
 
 def _indices(part: ArrayLike, rows: int, client: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError, closest
 from sdfeel.simulation.settings import Settings
 from sdfeel.toml import read_toml
@@ -186,12 +187,24 @@ def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> No
             continue
         inner = rest.pop(name)
         if name not in known:
-            raise InputError(f"{where}: {name}", inner, f"unknown key; {closest(name, known)}")
+            raise InputError(f"{where}: {name}", inner, f"unknown key; {_hint(name, keys, known)}")
         for key, value in inner.items() if isinstance(inner, dict) else [("", inner)]:
             leaves = [k.partition(".")[2] for k in keys if k.startswith(f"{name}.")]
             raise InputError(
                 f"{where}: {name}.{key}", value, f"unknown key; {closest(str(key), leaves)}"
             )
+
+
+def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
+    """A key that lies in a table is named with it: `schedule.tau1` for `tau1`."""
+    parts = {"schedule": list(Schedule.__dataclass_fields__)}
+    for table, kind in RunConfig.model_fields.items():
+        inner = kind.annotation
+        if table != "settings" and isinstance(inner, type) and issubclass(inner, BaseModel):
+            parts[table] = list(inner.model_fields)
+    dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
+    found = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
+    return f"did you mean {found[0]!r}?" if found else closest(name, known)
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:

@@ -122,20 +122,29 @@ def build_model(config: RunConfig, dataset: Dataset) -> nn.Module:
     if ":" not in name:
         return build(name, dataset.shape, dataset.classes, seed)
     factory = imported("model.name", name)
-    try:
-        inspect.signature(factory).bind(dataset.shape, dataset.classes)
-    except TypeError:
-        raise InputError(
-            "model.name",
-            name,
-            f"is called as function(shape, classes), here with ({dataset.shape}, "
-            f"{dataset.classes})",
-        ) from None
+    given = _arguments(name, factory, dataset)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = factory(dataset.shape, dataset.classes)
+        model = factory(*given)
     if not isinstance(model, nn.Module):
         raise InputError(
             "model.name", name, "function(shape, classes) must return a torch.nn.Module"
         )
     return model
+
+
+def _arguments(name: str, factory: Callable[..., Any], dataset: Dataset) -> tuple[Any, ...]:
+    """What the user's function takes: (shape, classes), or nothing."""
+    choices: tuple[tuple[Any, ...], ...] = ((dataset.shape, dataset.classes), ())
+    for given in choices:
+        try:
+            inspect.signature(factory).bind(*given)
+        except TypeError:
+            continue
+        return given
+    raise InputError(
+        "model.name",
+        name,
+        f"is called as function(shape, classes), here with ({dataset.shape}, {dataset.classes}), "
+        "or as function()",
+    )

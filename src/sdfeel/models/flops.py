@@ -9,7 +9,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-__all__ = ["count_flops"]
+from sdfeel.trees import Tree, called, leaves
+
+__all__ = ["count_flops", "count_flops_on"]
 
 
 def count_flops(
@@ -24,10 +26,16 @@ def count_flops(
     element-wise work, pooling and the SGD update are left out, and so is the gradient with respect
     to the input, which training does not need. The model itself is not changed.
     """
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return count_flops_on(model, torch.zeros((batch, *sample_shape), dtype=dtype, device=device))
+
+
+def count_flops_on(model: nn.Module, inputs: Tree) -> int:
+    """The same on one batch of inputs, whatever their structure and that of the outputs."""
     trial = copy.deepcopy(model).train()
-    device = next((p.device for p in trial.parameters()), torch.device("cpu"))
-    inputs = torch.zeros((batch, *sample_shape), dtype=dtype, device=device)
     counter = FlopCounterMode(display=False)
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), counter:
-        trial(inputs).sum().backward()
+        outputs = [out for out in leaves(called(trial, inputs)) if out.requires_grad]
+        if outputs:
+            torch.autograd.backward([out.sum() for out in outputs])
     return int(counter.get_total_flops())

@@ -44,6 +44,8 @@ class Network:
         cls, graph: str, servers: int, clients_per_server: int | Sequence[int] = 1, **options: float
     ) -> Network:
         """A network by the name of its graph; clients are numbered server by server."""
+        if isinstance(servers, bool) or not isinstance(servers, int) or servers < 1:
+            raise InputError("servers", servers, "a whole number, at least 1")
         if isinstance(clients_per_server, int):
             sizes = [clients_per_server] * servers
         else:

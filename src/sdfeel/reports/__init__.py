@@ -4,6 +4,7 @@ from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.comparison import Comparison, write_comparison
 from sdfeel.reports.figures import (
     Panel,
+    figure_of_metrics,
     figure_over_time,
     figure_panels,
     plot_curves,
@@ -22,6 +23,7 @@ __all__ = [
     "compare_settings",
     "compare_table",
     "draw_topology",
+    "figure_of_metrics",
     "figure_over_time",
     "figure_panels",
     "group_runs",

@@ -24,6 +24,7 @@ __all__ = [
     "Curves",
     "Panel",
     "figure_bytes",
+    "figure_of_metrics",
     "figure_over_time",
     "figure_panels",
     "plot_curves",
@@ -96,6 +97,19 @@ def figure_over_time(
     return figure_panels(panels, title=title, spread=spread, until=until)
 
 
+def figure_of_metrics(curves: Curves, *, title: str | None = None) -> Figure:
+    """Training loss and every metric over simulated time, on test samples where there are any.
+
+    At most four panels: the loss and the first three metrics.
+    """
+    columns = list(dict.fromkeys(str(n) for own in curves.values() for f in _list(own) for n in f))
+    names = [c.partition("_")[2] for c in columns if c.startswith(("test_", "train_"))]
+    metrics = [name for name in dict.fromkeys(names) if name != "loss"] or ["loss"]
+    chosen = [f"test_{n}" if f"test_{n}" in columns else f"train_{n}" for n in metrics[:3]]
+    shown = dict.fromkeys(["train_loss", *chosen])
+    return figure_panels([Panel(curves, "seconds", column) for column in shown], title=title)
+
+
 def figure_panels(
     panels: Sequence[Panel],
     *,
@@ -114,8 +128,14 @@ def figure_panels(
 
 
 def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
-    """Write `path`.png and `path`.svg; the same figure gives the same SVG, byte for byte."""
+    """Write `path`.png and `path`.svg; the same figure gives the same SVG, byte for byte.
+
+    A path that ends with .pdf becomes that one file.
+    """
     stem = Path(path)
+    if stem.suffix.lower() == ".pdf":
+        write_report(stem, figure_bytes(figure, "pdf"))
+        return stem, stem
     if stem.suffix.lower() in {".png", ".svg"}:
         stem = stem.with_suffix("")
     png, svg = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg"))
@@ -125,8 +145,11 @@ def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
 
 
 def figure_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as the content of a "png" or "svg" file, without date or version in it."""
-    metadata = {"Date": None, "Creator": "sdfeel"} if kind == "svg" else {"Software": None}
+    """The figure as the content of a "png", "svg" or "pdf" file, without date or version in it."""
+    metadata = {
+        "svg": {"Date": None, "Creator": "sdfeel"},
+        "pdf": {"CreationDate": None, "Creator": "sdfeel", "Producer": None},
+    }.get(kind, {"Software": None})
     buffer = io.BytesIO()
     with drawing():
         figure.savefig(buffer, format=kind, metadata=metadata)

@@ -5,6 +5,7 @@ Nothing here touches matplotlib's global state: figures are made and saved insid
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,8 +85,18 @@ def drawing() -> Iterator[None]:
         yield
 
 
+class _Shown(Figure):
+    """A figure that a notebook shows without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        with drawing():
+            self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """A figure that no global list holds, so that it goes when its last user does."""
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    figure = _Shown(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

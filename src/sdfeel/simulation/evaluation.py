@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.errors import InputError
 from sdfeel.network import Shares
 from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.state import State
+from sdfeel.trees import Tree, mapped, rows
 
 __all__ = [
     "Evaluation",
@@ -25,10 +29,11 @@ __all__ = [
     "check_metrics",
     "some_rows",
     "subset",
+    "usual_metrics",
 ]
 
 # metric(outputs, targets) -> the mean over the samples
-Metric = Callable[[Tensor, Tensor], float]
+Metric = Callable[[Any, Any], float]
 
 
 def check_metrics(metrics: Mapping[str, Metric] | None) -> None:
@@ -43,7 +48,7 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> None:
             raise InputError(f"metrics[{name!r}]", metric, "a function (outputs, targets)")
 
 
-Samples = tuple[Tensor, Tensor]
+Samples = tuple[Tree, Tree]
 
 # Outputs that the evaluation of all servers together may compute, so that it stays a small part of
 # a run with many of them.
@@ -52,7 +57,37 @@ SERVER_OUTPUTS = 10_000
 
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
     """Share of samples whose largest output is that of their class."""
-    return float((outputs.argmax(dim=-1) == targets).double().mean())
+    return float(_right(outputs, targets).double().mean())
+
+
+def _right(outputs: Tensor, targets: Tensor) -> Tensor:
+    classes = targets.argmax(dim=1) if targets.is_floating_point() else targets
+    return outputs.argmax(dim=1) == classes
+
+
+@dataclass(frozen=True)
+class _AccuracyOfSome:
+    """The same without the labels that a loss ignores."""
+
+    ignored: int
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> float:
+        right = _right(outputs, targets)
+        counted = targets != self.ignored
+        return float((right if targets.is_floating_point() else right[counted]).double().mean())
+
+
+def usual_metrics(loss: object, targets: Tree) -> dict[str, Metric]:
+    """Accuracy beside cross-entropy with class numbers, however it is written; else nothing."""
+    if not isinstance(targets, Tensor) or targets.is_floating_point():
+        return {}
+    if isinstance(loss, partial):
+        loss = loss.func
+    if loss in (F.cross_entropy, F.nll_loss):
+        return {"accuracy": accuracy}
+    if isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
+        return {"accuracy": _AccuracyOfSome(loss.ignore_index)}
+    return {}
 
 
 def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
@@ -65,10 +100,10 @@ def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
 def subset(samples: Samples, count: int | None) -> Samples:
     """A fixed random part of the samples, or all of them."""
     inputs, targets = samples
-    if count is None or count >= len(inputs):
+    if count is None or count >= rows(inputs):
         return samples
-    chosen = torch.from_numpy(some_rows(len(inputs), count))
-    return inputs[chosen], targets[chosen]
+    chosen = torch.from_numpy(some_rows(rows(inputs), count))
+    return mapped(lambda t: t[chosen], inputs), mapped(lambda t: t[chosen], targets)
 
 
 @dataclass(frozen=True)
@@ -112,7 +147,7 @@ class Evaluation:
 
     def _on_all_ranks(self, engine: Engine, state: State, model: Tensor, samples: Samples) -> Row:
         """The means over the training samples of all ranks: each holds its own clients' only."""
-        here = len(samples[0])
+        here = rows(samples[0])
         everywhere = state.ranks.total(here)
         names = ["loss", *self.metrics]
         own = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)

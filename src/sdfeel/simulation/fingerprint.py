@@ -14,6 +14,7 @@ from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import LatencyProfile
 from sdfeel.simulation.named import name_of
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import leaves
 
 __all__ = ["data_digests", "fingerprint"]
 
@@ -49,6 +50,8 @@ def fingerprint(
     about["loss"] = _identity(problem.loss)
     if problem.about:
         about["also"] = problem.about
+    if problem.hooks:
+        about["hooks"] = {at: [_identity(h) for h in own] for at, own in problem.hooks.items()}
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(_bytes(start))
     digest.update(data)
@@ -80,7 +83,10 @@ def data_digests(problem: Problem) -> bytes:
     digests = b""
     for client in range(problem.data.clients):
         inputs, targets = problem.data.client(client)
-        digests += hashlib.sha256(_bytes(inputs) + _bytes(targets)).digest()
+        digest = hashlib.sha256()
+        for tensor in (*leaves(inputs), *leaves(targets)):
+            digest.update(_bytes(tensor))
+        digests += digest.digest()
     return digests
 
 

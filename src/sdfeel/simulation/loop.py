@@ -66,6 +66,7 @@ class Outcome:
     client_steps: int
     elapsed: float
     interrupted: bool = False
+    stopped: bool = False  # by a callback, before the last iteration
     phases: dict[str, float] = field(default_factory=dict)  # real seconds by what they went into
 
 
@@ -109,27 +110,36 @@ def run_loop(
     steps: int,
     until: float = float("inf"),
     keeper: Keeper | None = None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-    on_row: Callable[[list[Row]], None] = lambda _: None,
+    on_progress: Callable[[Progress], object] = lambda _: None,
+    on_row: Callable[[list[Row]], object] = lambda _: None,
+    on_round: Callable[[Progress], object] = lambda _: None,
     start: Checkpoint | None = None,
 ) -> Outcome:
-    """Algorithm 1 for k = 1..steps, or until the simulated clock shows `until` seconds."""
+    """Algorithm 1 for k = 1..steps, or until the simulated clock shows `until` seconds.
+
+    on_progress is called now and then, on_row after an evaluation, on_round where an upload period
+    has ended. One that answers True ends the run there, with a last evaluation.
+    """
     run = _Run(state, engine, evaluation, keeper or NoKeeper(), steps, until)
     run.begin(start)
     if not run.rows:
         run.evaluate()
-        on_row(run.rows)
+        run.heard(on_row(run.rows))
     interrupted = False
     stop = run.next_stop()
     while not run.finished and not interrupted:
         if run.local_updates(stop):
             if run.aggregated:
                 run.exchange()
+                run.heard(on_round(run.progress()))
             if run.k % evaluation.every == 0 or run.finished:
                 run.evaluate()
-                on_row(run.rows)
-        on_progress(run.progress())
+                run.heard(on_row(run.rows))
+        run.heard(on_progress(run.progress()))
         interrupted, due, stop = run.look_up()
+        if run.stopped and not run.evaluated:
+            run.evaluate()
+            on_row(run.rows)
         if interrupted or due:
             run.save()
     if run.finished:
@@ -160,6 +170,16 @@ class _Run:
         self.started = time.perf_counter()
         self.resumed = 0.0
         self.batch_loss = 0.0
+        self._asked = False
+        self.stopped = False
+
+    def heard(self, answer: object) -> None:
+        """A callback that says True wants the run to end."""
+        self._asked |= answer is True
+
+    @property
+    def evaluated(self) -> bool:
+        return bool(self.rows) and int(self.rows[-1]["iteration"]) == self.k
 
     def begin(self, start: Checkpoint | None) -> None:
         if start is not None:
@@ -189,7 +209,7 @@ class _Run:
     def finished(self) -> bool:
         """The clock is looked at only after an aggregation: when else depends on the machine."""
         late = self.k > 0 and self.aggregated and self.seconds >= self.until
-        return self.k >= self.steps or late
+        return self.k >= self.steps or late or self.stopped
 
     @property
     def seconds(self) -> float:
@@ -225,8 +245,10 @@ class _Run:
         """Whether to end here, whether a checkpoint is due, and the next stop; one message."""
         if self.finished:
             return False, False, self.k
-        ours = [self.keeper.stop(), self.keeper.due(), self.next_stop()]
-        end, due, stop = self.state.ranks.agree(ours)
+        wish = self._asked and self.k > 0
+        ours = [self.keeper.stop(), self.keeper.due(), self.next_stop(), wish]
+        end, due, stop, asked = self.state.ranks.agree(ours)
+        self.stopped = bool(asked) and not end
         return bool(end), bool(due), stop
 
     def local_updates(self, last: int) -> bool:
@@ -315,6 +337,7 @@ class _Run:
             client_steps=self.client_steps,
             elapsed=time.perf_counter() - self.started,
             interrupted=interrupted,
+            stopped=self.stopped,
             phases=self.phases,
         )
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import numbers
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,11 +18,13 @@ from sdfeel.algorithm.randomness import draw_batches
 from sdfeel.algorithm.rates import Constant, Rate
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
+from sdfeel.simulation.fit import Loss, check_fit, check_loss, check_smallest_batch
 from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.trees import Tree, mapped
 
-__all__ = ["Loss", "Problem", "check_device", "check_fit", "check_numbers", "make_problem"]
+__all__ = ["Loss", "Problem", "check_device", "check_numbers", "make_problem", "placed"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Hook = Callable[[Tensor], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Problem:
     # The numbers that clients draw their batches by, where `data` holds only some of all clients.
     held: NDArray[np.int64] | None = None
     about: str = ""  # what else decides what is computed, in words
+    # The user's hooks on the gradients of parameters, by their place among the trained ones.
+    hooks: Mapping[int, tuple[Hook, ...]] = field(default_factory=dict)
 
     @property
     def client_ids(self) -> NDArray[np.int64]:
@@ -89,19 +92,21 @@ def make_problem(
     The problem holds a copy of the model: the user's own is never touched.
     """
     check_numbers(batch_size=batch_size, seed=seed)
+    check_loss(loss)
+    hooks = _hooks(model)
     device = device or torch.device("cpu")
     model = copy.deepcopy(model).to(device)
     layout = ParameterLayout.of(model)
     data = ClientData(
-        _placed(data.inputs, layout.dtype, device),
-        _placed(data.targets, layout.dtype, device),
+        placed(data.inputs, layout.dtype, device),
+        placed(data.targets, layout.dtype, device),
         data.offsets,
     )
     check_fit(model, loss, data)
-    _check_smallest_batch(model, data, batch_size)
+    check_smallest_batch(model, data, batch_size)
     return Problem(
         model, layout, loss, data, int(batch_size), seed, local or SGD(), rate or Constant(),
-        device, held,
+        device, held, hooks=hooks,
     )  # fmt: skip
 
 
@@ -125,82 +130,27 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def _placed(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
+def placed(tree: Tree, dtype: torch.dtype, device: torch.device) -> Tree:
     """Real numbers in the model's dtype, so that a float64 model trains in float64."""
-    return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
+
+    def put(tensor: Tensor) -> Tensor:
+        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
+
+    return mapped(put, tree)
 
 
-def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
-    """One forward pass and one loss on two samples, and the labels of all."""
-    inputs, targets = data.inputs[:2], data.targets[:2]
-    trial = copy.deepcopy(model).eval()
-    try:
-        with torch.no_grad():
-            outputs = trial(inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
-        raise InputError(
-            "model",
-            type(model).__name__,
-            f"does not take inputs of shape {tuple(inputs.shape)}: {_first_line(problem)}",
-        ) from None
-    if loss is F.cross_entropy or _wants_labels(loss, data.targets):
-        _check_classes(outputs, data)
-    try:
-        with warnings.catch_warnings():
-            # Outputs (n, 1) against targets (n,) would be broadcast to n x n, and learn nothing.
-            warnings.filterwarnings("error", "Using a target size")
-            value = loss(outputs, targets)
-    except (RuntimeError, ValueError, TypeError, IndexError, UserWarning) as problem:
-        raise InputError(
-            "model",
-            f"outputs of shape {tuple(outputs.shape)}",
-            f"do not fit targets of shape {tuple(targets.shape)} in the loss: "
-            f"{_first_line(problem)}",
-        ) from None
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
-
-
-def _wants_labels(loss: Loss, targets: Tensor) -> bool:
-    """Whether a loss object takes class numbers, all of them: what it ignores may be anything."""
-    if not isinstance(loss, nn.CrossEntropyLoss) or targets.is_floating_point():
-        return False
-    return not bool((targets == loss.ignore_index).any())
-
-
-def _check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) -> None:
-    """A forward pass in training mode: batch normalisation refuses a batch of one sample."""
-    client = int(data.samples.argmin())
-    inputs = data.client(client)[0][:batch_size]
-    trial = copy.deepcopy(model).train()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            trial(inputs)
-    except (RuntimeError, ValueError) as problem:
-        raise InputError(
-            "model",
-            type(model).__name__,
-            f"cannot train on a batch of {len(inputs)}, as client {client} has it: "
-            f"{_first_line(problem)}",
-        ) from None
-
-
-def _check_classes(outputs: object, data: ClientData) -> None:
-    if not isinstance(outputs, Tensor) or outputs.ndim < 2:
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise InputError(
-            "model",
-            f"outputs {shape}",
-            "cross-entropy needs one output per class: (batch, classes)",
-        )
-    if data.targets.is_floating_point():
-        raise InputError(
-            "targets",
-            str(data.targets.dtype),
-            "cross-entropy needs class numbers; for other targets pass your own loss=",
-        )
-    data.check_labels(outputs.shape[1])
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]
+def _hooks(model: nn.Module) -> dict[int, tuple[Hook, ...]]:
+    """Those of `parameter.register_hook`: a copy of a parameter would lose them."""
+    found: dict[int, tuple[Hook, ...]] = {}
+    trained = [(name, own) for name, own in model.named_parameters() if own.requires_grad]
+    for place, (name, parameter) in enumerate(trained):
+        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise InputError(
+                "model",
+                name,
+                "has a hook for after its gradient is accumulated, which would never be called; "
+                "register_hook works, and so does a local rule of your own",
+            )
+        if parameter._backward_hooks:
+            found[place] = tuple(parameter._backward_hooks.values())
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,26 +11,34 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from torch import Tensor, nn
 
+from sdfeel.errors import InputError
 from sdfeel.records.checkpoints import save_models
 from sdfeel.records.folder import RunFolder
 from sdfeel.simulation.engines.choose import ChosenEngine
 from sdfeel.simulation.loop import Outcome
-from sdfeel.simulation.problem import Problem
+from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Result"]
+__all__ = ["KEPT", "Result"]
+
+# What a summary holds beyond the last numbers, so that `sdfeel.load` gives back the whole.
+KEPT = ("engine_reason", "client_steps", "elapsed", "server_of", "stopped")
 
 
 @dataclass
 class Result:
     """What training gave.
 
-    model          the global model, the weighted mean u_K
-    server_models  each edge server's own model
+    model          the global model, the weighted mean u_K, in evaluation mode
+    server_models  each edge server's own model; client_model(i): what a client holds
     history        a pandas DataFrame, one row an evaluation
+    stopped        whether a callback ended it before its last iteration
+    config         what it was started with
+
+    `save` writes it into a folder, from which `sdfeel.load` gives it back.
     """
 
     model: nn.Module
@@ -44,18 +52,26 @@ class Result:
     elapsed: float  # real seconds
     phases: Mapping[str, float]
     interrupted: bool
-    problem: Problem = field(repr=False)
     servers: Tensor = field(repr=False)  # D x M
+    server_of: Sequence[int] = field(repr=False)  # the server of each client
+    stopped: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     leads: bool = True  # False at the ranks that only help: their history is not complete
     folder: Path | None = None
     signal: int | None = None  # that ended it early
 
     @classmethod
-    def of(cls, outcome: Outcome, simulation: Simulation, choice: ChosenEngine) -> Result:
+    def of(
+        cls,
+        outcome: Outcome,
+        simulation: Simulation,
+        choice: ChosenEngine,
+        config: Mapping[str, Any],
+    ) -> Result:
         """From how the loop ended."""
         problem = simulation.problem
         return cls(
-            model=problem.layout.module(problem.model, outcome.mean),
+            model=problem.layout.module(problem.model, outcome.mean).eval(),
             history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
             scheme=simulation.algorithm.scheme,
             engine=choice.engine.name,
@@ -66,15 +82,24 @@ class Result:
             elapsed=outcome.elapsed,
             phases=outcome.phases,
             interrupted=outcome.interrupted,
-            problem=problem,
             servers=outcome.servers,
+            server_of=simulation.algorithm.network.clusters.server_of.tolist(),
+            stopped=outcome.stopped,
+            config=config,
             leads=simulation.ranks.leads,
         )
 
     @cached_property
     def server_models(self) -> list[nn.Module]:
-        layout = self.problem.layout
-        return [layout.module(self.problem.model, vector) for vector in self.servers]
+        layout = ParameterLayout.of(self.model)
+        return [layout.module(self.model, vector) for vector in self.servers]
+
+    def client_model(self, client: int) -> nn.Module:
+        """The model that a client starts its next upload period from: its server's, eq. (4)."""
+        if isinstance(client, bool) or not 0 <= client < len(self.server_of):
+            raise InputError("client", client, f"a number from 0 to {len(self.server_of) - 1}")
+        vector = self.servers[self.server_of[client]]
+        return ParameterLayout.of(self.model).module(self.model, vector)
 
     @property
     def client_steps_per_second(self) -> float:
@@ -97,10 +122,13 @@ class Result:
         }
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Loss and accuracy over simulated time; written to `path` too if one is given."""
-        from sdfeel.reports.figures import figure_over_time, save_figure  # takes a while
+        """Loss and metrics over simulated time; written to `path` too if one is given.
 
-        figure = figure_over_time({self.scheme: self.history})
+        A notebook shows what comes back. "c.png" is written beside "c.svg", "c.pdf" alone.
+        """
+        from sdfeel.reports.figures import figure_of_metrics, save_figure  # takes a while
+
+        figure = figure_of_metrics({self.scheme: self.history})
         if path is not None:
             save_figure(figure, Path(path))
         return figure
@@ -110,7 +138,25 @@ class Result:
         self.folder, self.signal = folder.path, folder.signal
         if not self.leads:
             return
-        layout = self.problem.layout
-        save_models(folder.path / "model.safetensors", layout.split(layout.vector(self.model)))
+        self._write(folder)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write all but a checkpoint into a folder of its own, as a run with `out=` leaves it."""
+        kept = RunFolder(folder, "")
+        if (kept.path / "run.json").exists():
+            raise InputError("folder", str(folder), "holds a run already: name another one")
+        kept.create(dict(self.config), resume=False)
+        columns = [str(name) for name in self.history]
+        rows = self.history.itertuples(index=False, name=None)
+        kept.write_rows([dict(zip(columns, row, strict=True)) for row in rows])
+        self._write(kept)
+        return kept.path
+
+    def _write(self, folder: RunFolder) -> None:
+        """The model as `load_state_dict` wants it: frozen and tied weights and counters too."""
+        whole = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        save_models(folder.path / "model.safetensors", whole)
         save_models(folder.path / "servers.safetensors", {"servers": self.servers})
-        folder.write_json("summary.json", {**self.summary(), "phases": dict(self.phases)})
+        told = {name: getattr(self, name) for name in KEPT}
+        phases = {"phases": dict(self.phases)}
+        folder.write_json("summary.json", {**self.summary(), **told, **phases})

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
 from sdfeel.simulation.evaluation import Samples, some_rows
-from sdfeel.simulation.problem import Problem, check_fit
+from sdfeel.simulation.fit import check_fit
+from sdfeel.simulation.problem import Problem, placed
+from sdfeel.trees import leaves
 
 __all__ = ["test_samples", "train_samples"]
 
@@ -31,7 +32,7 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     position[problem.client_ids] = np.arange(problem.data.clients)
     here = position[client] >= 0
     chosen = torch.from_numpy(problem.data.offsets[position[client[here]]] + within[here])
-    return problem.data.inputs[chosen], problem.data.targets[chosen]
+    return problem.data.part(chosen)
 
 
 def test_samples(test: Any, problem: Problem) -> Samples | None:
@@ -39,25 +40,19 @@ def test_samples(test: Any, problem: Problem) -> Samples | None:
     if test is None:
         return None
     try:
-        if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
-            whole = ClientData.from_datasets([test])
-            test = (whole.inputs, whole.targets)
-        data = ClientData(test[0], torch.as_tensor(test[1]), np.array([0, len(test[0])]))
+        data = ClientData.from_datasets([test])
     except InputError as empty:
         raise InputError("test", empty.value, empty.remedy) from None
-    if data.inputs.shape[1:] != problem.data.inputs.shape[1:]:
+    own, clients = ([tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, problem.data))
+    if own != clients:
+        shapes = [tuple(tensor.shape) for tensor in leaves(data.inputs)]
         raise InputError(
             "test",
-            tuple(data.inputs.shape),
-            f"samples must have the clients' shape {tuple(problem.data.inputs.shape[1:])}",
+            shapes[0] if len(shapes) == 1 else shapes,
+            f"samples must have the clients' shape {clients[0] if len(clients) == 1 else clients}",
         )
-    dtype = problem.layout.dtype
-
-    def placed(tensor: Tensor) -> Tensor:
-        real = tensor.is_floating_point()
-        return tensor.to(problem.device, dtype if real else torch.int64).contiguous()
-
-    inputs, targets = placed(data.inputs), placed(data.targets)
+    dtype, device = problem.layout.dtype, problem.device
+    inputs, targets = (placed(tree, dtype, device) for tree in (data.inputs, data.targets))
     try:
         check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))
     except InputError as misfit:

@@ -20,22 +20,24 @@ from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
 from sdfeel.errors import InputError
-from sdfeel.models import count_flops
+from sdfeel.models import count_flops_on
 from sdfeel.network import Network
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
-from sdfeel.simulation.evaluation import Evaluation, Metric, accuracy, check_metrics
+from sdfeel.simulation.evaluation import Evaluation, Metric, check_metrics, usual_metrics
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
+from sdfeel.simulation.fit import Loss, check_loss, check_values, whole
 from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Loss, Problem, check_device, make_problem
+from sdfeel.simulation.problem import Problem, check_device, make_problem, placed
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
 from sdfeel.simulation.rule_check import check_correction, check_rule
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
+from sdfeel.trees import Tree, leaves, mapped
 
 __all__ = ["NegativeMixingWarning", "RoundingWarning", "Simulation"]
 
@@ -91,13 +93,13 @@ class Simulation:
             raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
         if not isinstance(model, nn.Module):
             raise InputError("model", model, "a torch.nn.Module (an object, not its class)")
-        if loss is not None and not callable(loss):
-            raise InputError("loss", loss, "a function (outputs, targets), such as F.mse_loss")
+        check_loss(loss or F.cross_entropy)
         check_metrics(metrics)
         check_engine(settings.engine)
         device = check_device(settings.device)
         source = ClientSource.of(data, partition, network.clients, settings.seed)
         network = network.with_samples(_checked(source.samples, network.clients))
+        model = whole(model, lambda: source.take([0]).part(slice(2))[0], settings.seed)
         latency = _counted(settings.latency, model, source, settings.batch_size)
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
@@ -120,7 +122,8 @@ class Simulation:
         if held is not None:
             source.forget()
         if metrics is None:
-            metrics = {"accuracy": accuracy} if problem.loss is F.cross_entropy else {}
+            metrics = usual_metrics(problem.loss, problem.data.targets)
+        check_values(problem.model, metrics, problem.data)
         evaluation = Evaluation(
             every=settings.evaluate_every or max(1, settings.steps // 20),
             train=train_samples(problem, source.samples, settings.train_samples),
@@ -193,8 +196,9 @@ class Simulation:
         steps: int | None = None,
         evaluation: Evaluation | None = None,
         keeper: Keeper | None = None,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-        on_row: Callable[[list[Row]], None] = lambda _: None,
+        on_progress: Callable[[Progress], object] = lambda _: None,
+        on_row: Callable[[list[Row]], object] = lambda _: None,
+        on_round: Callable[[Progress], object] = lambda _: None,
         start: Checkpoint | None = None,
     ) -> Outcome:
         """Algorithm 1 from the start, or from a checkpoint."""
@@ -208,6 +212,7 @@ class Simulation:
             keeper=keeper,
             on_progress=on_progress,
             on_row=on_row,
+            on_round=on_round,
             start=start,
         )
 
@@ -256,12 +261,18 @@ def _counted(
     if profile.flops_per_step is not None:
         return profile
     inputs = source.take([0]).inputs
-    dtype = ParameterLayout.of(model).dtype if inputs.is_floating_point() else inputs.dtype
-    shape = tuple(inputs.shape[1:])
+    device = next(model.parameters()).device
+    inputs = placed(inputs, ParameterLayout.of(model).dtype, device)
     try:
-        return profile.with_flops(count_flops(model, shape, batch_size, dtype))
+        return profile.with_flops(_flops(model, inputs, batch_size))
     except (RuntimeError, ValueError, TypeError, IndexError) as problem:
         reason = str(problem).splitlines()[0]
+        shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(inputs))
         raise InputError(
-            "model", type(model).__name__, f"does not take inputs of shape {shape}: {reason}"
+            "model", type(model).__name__, f"does not take inputs of shape {shapes}: {reason}"
         ) from None
+
+
+def _flops(model: nn.Module, inputs: Tree, batch_size: int) -> int:
+    """Of one local update on a batch of so many samples."""
+    return count_flops_on(model, mapped(lambda tensor: tensor[[0] * batch_size], inputs))

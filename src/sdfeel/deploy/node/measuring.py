@@ -13,9 +13,10 @@ from sdfeel.algorithm.trainer import Model
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
 from sdfeel.importing import imported
-from sdfeel.simulation.evaluation import Metric, accuracy
+from sdfeel.simulation.evaluation import Metric, usual_metrics
 from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Loss
+from sdfeel.simulation.problem import Loss, placed
+from sdfeel.trees import Tree, called, cut, joined
 
 __all__ = ["Measuring", "evaluator"]
 
@@ -29,8 +30,8 @@ def evaluator(deployment: Deployment, edge: str) -> Callable[[Model], dict[str, 
     measuring, layout = Measuring.of(deployment), ParameterLayout.of(module)
 
     inputs, targets = (
-        tensor.to(layout.dtype) if tensor.is_floating_point() else tensor
-        for tensor in (samples.inputs, samples.targets)
+        placed(tree, layout.dtype, torch.device("cpu"))
+        for tree in (samples.inputs, samples.targets)
     )
 
     def evaluate(model: Model) -> dict[str, float]:
@@ -55,19 +56,16 @@ class Measuring:
         found = imported("local.loss", local.loss, folder)
         loss = found() if isinstance(found, type) else found
         if local.metrics is None:
-            is_usual = loss is functional.cross_entropy
-            return cls(loss, {"accuracy": accuracy} if is_usual else {})
+            return cls(loss, usual_metrics(loss, torch.empty(0, dtype=torch.int64)))
         metrics = {
             name: imported(f"local.metrics.{name}", path, folder)
             for name, path in local.metrics.items()
         }
         return cls(loss, metrics)
 
-    def __call__(
-        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> dict[str, float]:
+    def __call__(self, model: torch.nn.Module, inputs: Tree, targets: Tree) -> dict[str, float]:
         model.eval()
         with torch.no_grad():
-            outputs = torch.cat([model(part) for part in torch.split(inputs, 500)])
+            outputs = joined([called(model, part) for part in cut(inputs, 500)])
             values = {"loss": float(self.loss(outputs, targets))}
             return values | {name: float(m(outputs, targets)) for name, m in self.metrics.items()}

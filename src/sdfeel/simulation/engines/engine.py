@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree
 
 __all__ = ["Engine", "Indices", "SummingEngine", "Sums", "Work"]
 
@@ -79,7 +80,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs of a model on inputs, in evaluation mode."""
 
     def about(self) -> Mapping[str, Any]:

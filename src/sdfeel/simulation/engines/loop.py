@@ -25,6 +25,7 @@ from sdfeel.errors import RunError
 from sdfeel.simulation.engines.engine import Indices, SummingEngine, Sums, Work
 from sdfeel.simulation.engines.plain import PlainUpdates, one_thread
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree
 
 __all__ = ["LoopEngine"]
 
@@ -67,7 +68,7 @@ class LoopEngine(SummingEngine):
         _copy_rows(start, rows, crew.start)
         return crew.carry_out(kept, work, place, sums)
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._updates.predict(model, inputs)
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from sdfeel.algorithm.randomness import MODEL, seeds
 from sdfeel.algorithm.rates import rates
 from sdfeel.simulation.engines.engine import Work
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree, called, cut, joined
 
 __all__ = ["PlainUpdates", "alike", "one_thread"]
 
@@ -84,25 +85,34 @@ class PlainUpdates:
                         self._update(w, gradients, memory, float(etas[column]), anchor, shift)
         return losses
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs in evaluation mode."""
         self._bind(model.clone())
         self._model.eval()
         with torch.no_grad():
-            return torch.cat([self._model(part) for part in torch.split(inputs, 500)])
+            return joined([called(self._model, part) for part in cut(inputs, 500)])
 
     def _gradients(self, rows: Tensor) -> tuple[float, list[Tensor]]:
         """The mean loss of a batch and its gradient, a vector for each parameter."""
-        data = self.problem.data
-        chosen = rows.to(self.problem.device)
+        inputs, targets = self.problem.data.part(rows.to(self.problem.device))
         for counter, value in self._counters:
             counter.copy_(value)
-        loss = self.problem.loss(self._model(data.inputs[chosen]), data.targets[chosen])
-        found = torch.autograd.grad(loss, self._trained, allow_unused=True)
+        loss = self.problem.loss(called(self._model, inputs), targets)
+        found = self._hooked(torch.autograd.grad(loss, self._trained, allow_unused=True))
         return float(loss.detach()), [
             torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1)
             for g, p in zip(found, self._trained, strict=True)
         ]
+
+    def _hooked(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """What the user's gradient hooks make of them."""
+        found = list(gradients)
+        for place, hooks in self.problem.hooks.items():
+            for hook in hooks:
+                g = found[place]
+                changed = None if g is None else hook(g)
+                found[place] = g if changed is None else changed
+        return found
 
     def _update(
         self,

@@ -10,6 +10,7 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.plain import PlainUpdates, one_thread
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree
 
 __all__ = ["ReferenceEngine"]
 
@@ -27,5 +28,5 @@ class ReferenceEngine(Engine):
         with one_thread():
             return self._updates.carry_out(models, kept, work)
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._updates.predict(model, inputs)

@@ -16,6 +16,7 @@ from sdfeel.errors import InputError, RunError
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.plain import PlainUpdates
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree
 
 __all__ = ["TrainerEngine", "check_trainers"]
 
@@ -98,5 +99,5 @@ class TrainerEngine(Engine):
             if (memory := kept.get(f"trainers.{client}")) is not None:
                 mind.recall(memory.numpy().tobytes())
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._evaluation.predict(model, inputs)

@@ -20,8 +20,10 @@ from torch.func import functional_call, grad_and_value, vmap
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.rates import rates
 from sdfeel.simulation.engines.engine import Engine, Work
+from sdfeel.simulation.engines.fast.errors import Unsupported
 from sdfeel.simulation.engines.plain import alike
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Tree, cut, joined, spread
 
 __all__ = ["VectorisedEngine"]
 
@@ -36,6 +38,8 @@ class VectorisedEngine(Engine):
     name = "vectorised"
 
     def __init__(self, problem: Problem) -> None:
+        if problem.hooks:
+            raise Unsupported("a parameter has a gradient hook, which is called for each client")
         self.problem = problem
         self._chunk = max(1, min(CHUNK_CLIENTS, CHUNK_NUMBERS // (3 * problem.layout.size)))
         self._networks = [_Network(problem)]  # one for each thread
@@ -62,7 +66,7 @@ class VectorisedEngine(Engine):
             list(self._pool.map(carry_out, chunks))
         return losses
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._networks[0].predict(self.problem.layout.split(model), inputs)
 
     def close(self) -> None:
@@ -117,7 +121,7 @@ class VectorisedEngine(Engine):
         losses = torch.empty(len(clients), len(ks), dtype=torch.float64)
         for column, eta in enumerate(etas):
             batch = batches[:, column]
-            inputs, targets = problem.data.inputs[batch], problem.data.targets[batch]
+            inputs, targets = problem.data.part(batch)
             gradients, (loss, moved) = network.gradients(trained, rest, inputs, targets)
             with torch.no_grad():
                 whole = torch.cat([gradients[name].flatten(1) for name in trained], dim=1)
@@ -148,7 +152,7 @@ class _Network:
         self._gradients = vmap(grad_and_value(self._of_client, has_aux=True), randomness="error")
 
     def gradients(
-        self, trained: dict[str, Tensor], rest: dict[str, Tensor], inputs: Tensor, targets: Tensor
+        self, trained: dict[str, Tensor], rest: dict[str, Tensor], inputs: Tree, targets: Tree
     ) -> tuple[dict[str, Tensor], tuple[Tensor, dict[str, Tensor]]]:
         """Of a chunk of clients: gradients, losses, and buffers after the forward pass."""
         self._model.train()
@@ -156,18 +160,18 @@ class _Network:
         found = self._gradients(trained, rest, inputs, targets)
         return found
 
-    def predict(self, values: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    def predict(self, values: dict[str, Tensor], inputs: Tree) -> Tree:
         self._model.eval()
         with torch.no_grad():
-            parts = [
-                functional_call(self._model, values, (part,)) for part in torch.split(inputs, 500)
-            ]
-        return torch.cat(parts)
+            return joined([self._outputs(values, part) for part in cut(inputs, 500)])
+
+    def _outputs(self, values: dict[str, Tensor], inputs: Tree) -> Tree:
+        return functional_call(self._model, values, *spread(self._model, inputs))
 
     def _of_client(
-        self, trained: dict[str, Tensor], rest: dict[str, Tensor], inputs: Tensor, targets: Tensor
+        self, trained: dict[str, Tensor], rest: dict[str, Tensor], inputs: Tree, targets: Tree
     ) -> tuple[Tensor, dict[str, Tensor]]:
         moved = {name: values.clone() for name, values in rest.items()}
         counters = {name: values.clone() for name, values in self._counters.items()}
-        outputs = functional_call(self._model, trained | moved | counters, (inputs,))
+        outputs = self._outputs(trained | moved | counters, inputs)
         return self._loss(outputs, targets), moved

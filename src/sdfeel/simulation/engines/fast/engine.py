@@ -35,6 +35,11 @@ class FastEngine(SummingEngine):
             raise Unsupported(f"it runs on the processor, not on {problem.device}")
         if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
             raise Unsupported("the model has buffers or frozen parameters")
+        if problem.hooks:
+            raise Unsupported("a parameter has a gradient hook")
+        data = problem.data
+        if not isinstance(data.inputs, Tensor) or not isinstance(data.targets, Tensor):
+            raise Unsupported("inputs or targets are not one tensor")
         self.problem = problem
         self._compiled: dict[AffineRule, CompiledModel] = {}
         self._plain = self._by(self._rule(shifted=False))

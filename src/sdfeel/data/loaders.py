@@ -1,0 +1,57 @@
+"""`DataLoader` as a client's data: its samples in a fixed order, whatever it would draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    default_collate,
+)
+
+from sdfeel.errors import InputError
+from sdfeel.trees import mapped
+
+__all__ = ["unwrapped"]
+
+
+def unwrapped(dataset: Any) -> Any:
+    """The samples that a loader goes through, as a map-style dataset; anything else as it is.
+
+    How long batches are and what is in them is decided by the run: (seed, client, k). A sampler
+    that picks some of the samples is asked once.
+    """
+    if not isinstance(dataset, DataLoader):
+        return dataset
+    inner = dataset.dataset
+    if isinstance(inner, IterableDataset):
+        raise InputError(
+            "data", type(inner).__name__, "a DataLoader of a map-style dataset: it is drawn from"
+        )
+    sampler = dataset.sampler
+    if isinstance(sampler, SubsetRandomSampler):
+        inner = Subset(inner, sorted(sampler.indices))
+    elif not isinstance(sampler, SequentialSampler | RandomSampler):
+        inner = Subset(inner, list(sampler))
+    own = dataset.collate_fn is not default_collate
+    return _Collated(inner, dataset.collate_fn) if own else inner
+
+
+class _Collated:
+    """What a loader makes of each sample."""
+
+    def __init__(self, dataset: Any, collate: Any) -> None:
+        self._dataset, self._collate = dataset, collate
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        if index >= len(self):
+            raise IndexError(index)
+        return mapped(lambda tensor: tensor[0], self._collate([self._dataset[index]]))

@@ -1,0 +1,84 @@
+"""What newcomers stumbled over on the command line and in figures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from worlds import Problem
+
+import sdfeel
+from sdfeel import InputError, Network, Schedule
+from sdfeel.experiments.config import read_table, run_config, with_settings
+from sdfeel.experiments.run import simulation_of
+
+
+@pytest.mark.parametrize(
+    ("setting", "right"),
+    [
+        ("tau1=3", "schedule.tau1"),
+        ("partition='iid'", "data.partition"),
+        ("profile='paper'", "clock.profile"),
+    ],
+)
+def test_a_key_without_its_table_is_named_with_it(setting: str, right: str) -> None:
+    with pytest.raises(InputError) as error:
+        run_config(with_settings(read_table("mnist-5k"), [setting]))
+    assert f"did you mean {right!r}" in error.value.remedy
+
+
+@pytest.mark.parametrize("servers", [-3, 0, 1.5, True])
+def test_a_wrong_number_of_servers_is_blamed_itself(servers: int) -> None:
+    with pytest.raises(InputError) as error:
+        Network.build("ring", servers, 1)
+    assert error.value.field == "servers"
+
+
+def test_comparing_names_every_mistake_before_anything_is_trained(tmp_path: Path) -> None:
+    """A profile's file is opened only where a run is put together; the first variant is right."""
+    config = tmp_path / "two.toml"
+    config.write_text(
+        'steps = 2\n[[variant]]\nlabel = "right"\n[[variant]]\nlabel = "wrong"\n'
+        'set = { "clock.profile" = "nowhere.toml" }\n'
+    )
+    command = [sys.executable, "-m", "sdfeel", "compare", str(config), "--out", str(tmp_path / "r")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "nowhere.toml" in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_model_function_may_take_nothing(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bare_model.py").write_text(
+        "from torch import nn\ndef build():\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))\n"
+        "def wants(a):\n    return None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = run_config({"model": {"name": "bare_model:build"}})
+    assert simulation_of(config).problem.layout.parameters == 7850
+    with pytest.raises(InputError, match=r"or as function\(\)"):
+        simulation_of(run_config({"model": {"name": "bare_model:wants"}}))
+
+
+def test_a_figure_has_own_metrics_goes_to_pdf_and_shows_itself(
+    small: Problem, tmp_path: Path
+) -> None:
+    result = sdfeel.train(
+        small.model,
+        small.datasets,
+        network=small.network,
+        schedule=Schedule(2, 1, 1),
+        steps=4,
+        engine="reference",
+        averager="metropolis",
+        metrics={"largest": lambda outputs, targets: float(outputs.max())},
+    )
+    figure = result.plot(tmp_path / "c.pdf")
+    assert [path.name for path in tmp_path.iterdir()] == ["c.pdf"]
+    assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
+    assert "train largest" in [axes.get_ylabel() for axes in figure.axes]
+    assert figure._repr_png_().startswith(b"\x89PNG")
