@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from sdfeel.cli.output import print_json, say
+from sdfeel.cli.watch import WatchFlag, linger, watching
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,15 +86,23 @@ def launch(
     out: Annotated[
         Path | None, typer.Option(help="Folder with a run folder for each edge in it.")
     ] = None,
+    watch: WatchFlag = False,
 ) -> None:
     """Start every node of a deployment on this machine, for a trial, with one live view."""
     require_extra()
     from sdfeel.deploy.operate.launch import final_model
     from sdfeel.deploy.operate.launch import launch as run
 
-    nodes = run(file, logs, fresh, out=out)
-    _, path = final_model(nodes.deployment)
-    typer.echo(f"finished; the weighted mean of all edges is in {path}")
+    with ExitStack() as around:
+        page = None
+        if watch:
+            folders = [] if out is None else [out]
+            page = around.enter_context(watching(folders, file))
+        nodes = run(file, logs, fresh, out=out)
+        _, path = final_model(nodes.deployment)
+        typer.echo(f"finished; the weighted mean of all edges is in {path}")
+        if page is not None:
+            linger(page.address)
 
 
 def provision(

@@ -19,7 +19,7 @@ from sdfeel.errors import InputError
 if TYPE_CHECKING:
     from sdfeel.page.server import PageServer
 
-__all__ = ["WatchFlag", "watch", "watching"]
+__all__ = ["WatchFlag", "linger", "watch", "watching"]
 
 WatchFlag = Annotated[
     bool, typer.Option("--watch", help="Serve the live page meanwhile; its address is printed.")
