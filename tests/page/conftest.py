@@ -64,9 +64,7 @@ def visit(browser) -> Iterator[Callable[..., object]]:
         home = server.address.partition("?")[0]
         page.on(
             "request",
-            lambda r: (
-                None if r.url.startswith((home, "data:", "blob:")) else wrong.append(r.url)
-            ),
+            lambda r: None if r.url.startswith((home, "data:", "blob:")) else wrong.append(r.url),
         )
         page.goto(server.address)
         page.wait_for_selector("html[data-drawn]")

@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel.records.following import FollowedTable
 from sdfeel.records.folder import metrics_csv
+from sdfeel.records.following import FollowedTable
 from sdfeel.records.reading import read_run
 from sdfeel.records.trace import Trace
 
@@ -28,7 +28,7 @@ def same(a: float, b: float) -> bool:
 
 
 @given(content=rows, cut=st.integers(0, 12))
-def test_in_two_looks_as_in_one(content: list[dict[str, float]], cut: int, tmp_path_factory) -> None:
+def test_in_two_looks_as_in_one(content: list[dict[str, float]], cut: int, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     table = [{"iteration": float(n), **row} for n, row in enumerate(content)]
     file = folder / "metrics.csv"
