@@ -107,7 +107,8 @@ class Events:
 
     def _stalled(self, row: EdgeStatus) -> bool:
         before = self._last.get(row.name)
-        if before is None or before.period != row.period:
+        is_back = ("silent", row.name) in self._open  # it has its time again
+        if before is None or before.period != row.period or is_back:
             self._moved[row.name] = self.now()
             return False
         limit = max(AT_LEAST, TIMES * row.seconds_per_period)

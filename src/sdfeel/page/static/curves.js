@@ -110,7 +110,7 @@ export class Curves {
         "stroke-dasharray": entry.look.dash || null,
       }));
       return el("li", {}, el("button", {
-        type: "button", "aria-pressed": !this.hidden.has(entry.name), title: `${entry.label}: ${state}`,
+        type: "button", "aria-pressed": String(!this.hidden.has(entry.name)), title: `${entry.label}: ${state}`,
         "data-run": entry.name,
         onclick: () => {
           if (!this.hidden.delete(entry.name)) this.hidden.add(entry.name);
