@@ -31,6 +31,7 @@ contents = {
     "Look up": {
         "Settings": "settings",
         "Reference": "reference",
+        "The live page": "page",
         "Performance": "performance",
         "The house": "house",
     },

@@ -17,6 +17,7 @@ from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.records.checkpoints import Row
 from sdfeel.records.folder import RunFolder
+from sdfeel.records.trace import Trace
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.loop import Progress
 from sdfeel.simulation.named import name_of
@@ -156,6 +157,12 @@ def carry_out(
         if found is not None:
             kept, wrote = found
             name = wrote if name == "auto" else name
+        if leads:
+            folder.write_json("network.json", simulation.drawn())
+            graph = simulation.algorithm.network.graph
+            links = sorted((min(link), max(link)) for link in graph.edges())
+            after = None if kept is None else kept.iteration
+            folder.trace = Trace(folder.path / "trace.csv", links, after)
     choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())

@@ -45,9 +45,11 @@ def test_a_run_folder_holds_all_there_is_to_know(small: Problem, tmp_path: Path)
         "environment.json",
         "metrics.csv",
         "model.safetensors",
+        "network.json",
         "run.json",
         "servers.safetensors",
         "summary.json",
+        "trace.csv",
     ]
     run = json.loads((folder / "run.json").read_text())
     assert run["name"] == "mine"

@@ -24,6 +24,7 @@ from sdfeel.cli.ranks import end_with_parent
 from sdfeel.cli.reproduce import reproduce
 from sdfeel.cli.run import Stopped, run
 from sdfeel.cli.topology import topology
+from sdfeel.cli.watch import watch
 from sdfeel.errors import InputError, SdfeelError
 
 __all__ = ["app", "main"]
@@ -41,7 +42,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = {
-    "Simulate": (run, compare, plot),
+    "Simulate": (run, compare, plot, watch),
     "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
     "Deploy": (provision, edge, client, launch, status, export, rollback),
 }

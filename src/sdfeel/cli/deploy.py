@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from sdfeel.cli.output import print_json, say
+from sdfeel.cli.watch import WatchFlag, linger, watching
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
-__all__ = ["client", "edge", "export", "launch", "provision", "rollback", "status"]
+__all__ = ["client", "edge", "export", "launch", "provision", "require_extra", "rollback", "status"]
 
 File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
 LogOption = Annotated[
@@ -44,7 +46,7 @@ def edge(
     log: LogOption = None,
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.operate.programs import run_edge
 
     with _log(log) as stream:
@@ -65,7 +67,7 @@ def client(
     log: LogOption = None,
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.operate.programs import run_client
 
     if flower:
@@ -84,15 +86,23 @@ def launch(
     out: Annotated[
         Path | None, typer.Option(help="Folder with a run folder for each edge in it.")
     ] = None,
+    watch: WatchFlag = False,
 ) -> None:
     """Start every node of a deployment on this machine, for a trial, with one live view."""
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.operate.launch import final_model
     from sdfeel.deploy.operate.launch import launch as run
 
-    nodes = run(file, logs, fresh, out=out)
-    _, path = final_model(nodes.deployment)
-    typer.echo(f"finished; the weighted mean of all edges is in {path}")
+    with ExitStack() as around:
+        page = None
+        if watch:
+            folders = [] if out is None else [out]
+            page = around.enter_context(watching(folders, file))
+        nodes = run(file, logs, fresh, out=out)
+        _, path = final_model(nodes.deployment)
+        typer.echo(f"finished; the weighted mean of all edges is in {path}")
+        if page is not None:
+            linger(page.address)
 
 
 def provision(
@@ -117,7 +127,7 @@ def provision(
     ] = False,
 ) -> None:
     """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.config import load_deployment
     from sdfeel.deploy.trust.provision import Authority
     from sdfeel.deploy.trust.provision import provision as issue
@@ -172,7 +182,7 @@ def status(
 
     Status 0 if every edge is running or has finished, else 1.
     """
-    _require_extra()
+    require_extra()
     import asyncio
 
     from sdfeel.deploy.config import load_deployment
@@ -213,7 +223,7 @@ def export(
     Edges are asked for theirs, wherever they are; of one that has ended, `state` beside the file is
     read.
     """
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.config import load_deployment
     from sdfeel.deploy.operate.export import export as write
 
@@ -244,7 +254,7 @@ def rollback(
 
     Edges must be stopped. What is put aside is removed when training has passed it again.
     """
-    _require_extra()
+    require_extra()
     from sdfeel.deploy.config import load_deployment
     from sdfeel.deploy.operate.rollback import histories, roll_back
 
@@ -274,7 +284,7 @@ def _log(path: Path | None) -> LogFile:
         raise InputError("--log", str(path), f"cannot be written: {problem.strerror}") from None
 
 
-def _require_extra() -> None:
+def require_extra() -> None:
     try:
         import cryptography
         import grpc

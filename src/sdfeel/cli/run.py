@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
 from sdfeel.cli.ranks import start_ranks, started_here
+from sdfeel.cli.watch import WatchFlag, linger, watching
 
 if TYPE_CHECKING:
     from sdfeel.api import Result
@@ -51,6 +53,7 @@ def run(
     ranks: Annotated[
         int, typer.Option(help="Spread the clusters over so many processes; see also torchrun.")
     ] = 1,
+    watch: WatchFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train by one scheme, with a simulated clock.
@@ -59,17 +62,39 @@ def run(
     `--set scheme=hierfavg --set schedule.tau1=3 --set data.name=fashion-mnist`.
     """
     from sdfeel.errors import InputError
-    from sdfeel.experiments.config import read_table, run_config, with_settings
-    from sdfeel.experiments.run import run as run_once
 
     if resume and out is None:
         raise InputError("--resume", True, "needs --out, the folder of the run to go on with")
-    chosen = sys.argv[1:]
+    chosen = [word for word in sys.argv[1:] if word != "--watch"]  # ranks need no page each
     if out is None and not started_here():
         out = _new_folder(Path(config).stem)
         chosen = [*chosen, "--out", str(out)]
-    if ranks != 1 and not started_here():
-        raise typer.Exit(start_ranks(ranks, chosen))
+    with ExitStack() as around:
+        page = None
+        if watch and out is not None and not started_here():
+            page = around.enter_context(watching([out], quietly=as_json))
+        if ranks != 1 and not started_here():
+            status = start_ranks(ranks, chosen)
+            if status:
+                raise typer.Exit(status)
+        else:
+            _run_here(config, settings, out, resume, profile, ranks, as_json)
+        if page is not None:
+            linger(page.address)
+
+
+def _run_here(
+    config: str,
+    settings: list[str] | None,
+    out: Path | None,
+    resume: bool,
+    profile: bool,
+    ranks: int,
+    as_json: bool,
+) -> None:
+    from sdfeel.experiments.config import read_table, run_config, with_settings
+    from sdfeel.experiments.run import run as run_once
+
     table = read_table(config)
     table.pop("variant", None)
     settled = run_config(with_settings(table, settings or []), config)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.schedule import Schedule
@@ -134,6 +134,9 @@ class _Memory:
 
     def save(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
+
+    def saw(self, iteration: int, servers: Tensor) -> None:
+        pass
 
 
 class _TrainingRun:

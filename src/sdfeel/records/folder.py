@@ -3,6 +3,7 @@
 run.json             the full config, as it was resolved
 environment.json     versions, machine, seed, git revision
 metrics.csv          one row per evaluation; `pandas.read_csv` reads it
+network.json, trace.csv   what the live page shows beside them, see `sdfeel.records.trace`
 checkpoint.safetensors
 model.safetensors    the global model u_K by parameter name; servers.safetensors: each server's
 summary.json         how it ended
@@ -29,7 +30,10 @@ from sdfeel.errors import InputError
 from sdfeel.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sdfeel.records.checkpoints import Checkpoint, Row
+    from sdfeel.records.trace import Trace
 
 __all__ = ["RunFolder", "environment", "metrics_csv"]
 
@@ -53,6 +57,7 @@ class RunFolder:
         self.engine = ""
         self._environment: dict[str, Any] = {}
         self.signal: int | None = None
+        self.trace: Trace | None = None
         self._saved = time.monotonic()
 
     @property
@@ -97,6 +102,11 @@ class RunFolder:
     def write_rows(self, rows: list[Row]) -> None:
         """The metrics so far, as a whole: the table on disk is always complete."""
         write_atomically(self.path / "metrics.csv", metrics_csv(rows).encode())
+
+    def saw(self, iteration: int, servers: Tensor) -> None:
+        """The servers' models at an evaluation."""
+        if self.trace is not None:
+            self.trace.note(iteration, servers)
 
     def stop(self) -> bool:
         return self.signal is not None

@@ -82,6 +82,9 @@ class Keeper(Protocol):
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint. Called only where `stop` or `due` said so, and at the end."""
 
+    def saw(self, iteration: int, servers: Tensor) -> None:
+        """The servers' models at an evaluation."""
+
     @property
     def keeps(self) -> bool:
         """Whether `save` keeps anything: a checkpoint copies all models."""
@@ -99,6 +102,9 @@ class NoKeeper:
         return False
 
     def save(self, checkpoint: Checkpoint) -> None:
+        pass
+
+    def saw(self, iteration: int, servers: Tensor) -> None:
         pass
 
 
@@ -299,6 +305,7 @@ class _Run:
         row["batch_loss"] = total / since if since else math.nan
         self.batch_loss = 0.0
         self.rows = [*self.rows, row]
+        self.keeper.saw(self.k, servers)
         self.phases["evaluation"] += time.perf_counter() - begin
 
     def save(self) -> None:

@@ -21,7 +21,7 @@ from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
 from sdfeel.errors import InputError
 from sdfeel.models import count_flops_on
-from sdfeel.network import Network
+from sdfeel.network import Clusters, Network
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
@@ -234,6 +234,21 @@ class Simulation:
                 RoundingWarning,
                 stacklevel=4,
             )
+
+    def drawn(self) -> dict[str, Any]:
+        """What a reader needs to draw the network and count its seconds: network.json."""
+        network = self.network
+        sizes = [len(members) for members in network.clusters.members]
+        in_order = network.clusters == Clusters.of_sizes(sizes)
+        samples = np.bincount(network.clusters.server_of, network.shares.samples)
+        return {
+            "sizes": sizes,
+            "clusters": None if in_order else network.clusters.members,
+            "links": sorted(sorted(link) for link in network.graph.edges()),
+            "samples": samples.tolist(),
+            "parameters": self.problem.layout.parameters,
+            "flops_per_step": self.profile.flops_per_step,
+        }
 
     def about(self) -> dict[str, Any]:
         """What a run that no config describes was started with."""

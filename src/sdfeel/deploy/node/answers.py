@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model import wire
@@ -18,6 +20,15 @@ from sdfeel.deploy.trust.identity import Credentials, Identity
 from sdfeel.deploy.trust.lifetime import Lifetime
 
 __all__ = ["Answers"]
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
 
 
 @dataclass(frozen=True)
@@ -78,7 +89,13 @@ class Answers:
             clients=sorted(self.cluster.sessions),
             expected=len(self.cluster.home),
             links=[
-                v1.LinkStatus(peer=peer, up=link.up, used=link.used, skipped=link.skipped)
+                v1.LinkStatus(
+                    peer=peer,
+                    up=link.up,
+                    used=link.used,
+                    skipped=link.skipped,
+                    disagreement=value("sdfeel_disagreement", peer=peer),
+                )
                 for peer, link in self.links.items()
             ],
             seconds_per_period=rounds.period_seconds,
@@ -88,6 +105,8 @@ class Answers:
             measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
             warnings=self.warnings,
             certificate_hours=self.lifetime.hours,
+            phases=[v1.Measure(name=n, value=v) for n, v in rounds.period_phases.items()],
+            memory=resident_bytes(),
             **self.credentials.prove(nonce, caller),
         )
 

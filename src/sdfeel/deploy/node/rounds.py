@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sdfeel.algorithm.averaging import Rule
 from sdfeel.deploy.config import Deployment
@@ -55,6 +55,7 @@ class Rounds:
     saved: int = 0  # the number of the last checkpoint on disk
     phase: str = "starting"
     period_seconds: float = 0.0
+    period_phases: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         table = self.deployment.averaging
@@ -244,6 +245,7 @@ class Rounds:
         start, collected, mixed, ended = times
         self.period_seconds = ended - start
         phases = {"collect": collected - start, "mix": mixed - collected, "save": ended - mixed}
+        self.period_phases = phases
         for phase, seconds in phases.items():
             self.metrics.phase.labels(phase).observe(seconds)
         self.metrics.period.set(period)

@@ -47,6 +47,9 @@ class EdgeStatus:
     measures: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     certificate_hours: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)  # seconds of the last period
+    memory: int = 0  # bytes; 0: it does not tell
+    link_disagreement: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -115,6 +118,11 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
         measures={name: value for name, value in measures.items() if math.isfinite(value)},
         warnings=tuple(printable(warning) for warning in reply.warnings),
         certificate_hours=_finite(reply.certificate_hours),
+        phases={printable(p.name): p.value for p in reply.phases if math.isfinite(p.value)},
+        memory=reply.memory,
+        link_disagreement={
+            printable(link.peer): _finite(link.disagreement) or 0.0 for link in reply.links
+        },
     )
 
 

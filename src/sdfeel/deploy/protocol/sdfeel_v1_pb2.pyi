@@ -275,7 +275,7 @@ class StatusRequest(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof")
+    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof", "phases", "memory")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     PERIODS_FIELD_NUMBER: _ClassVar[int]
@@ -293,6 +293,8 @@ class StatusReply(_message.Message):
     CERTIFICATE_HOURS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
+    PHASES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
     edge: str
     period: int
     periods: int
@@ -310,16 +312,20 @@ class StatusReply(_message.Message):
     certificate_hours: float
     certificate: bytes
     proof: bytes
-    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    phases: _containers.RepeatedCompositeFieldContainer[Measure]
+    memory: int
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
-    __slots__ = ("peer", "up", "used", "skipped")
+    __slots__ = ("peer", "up", "used", "skipped", "disagreement")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    DISAGREEMENT_FIELD_NUMBER: _ClassVar[int]
     peer: str
     up: bool
     used: int
     skipped: int
-    def __init__(self, peer: _Optional[str] = ..., up: bool = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ...) -> None: ...
+    disagreement: float
+    def __init__(self, peer: _Optional[str] = ..., up: bool = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ..., disagreement: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,105 @@
+"""`sdfeel watch`: the live page of runs and of a deployment; and `--watch` of other commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sdfeel.cli.output import say
+from sdfeel.errors import InputError
+
+if TYPE_CHECKING:
+    from sdfeel.page.server import PageServer
+
+__all__ = ["WatchFlag", "linger", "watch", "watching"]
+
+WatchFlag = Annotated[
+    bool, typer.Option("--watch", help="Serve the live page meanwhile; its address is printed.")
+]
+
+
+def watch(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, or folders with runs below them (default: runs)."),
+    ] = None,
+    deployment: Annotated[
+        Path | None, typer.Option(help="A deployment file: ask its edges as the operator.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="As for `sdfeel status`: state folders of ended edges.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
+    host: Annotated[
+        str, typer.Option(help="Another address than this machine's own; then with a token.")
+    ] = "127.0.0.1",
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Open a browser if there is a display.")
+    ] = True,
+) -> None:
+    """Look at runs, comparisons, reproductions and deployments while they go on, in a browser.
+
+    It only reads. The page's address is the first line of standard output. Ctrl-C ends it.
+    """
+    chosen = list(folders or ([] if deployment else [Path("runs")]))
+    for folder in chosen:
+        if not folder.is_dir():
+            raise InputError("folder", str(folder), "must be a folder of a run, or of runs")
+    if deployment is not None:
+        from sdfeel.cli.deploy import require_extra
+
+        require_extra()
+        from sdfeel.deploy.config import load_deployment
+        from sdfeel.deploy.operate.asking import operator
+
+        operator(load_deployment(deployment))
+    with watching(chosen, deployment, state, port=port, host=host, opens=opens):
+        threading.Event().wait()
+
+
+@contextmanager
+def watching(
+    folders: list[Path],
+    deployment: Path | None = None,
+    state: Path | None = None,
+    *,
+    port: int = 0,
+    host: str = "127.0.0.1",
+    opens: bool = True,
+    quietly: bool = False,
+) -> Iterator[PageServer]:
+    """The page while inside; its address is printed, on standard error if `quietly`."""
+    from sdfeel.page.deployment import Watcher
+    from sdfeel.page.runs import Runs
+    from sdfeel.page.server import PageServer, serving
+    from sdfeel.page.views import Views
+
+    watcher = None if deployment is None else Watcher(deployment, state)
+    server = PageServer(Views(Runs(folders), watcher), host, port)
+    with serving(server):
+        if quietly:
+            say(server.address)
+        else:
+            print(server.address, flush=True)
+        if opens and _has_display():
+            webbrowser.open(server.address)
+        yield server
+
+
+def linger(address: str) -> None:
+    """After a run, for who sits at a terminal: until Ctrl-C."""
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        say(f"the page stays at {address} until Ctrl-C")
+        threading.Event().wait()
+
+
+def _has_display() -> bool:
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

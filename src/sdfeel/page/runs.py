@@ -1,0 +1,259 @@
+"""The runs below the given folders: found, followed and told to the page as JSON has them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sdfeel.errors import InputError
+from sdfeel.records.following import FollowedRun, FollowedTable
+
+__all__ = ["Runs", "finite"]
+
+DEEP = 4  # levels below a given folder at which a run may lie: reproduce has it at 2
+MOST_RUNS = 1000
+MOST_FOLDERS = 20_000
+SCAN_EVERY = 0.5  # seconds between two looks for new runs
+LOOK_EVERY = 0.15  # seconds between two looks at files
+SEEDS = ("seed", "data.seed", "model.seed")
+LONGEST = 5000  # rows of one answer
+
+
+def finite(content: Any) -> Any:
+    """As JSON can have it: what is no finite number becomes null."""
+    if isinstance(content, Mapping):
+        return {str(key): finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(value) for value in content]
+    if isinstance(content, float) and not math.isfinite(content):
+        return None
+    return content
+
+
+class Runs:
+    """All runs of the given folders by name; safe to be asked by several threads.
+
+    A name is a run's path below its folder, or the folder's own name where that is the run.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.folders = [folder.absolute() for folder in folders]
+        self.lock = threading.RLock()
+        self._runs: dict[str, FollowedRun] = {}
+        self._scanned = self._looked = -math.inf
+        self._left_off = 0
+
+    def get(self, name: str) -> FollowedRun:
+        """InputError if no given folder holds it: nothing else is ever opened."""
+        with self.lock:
+            if name not in self._runs:
+                raise InputError("run", name, "is no run of the folders that are watched")
+            return self._runs[name]
+
+    def look(self) -> dict[str, FollowedRun]:
+        """All of them, as they are on disk now (or were a moment ago)."""
+        with self.lock:
+            now = time.monotonic()
+            if now - self._scanned >= SCAN_EVERY:
+                self._scan()
+                self._scanned = time.monotonic()
+            if now - self._looked >= LOOK_EVERY:
+                for run in self._runs.values():
+                    run.look()
+                self._looked = time.monotonic()
+            return dict(self._runs)
+
+    def _scan(self) -> None:
+        found: dict[str, Path] = {}
+        self._left_off = 0
+        for folder in self.folders:
+            for path in _run_folders(folder):
+                if len(found) == MOST_RUNS:
+                    self._left_off += 1
+                    continue
+                name = folder.name if path == folder else str(path.relative_to(folder))
+                while name in found:
+                    name = f"{path.parent.name}/{name}" if "/" not in name else f"{name}'"
+                found[name] = path
+        self._runs = {
+            name: self._runs[name]
+            if name in self._runs and self._runs[name].path == path
+            else FollowedRun(path)
+            for name, path in sorted(found.items(), key=lambda item: _natural(item[0]))
+        }
+
+    def table(self) -> dict[str, Any]:
+        """What `/api/runs` answers."""
+        runs = self.look()
+        with self.lock:
+            groups = _groups(runs)
+            rows = [_about(name, run, groups[name]) for name, run in runs.items()]
+        return {"runs": rows, "notes": self._notes(rows), "folders": self._shown()}
+
+    def _shown(self) -> list[str]:
+        return [folder.name or str(folder) for folder in self.folders]
+
+    def _notes(self, rows: list[dict[str, Any]]) -> list[str]:
+        """Sentences for people: what is not there, and what could not be read."""
+        notes = []
+        missing = [folder.name for folder in self.folders if not folder.is_dir()]
+        notes += [f"The folder {name} is not there yet." for name in missing]
+        if not rows and self.folders and not missing:
+            shown = ", ".join(self._shown())
+            notes.append(f"No run in {shown} yet: a run shows up here as soon as it begins.")
+        if self._left_off:
+            notes.append(f"{self._left_off} more runs are left off: name fewer folders.")
+        return notes
+
+    def rows(self, name: str, start: int, table: str = "metrics") -> dict[str, Any]:
+        """Columns of a run from row `start` on, a few thousand at a time."""
+        with self.lock:
+            run = self.get(name)
+            found: FollowedTable = run.trace if table == "trace" else run.metrics
+            end = min(found.rows, start + LONGEST)
+            columns = {key: list(column[start:end]) for key, column in found.columns.items()}
+            return {
+                "run": name, "edition": found.edition, "start": start, "rows": found.rows,
+                "columns": finite(columns),
+            }  # fmt: skip
+
+    def band(self, names: Iterable[str], x: str, y: str) -> dict[str, Any]:
+        """Median and range over seeds, by the function that draws the figures."""
+        import pandas as pd
+
+        from sdfeel.reports.bands import band
+
+        with self.lock:
+            frames = [pd.DataFrame(self.columns(name)) for name in names]
+        found = band(frames, x, y)
+        if found is None:
+            return {"seeds": 0, "x": [], "middle": [], "low": [], "high": []}
+        lists = {key: getattr(found, key).tolist() for key in ("x", "middle", "low", "high")}
+        return {"seeds": found.seeds, **finite(lists)}
+
+    def columns(self, name: str) -> dict[str, list[float]]:
+        """The metrics of a run, with its real seconds where it has noted them."""
+        with self.lock:
+            run = self.get(name)
+            found = {key: list(column) for key, column in run.metrics.columns.items()}
+            return found | {"elapsed": _elapsed(run)}
+
+
+def _elapsed(run: FollowedRun) -> list[float]:
+    """Real seconds at every row; a deployment's clock is real to begin with."""
+    steps = run.metrics.columns.get("iteration", ())
+    if run.config.get("engine") == "deployment":
+        return list(run.metrics.columns.get("seconds", ()))
+    trace = run.trace.columns
+    at = dict(zip(trace.get("iteration", ()), trace.get("elapsed", ()), strict=False))
+    return [at.get(step, math.nan) for step in steps]
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    """Folders with a run.json, the given one or below; links to elsewhere are not followed."""
+    found: list[Path] = []
+    level, seen = [folder], 0
+    for _ in range(DEEP + 1):
+        below: list[Path] = []
+        for place in level:
+            seen += 1
+            if seen > MOST_FOLDERS:
+                return found
+            try:
+                with os.scandir(place) as entries:
+                    inside = list(entries)
+            except OSError:
+                continue
+            if any(e.name == "run.json" and e.is_file(follow_symlinks=False) for e in inside):
+                found.append(place)
+                continue
+            below += [
+                Path(e.path)
+                for e in inside
+                if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
+            ]
+        level = below
+    return found
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Run 9 comes before run 10."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in re.split(r"(\d{1,9})", name)]
+
+
+def _about(name: str, run: FollowedRun, group: str) -> dict[str, Any]:
+    metrics, config = run.metrics, run.config
+    last = metrics.row(metrics.rows - 1) if metrics.rows else None
+    ended = run.summary or {}
+    state = "under way" if run.summary is None else "finished"
+    if ended.get("interrupted"):
+        state = "stopped"
+    return finite(  # type: ignore[no-any-return]
+        {
+            "name": name,
+            "group": group,
+            "rows": metrics.rows,
+            "last": last,
+            "edition": metrics.edition,
+            "traced": run.trace.rows,
+            "trace_edition": run.trace.edition,
+            "columns": list(metrics.columns),
+            "scheme": str(config.get("scheme") or ended.get("scheme") or ""),
+            "seed": config.get("seed"),
+            "title": str(config.get("title") or ""),
+            "steps": config.get("steps"),
+            "until": config.get("until"),
+            "real": config.get("engine") == "deployment",
+            "state": state,
+            "summary": run.summary,
+            "problems": [*run.problems.values(), *_newer(run)],
+        }
+    )
+
+
+def _newer(run: FollowedRun) -> list[str]:
+    """A sentence about a run of a later version than this one."""
+    packages = run.environment.get("packages")
+    wrote = packages.get("sdfeel") if isinstance(packages, Mapping) else None
+    ours = version("sdfeel")
+    if not isinstance(wrote, str) or _numbers(wrote) <= _numbers(ours):
+        return []
+    return [
+        f"was written by sdfeel {wrote[:40]}, and this is {ours}: what it does not know is left "
+        "out; `pip install --upgrade sdfeel` shows all"
+    ]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d{1,9}", text)[:3]]
+
+
+def _groups(runs: Mapping[str, FollowedRun]) -> dict[str, str]:
+    """Runs that differ by their seed alone belong together; by name, what the group is called."""
+    alike: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        rest = json.loads(json.dumps(run.config, default=str))
+        for key in SEEDS:
+            section, _, leaf = key.rpartition(".")
+            place = rest.get(section) if section else rest
+            if isinstance(place, dict):
+                place.pop(leaf, None)
+        folder = str(Path(name).parent)
+        mark = json.dumps([folder, rest], sort_keys=True) if rest else name
+        alike.setdefault(mark, []).append(name)
+    return {name: _common(names) for names in alike.values() for name in names}
+
+
+def _common(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    begin = os.path.commonprefix(list(names))  # noqa: RUF071 - letters, not folders
+    return re.sub(r"[-_ ,/]*(seed)?[-_ ,/]*$", "", begin) or names[0]

@@ -1,0 +1,134 @@
+// Losses and accuracies of all runs, over simulated time, iterations or real time.
+
+import { Chart } from "./plot.js";
+import { ask, el, keepIfSame, look, svg } from "./util.js";
+
+const XS = { seconds: "simulated seconds", iteration: "iterations", elapsed: "real seconds" };
+const FIRST = [["train_loss", "batch_loss", "test_loss"], ["test_accuracy", "train_accuracy"]];
+
+export class Curves {
+  constructor(section, store) {
+    this.store = store;
+    this.hidden = new Set();
+    this.bands = new Map();
+    this.x = select("x", Object.entries(XS), () => { this.zoomOut(); this.draw(); });
+    this.log = el("input", { type: "checkbox", "data-testid": "log", onchange: () => this.draw() });
+    this.seeds = el("input", { type: "checkbox", checked: true, "data-testid": "bands", onchange: () => this.draw() });
+    this.legend = el("ul", { class: "legend", "data-testid": "legend", "aria-label": "Runs; press to hide or show" });
+    this.charts = FIRST.map((wanted, n) => {
+      const metric = select(`y${n}`, [], () => { metric.chosen = true; this.draw(); });
+      const chart = new Chart(String(n), [el("label", {}, "of", metric)]);
+      return Object.assign(chart, { metric, wanted });
+    });
+    this.problems = el("div", { "data-testid": "problems" });
+    section.append(
+      el("div", { class: "bar" }, el("label", {}, "over", this.x), el("label", {}, this.log, "log scale"),
+        el("label", {}, this.seeds, "bands over seeds"),
+        el("button", { type: "button", onclick: () => this.showAll(true) }, "all"),
+        el("button", { type: "button", onclick: () => this.showAll(false) }, "none")),
+      this.problems, this.legend, el("div", { class: "charts" }, ...this.charts.map((c) => c.node)));
+  }
+
+  zoomOut() { for (const chart of this.charts) chart.zoom = null; }
+
+  showAll(shown) {
+    this.hidden = new Set(shown ? [] : this.entries().map((entry) => entry.name));
+    this.draw();
+  }
+
+  // One curve for each run; or, with bands, for each group of seeds.
+  entries() {
+    const grouped = this.seeds.checked;
+    const found = [];
+    for (const [group, runs] of this.store.groups) {
+      if (grouped && runs.length > 1) found.push({ name: group, label: `${group} (${runs.length} seeds)`, runs });
+      else for (const run of runs) found.push({ name: run.name, label: run.name, runs: [run] });
+    }
+    return found.map((entry, n) => ({ ...entry, look: look(n) }));
+  }
+
+  draw() {
+    const entries = this.entries();
+    this.say();
+    this.list(entries);
+    const all = new Set([...this.store.runs.values()].flatMap((run) => run.about.columns));
+    const names = [...all].filter((name) => !["iteration", "seconds"].includes(name));
+    for (const chart of this.charts) {
+      this.offer(chart, names);
+      const y = chart.metric.value;
+      chart.titles = { x: XS[this.x.value], y };
+      chart.log = this.log.checked;
+      const shown = entries.filter((entry) => !this.hidden.has(entry.name));
+      chart.curves = shown.map((entry) => this.curve(entry, y)).filter((curve) => curve !== null);
+      chart.draw();
+    }
+  }
+
+  offer(chart, names) {
+    keepIfSame(chart.metric, names, () => {
+      const kept = chart.metric.chosen ? chart.metric.value : "";
+      const value = [kept, ...chart.wanted].find((name) => names.includes(name)) ?? names[0] ?? "";
+      return names.map((name) => el("option", { value: name, selected: name === value }, name));
+    });
+  }
+
+  curve(entry, y) {
+    const { name, label, look: how, runs } = entry;
+    if (runs.length === 1) {
+      const [run] = runs;
+      const [xs, ys] = [run.column(this.x.value), run.column(y)];
+      if (!xs || !ys) return null;
+      return { name, label, look: how, x: xs, y: ys };
+    }
+    const key = JSON.stringify([name, this.x.value, y]);
+    const mark = runs.map((run) => `${run.metrics.changes}/${run.trace.changes}`).join(" ");
+    const known = this.bands.get(key) ?? { mark: "", curve: null };
+    if (known.mark !== mark) {
+      this.bands.set(key, { ...known, mark });
+      this.fetchBand(key, runs, y).then(() => this.draw());
+    }
+    return known.curve && { ...known.curve, name, label, look: how };
+  }
+
+  async fetchBand(key, runs, y) {
+    try {
+      const found = await ask("band", { runs: runs.map((run) => run.name).join("\n"), x: this.x.value, y });
+      const column = (values) => ({ data: Float64Array.from(values, (v) => v ?? NaN), length: values.length });
+      const curve = found.seeds
+        ? { x: column(found.x), y: column(found.middle), low: column(found.low), high: column(found.high) } : null;
+      this.bands.set(key, { ...this.bands.get(key), curve });
+    } catch { /* the next look asks again */ }
+  }
+
+  list(entries) {
+    const mark = entries.map((e) => [e.label, this.hidden.has(e.name), e.runs.map((r) => r.about.state)]);
+    keepIfSame(this.legend, mark, () => entries.map((entry) => {
+      const states = new Set(entry.runs.map((run) => run.about.state));
+      const state = states.has("under way") ? "under way" : [...states].join(", ");
+      const line = svg("svg", { width: 34, height: 10, "aria-hidden": true }, svg("line", {
+        x1: 0, x2: 34, y1: 5, y2: 5, stroke: `var(--${entry.look.colour})`, "stroke-width": 2.5,
+        "stroke-dasharray": entry.look.dash || null,
+      }));
+      return el("li", {}, el("button", {
+        type: "button", "aria-pressed": String(!this.hidden.has(entry.name)), title: `${entry.label}: ${state}`,
+        "data-run": entry.name,
+        onclick: () => {
+          if (!this.hidden.delete(entry.name)) this.hidden.add(entry.name);
+          this.draw();
+          this.legend.querySelector(`[data-run="${CSS.escape(entry.name)}"]`)?.focus();
+        },
+      }, line, el("span", {}, entry.label)));
+    }));
+  }
+
+  say() {
+    const said = [...this.store.runs.values()].flatMap((run) =>
+      run.about.problems.map((problem) => `${run.name}: ${problem}`));
+    keepIfSame(this.problems, said, () => said.slice(0, 20).map((text) => el("p", { class: "note bad" }, text)));
+  }
+}
+
+function select(name, options, onchange) {
+  return el("select", { "data-testid": name, onchange },
+    ...options.map(([value, label]) => el("option", { value }, label)));
+}

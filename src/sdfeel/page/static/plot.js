@@ -1,0 +1,277 @@
+// A chart of curves in SVG: axes, bands, hover, zoom by dragging, keys, and files of what is seen.
+
+import { colour, el, hideTip, logTicks, save, short, showTip, svg, ticks } from "./util.js";
+
+const [WIDTH, HEIGHT] = [620, 340];
+const BOX = { left: 62, right: 12, top: 12, bottom: 44 };
+const INNER = { width: WIDTH - BOX.left - BOX.right, height: HEIGHT - BOX.top - BOX.bottom };
+
+export class Chart {
+  // curves: [{name, label, x, y (Column-like: data, length), low, high, look}]
+  constructor(name, controls) {
+    this.name = name;
+    this.curves = [];
+    this.titles = { x: "", y: "" };
+    this.log = false;
+    this.zoom = null;
+    this.at = null;
+    this.picture = svg("svg", {
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img", "data-testid": `chart-${name}`,
+    });
+    this.files = el("span", {},
+      ...["PNG", "SVG", "CSV"].map((kind) => el("button", {
+        type: "button", "data-testid": `${kind.toLowerCase()}-${name}`,
+        title: `Download what is seen as ${kind}`, onclick: () => this.download(kind),
+      }, kind)));
+    this.reset = el("button", { type: "button", disabled: true, onclick: () => this.zoomTo(null) }, "whole");
+    this.node = el("div", { class: "chart" }, el("div", { class: "bar" }, ...controls, this.reset, this.files), this.picture);
+    this.listen();
+  }
+
+  draw() {
+    this.ranges();
+    const grid = colour("line");
+    const [ink, soft, paper] = [colour("ink"), colour("soft"), colour("paper")];
+    const text = { "font-family": "system-ui, sans-serif", "font-size": 13 };
+    const parts = [svg("rect", { width: WIDTH, height: HEIGHT, fill: paper })];
+    for (const x of ticks(...this.span, 6)) {
+      const at = this.sx(x);
+      parts.push(svg("line", { x1: at, x2: at, y1: BOX.top, y2: BOX.top + INNER.height, stroke: grid, "stroke-width": 0.7 }));
+      parts.push(svg("text", { x: at, y: HEIGHT - 26, fill: soft, "text-anchor": "middle", ...text }, short(x)));
+    }
+    for (const y of this.log ? logTicks(...this.rise) : ticks(...this.rise, 5)) {
+      const at = this.sy(y);
+      parts.push(svg("line", { x1: BOX.left, x2: WIDTH - BOX.right, y1: at, y2: at, stroke: grid, "stroke-width": 0.7 }));
+      parts.push(svg("text", { x: BOX.left - 6, y: at + 4, fill: soft, "text-anchor": "end", ...text }, short(y, 4)));
+    }
+    parts.push(svg("text", { x: BOX.left + INNER.width / 2, y: HEIGHT - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
+    const clip = `clip-${this.name}`;
+    parts.push(svg("clipPath", { id: clip }, svg("rect", { x: BOX.left, y: BOX.top, ...INNER })));
+    const inside = svg("g", { "clip-path": `url(#${clip})` });
+    for (const curve of this.curves) {
+      const stroke = colour(curve.look.colour);
+      if (curve.low) inside.append(svg("path", { d: this.area(curve), fill: stroke, opacity: 0.2 }));
+      inside.append(svg("path", {
+        d: this.path(curve.x, curve.y), fill: "none", stroke, "stroke-width": 1.8, "stroke-linejoin": "round",
+        "stroke-dasharray": curve.look.dash || null, "data-run": curve.name, "data-rows": curve.y.length,
+      }));
+    }
+    this.marks = svg("g");
+    if (!this.curves.length) {
+      parts.push(svg("text", { x: WIDTH / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
+        `no ${this.titles.y} yet`));
+    }
+    this.picture.replaceChildren(...parts, inside, this.marks);
+    this.picture.setAttribute("aria-label", `${this.titles.y} over ${this.titles.x}: ${this.curves.map((c) => c.label).join(", ")}`);
+    this.reset.disabled = !this.zoom;
+    if (this.at !== null) this.hover(this.at, null);
+  }
+
+  ranges() {
+    let [low, high] = [Infinity, -Infinity];
+    for (const { x, y } of this.curves) {
+      for (let n = 0; n < y.length; n += 1) {
+        if (Number.isFinite(y.data[n]) && Number.isFinite(x.data[n])) {
+          low = Math.min(low, x.data[n]);
+          high = Math.max(high, x.data[n]);
+        }
+      }
+    }
+    this.span = this.zoom ?? (low <= high ? [low, high > low ? high : low + 1] : [0, 1]);
+    let [bottom, top] = [Infinity, -Infinity];
+    for (const curve of this.curves) {
+      for (let n = 0; n < curve.y.length; n += 1) {
+        if (!(curve.x.data[n] >= this.span[0] && curve.x.data[n] <= this.span[1])) continue;
+        for (const column of [curve.y, curve.low, curve.high]) {
+          const value = column?.data[n];
+          if (!Number.isFinite(value) || (this.log && value <= 0)) continue;
+          bottom = Math.min(bottom, value);
+          top = Math.max(top, value);
+        }
+      }
+    }
+    if (!(bottom <= top)) [bottom, top] = this.log ? [0.1, 1] : [0, 1];
+    if (this.log) this.rise = top > bottom ? [bottom / 1.05, top * 1.05] : [bottom / 2, top * 2];
+    else {
+      const margin = top > bottom ? (top - bottom) * 0.04 : Math.max(Math.abs(top) * 0.1, 1e-9);
+      this.rise = [bottom - margin, top + margin];
+    }
+  }
+
+  sx(x) { return BOX.left + ((x - this.span[0]) / (this.span[1] - this.span[0])) * INNER.width; }
+
+  sy(y) {
+    const [low, high] = this.log ? this.rise.map(Math.log) : this.rise;
+    const value = this.log ? Math.log(y) : y;
+    return BOX.top + INNER.height * (1 - (value - low) / (high - low));
+  }
+
+  usable(y) { return Number.isFinite(y) && (!this.log || y > 0); }
+
+  // At most the first, lowest, highest and last point of every pixel: 100,000 rows cost as 1,000.
+  path(xs, ys) {
+    const points = [];
+    let [pixel, first, lowest, highest, last] = [null, -1, -1, -1, -1];
+    const flush = () => {
+      if (first < 0) return;
+      for (const n of [...new Set([first, lowest, highest, last])].sort((a, b) => a - b)) points.push(n);
+    };
+    for (let n = 0; n < ys.length; n += 1) {
+      const x = xs.data[n];
+      if (!Number.isFinite(x) || !this.usable(ys.data[n])) continue;
+      const before = x < this.span[0];
+      if (before && n + 1 < ys.length && xs.data[n + 1] < this.span[0]) continue;
+      const at = Math.round(this.sx(x));
+      if (at !== pixel) { flush(); [pixel, first, lowest, highest] = [at, n, n, n]; }
+      if (ys.data[n] < ys.data[lowest]) lowest = n;
+      if (ys.data[n] > ys.data[highest]) highest = n;
+      last = n;
+      if (x > this.span[1]) break;
+    }
+    flush();
+    return points.map((n, i) => `${i ? "L" : "M"}${this.sx(xs.data[n]).toFixed(1)} ${this.sy(ys.data[n]).toFixed(1)}`).join("");
+  }
+
+  area(curve) {
+    const there = this.path(curve.x, curve.high);
+    const back = this.path(curve.x, curve.low).split(/[ML]/).filter(Boolean).reverse();
+    return there && back.length ? `${there}L${back.join("L")}Z` : "";
+  }
+
+  listen() {
+    const x = (event) => {
+      const box = this.picture.getBoundingClientRect();
+      const at = ((event.clientX - box.left) / box.width) * WIDTH;
+      const share = Math.min(1, Math.max(0, (at - BOX.left) / INNER.width));
+      return this.span[0] + share * (this.span[1] - this.span[0]);
+    };
+    let from = null;
+    this.picture.addEventListener("pointerdown", (event) => { if (event.button === 0) from = x(event); });
+    this.picture.addEventListener("pointermove", (event) => this.hover(x(event), event, from));
+    this.picture.addEventListener("pointerup", (event) => {
+      const to = x(event);
+      const wide = from !== null && Math.abs(this.sx(to) - this.sx(from)) > 8;
+      if (wide) this.zoomTo([Math.min(from, to), Math.max(from, to)]);
+      from = null;
+    });
+    this.picture.addEventListener("pointerleave", () => { from = null; this.leave(); });
+    this.picture.addEventListener("dblclick", () => this.zoomTo(null));
+    this.picture.addEventListener("blur", () => this.leave());
+    this.picture.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  leave() { this.at = null; this.marks?.replaceChildren(); hideTip(); }
+
+  key(event) {
+    const [low, high] = this.span;
+    const middle = this.at ?? (low + high) / 2;
+    const moves = {
+      ArrowLeft: () => this.step(-1), ArrowRight: () => this.step(1),
+      "+": () => this.zoomTo([middle - (middle - low) / 2, middle + (high - middle) / 2]),
+      "-": () => this.zoomTo(null), Escape: () => { this.leave(); this.zoomTo(null); },
+    };
+    if (moves[event.key]) { moves[event.key](); event.preventDefault(); }
+  }
+
+  // To the next row of the first curve, for who has no mouse.
+  step(direction) {
+    const curve = this.curves[0];
+    if (!curve?.y.length) return;
+    const now = this.at === null ? (direction > 0 ? -1 : curve.y.length) : nearest(curve, this.at);
+    const next = Math.min(curve.y.length - 1, Math.max(0, now + direction));
+    this.hover(curve.x.data[next], null);
+  }
+
+  zoomTo(span) {
+    this.zoom = span;
+    this.draw();
+  }
+
+  hover(at, event, from = null) {
+    if (!this.curves.length || !this.span) return;
+    this.at = at;
+    const marks = [svg("line", {
+      x1: this.sx(at), x2: this.sx(at), y1: BOX.top, y2: BOX.top + INNER.height, stroke: colour("soft"), "stroke-dasharray": "3 3",
+    })];
+    if (from !== null) {
+      const [a, b] = [this.sx(from), this.sx(at)].sort((p, q) => p - q);
+      marks.push(svg("rect", { x: a, y: BOX.top, width: b - a, height: INNER.height, fill: colour("accent"), opacity: 0.15 }));
+    }
+    const rows = [];
+    for (const curve of this.curves) {
+      const n = nearest(curve, at);
+      if (n < 0) continue;
+      const [x, y] = [curve.x.data[n], curve.y.data[n]];
+      if (this.usable(y)) {
+        marks.push(svg("circle", { cx: this.sx(x), cy: this.sy(y), r: 3.5, fill: colour(curve.look.colour) }));
+      }
+      const band = curve.low ? ` (${short(curve.low.data[n])} to ${short(curve.high.data[n])})` : "";
+      rows.push(el("tr", {}, el("td", {}, curve.label), el("td", { "data-value": x }, short(x)),
+        el("td", { "data-value": y }, short(y) + band)));
+    }
+    this.marks.replaceChildren(...marks);
+    const box = this.picture.getBoundingClientRect();
+    const [px, py] = event ? [event.clientX, event.clientY]
+      : [box.left + (this.sx(at) / WIDTH) * box.width, box.top + box.height / 3];
+    const head = el("tr", {}, el("td", {}, ""), el("td", {}, this.titles.x), el("td", {}, this.titles.y));
+    showTip([el("table", {}, head, ...rows.slice(0, 24)),
+      ...(rows.length > 24 ? [el("div", {}, `and ${rows.length - 24} more`)] : [])], px, py);
+  }
+
+  source() {
+    const copy = this.picture.cloneNode(true);
+    copy.lastElementChild.remove();
+    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    copy.setAttribute("width", WIDTH);
+    copy.setAttribute("height", HEIGHT + 20 * this.curves.length);
+    copy.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT + 20 * this.curves.length}`);
+    copy.firstElementChild.setAttribute("height", HEIGHT + 20 * this.curves.length);
+    this.curves.forEach((curve, n) => {
+      const y = HEIGHT + 20 * n + 8;
+      copy.append(svg("line", { x1: BOX.left, x2: BOX.left + 34, y1: y, y2: y, stroke: colour(curve.look.colour), "stroke-width": 1.8, "stroke-dasharray": curve.look.dash || null }));
+      copy.append(svg("text", { x: BOX.left + 42, y: y + 4, fill: colour("ink"), "font-family": "system-ui, sans-serif", "font-size": 13 }, curve.label));
+    });
+    return new XMLSerializer().serializeToString(copy);
+  }
+
+  async download(kind) {
+    const name = `sdfeel-${this.titles.y}`.replaceAll(/[^\w-]+/g, "-");
+    if (kind === "CSV") save(`${name}.csv`, new Blob([this.csv()], { type: "text/csv" }));
+    if (kind === "SVG") save(`${name}.svg`, new Blob([this.source()], { type: "image/svg+xml" }));
+    if (kind === "PNG") save(`${name}.png`, await this.png());
+  }
+
+  // Every number as it stands in the run folder: JavaScript and Python write floats alike.
+  csv() {
+    const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const lines = [["run", this.titles.x, this.titles.y, "low", "high"].map(quoted).join(",")];
+    for (const { label, x, y, low, high } of this.curves) {
+      for (let n = 0; n < y.length; n += 1) {
+        if (Number.isNaN(y.data[n])) continue;
+        lines.push([quoted(label), x.data[n], y.data[n], low?.data[n] ?? "", high?.data[n] ?? ""].join(","));
+      }
+    }
+    return `${lines.join("\n")}\n`;
+  }
+
+  async png() {
+    const image = new Image();
+    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.source())}`;
+    await image.decode();
+    const canvas = el("canvas", { width: image.width * 2, height: image.height * 2 });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  }
+}
+
+// The row whose x is nearest; x never falls.
+function nearest({ x, y }, at) {
+  let [low, high] = [0, y.length - 1];
+  if (high < 0) return -1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x.data[middle] < at) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && at - x.data[low - 1] < x.data[low] - at ? low - 1 : low;
+}

@@ -1,0 +1,139 @@
+// Who computes, sends and waits; and where the seconds of a round go, predicted and measured.
+
+import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from "./util.js";
+
+const PARTS = ["compute", "upload", "exchange", "waiting", "download"];
+const MEASURED = { collect: "upload", mix: "exchange", save: "save" };
+const MOST = 6000; // boxes of one picture
+const WIDTH = 960;
+
+export class TimeView {
+  constructor(section, store) {
+    this.store = store;
+    this.which = el("select", { "data-testid": "time-of", onchange: () => this.draw() });
+    this.rounds = el("select", { "data-testid": "rounds", onchange: () => this.draw() },
+      ...[2, 4, 8, 16].map((n) => el("option", { value: n, selected: n === 4 }, String(n))));
+    this.words = el("p", { class: "empty" });
+    this.lanes = el("div", { class: "wide", "data-testid": "lanes" });
+    this.stack = el("div", { class: "wide", "data-testid": "stack" });
+    const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part));
+    section.append(el("div", { class: "bar" }, el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds), ...keys),
+      this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
+  }
+
+  async draw() {
+    const names = [...this.store.runs.values()].filter((run) => !run.about.real).map((run) => run.name);
+    keepIfSame(this.which, names, () => {
+      const before = this.which.value;
+      return names.map((name) => el("option", { value: name, selected: name === before }, name));
+    });
+    const name = this.which.value;
+    this.lanes.hidden = !name;
+    let found = null;
+    if (name) {
+      const run = this.store.runs.get(name);
+      const mark = `${name} ${run.about.edition} ${run.about.rows} ${this.rounds.value}`;
+      if (this.mark === mark && this.found?.whole) found = this.found;
+      else {
+        try {
+          found = await ask("timeline", { run: name, rounds: this.rounds.value });
+          this.words.textContent = "";
+        } catch (problem) {
+          found = null;
+          this.words.textContent = `No timeline of ${name}: ${problem.message}`;
+        }
+        if (this.which.value !== name) return;
+        [this.mark, this.found] = [mark, found ?? { whole: true, missing: true }];
+      }
+      if (found?.missing) found = null;
+    } else this.words.textContent = this.store.deployment ? "" : "No run yet, so no timeline.";
+    this.paint(found);
+  }
+
+  paint(found) {
+    const theme = document.documentElement.dataset.theme;
+    const periods = found?.periods ?? [];
+    keepIfSame(this.lanes, [this.mark, found?.iteration, found?.whole, periods.length, theme, this.which.value], () => (periods.length ? [this.timeline(found)] : []));
+    const bars = [];
+    if (found) {
+      bars.push(["the clock (sdfeel clock)", found.clock, "clock"]);
+      if (periods.length) bars.push(["mean over servers, last rounds", found.mean, "mean"]);
+    }
+    for (const edge of this.store.deployment?.edges ?? []) {
+      const parts = edge.phases ?? {};
+      if (Object.keys(parts).length) bars.push([`${edge.name}, measured, its last period`, parts, edge.name]);
+    }
+    keepIfSame(this.stack, [bars, theme], () => (bars.length ? [this.bars(bars), table(bars)]
+      : [el("p", { class: "empty" }, "Nothing to add up yet.")]));
+    this.lanes.hidden = !periods.length;
+  }
+
+  timeline(found) {
+    const { servers } = found;
+    const most = Math.max(1, Math.floor(MOST / (servers * 4)));
+    const periods = found.periods.slice(-most);
+    const tall = servers > 40 ? 8 : servers > 20 ? 13 : 20;
+    const [left, top] = [52, 6];
+    const first = Math.min(...periods[0].start);
+    const last = Math.max(...periods.flatMap((p) => p.start.map((s, d) => s + PARTS.reduce((sum, part) => sum + p.parts[part][d], 0))));
+    const sx = (t) => left + ((t - first) / (last - first || 1)) * (WIDTH - left - 14);
+    const height = top + servers * tall + 40;
+    const parts = [];
+    for (const t of ticks(first, last, 8)) {
+      parts.push(svg("line", { x1: sx(t), x2: sx(t), y1: top, y2: top + servers * tall, stroke: colour("line") }));
+      parts.push(svg("text", { x: sx(t), y: top + servers * tall + 16, "text-anchor": "middle", "font-size": 12, fill: colour("soft") }, short(t)));
+    }
+    parts.push(svg("text", { x: WIDTH / 2, y: height - 4, "text-anchor": "middle", "font-size": 12, fill: colour("ink") }, "simulated seconds"));
+    for (let d = 0; d < servers; d += 1) {
+      const y = top + d * tall;
+      if (servers <= 40 || d % 5 === 0) {
+        parts.push(svg("text", { x: left - 6, y: y + tall * 0.75, "text-anchor": "end", "font-size": Math.min(12, tall + 1), fill: colour("ink") }, `${d}`));
+      }
+      for (const period of periods) {
+        let at = period.start[d];
+        for (const part of PARTS) {
+          const seconds = period.parts[part][d];
+          if (seconds <= 0) continue;
+          const about = `server ${d}, iterations ${period.first} to ${period.last}: ${part} ${short(seconds)} s, from ${short(at)} s`;
+          parts.push(svg("rect", {
+            x: sx(at), y: y + 1, width: Math.max(0.4, sx(at + seconds) - sx(at)), height: tall - 2, fill: colour(part), "data-part": part,
+            onpointermove: (event) => showTip([el("div", {}, about)], event.clientX, event.clientY), onpointerleave: hideTip,
+          }));
+          at += seconds;
+        }
+      }
+    }
+    return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
+  }
+
+  bars(bars) {
+    const most = Math.max(...bars.map(([, parts]) => total(parts)), 1e-12);
+    const [left, tall] = [250, 30];
+    const drawn = bars.flatMap(([label, parts], n) => {
+      let x = left;
+      const boxes = named(parts).map(([part, seconds]) => {
+        const width = (seconds / most) * (WIDTH - left - 90);
+        const box = svg("rect", { x, y: n * tall + 4, width, height: tall - 8, fill: colour(MEASURED[part] ?? part) });
+        box.append(svg("title", {}, `${part}: ${short(seconds)} s`));
+        x += width;
+        return box;
+      });
+      const text = { "font-size": 13, fill: colour("ink"), y: n * tall + tall / 2 + 4 };
+      return [svg("text", { x: left - 8, "text-anchor": "end", ...text }, label.slice(0, 36)), ...boxes,
+        svg("text", { x: x + 6, ...text }, `${short(total(parts))} s`)];
+    });
+    return svg("svg", { viewBox: `0 0 ${WIDTH} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
+  }
+}
+
+const named = (parts) => Object.entries(parts).filter(([name, seconds]) => name !== "total" && seconds > 0);
+const total = (parts) => parts.total ?? named(parts).reduce((sum, [, seconds]) => sum + seconds, 0);
+
+function table(bars) {
+  const names = [...new Set(bars.flatMap(([, parts]) => named(parts).map(([name]) => name)))];
+  return el("div", { class: "scroll" }, el("table", {},
+    el("tr", {}, ...["seconds", ...names, "in all"].map((name) => el("th", { scope: "col" }, name))),
+    ...bars.map(([label, parts, key]) => el("tr", { "data-bar": key }, el("th", { scope: "row" }, label),
+      ...names.map((name) => el("td", { "data-part": name, "data-value": parts[name] ?? "" }, name in parts ? short(parts[name]) : "–")),
+      el("td", { "data-part": "total", "data-value": total(parts) }, short(total(parts)))))));
+}

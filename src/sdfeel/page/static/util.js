@@ -1,0 +1,109 @@
+// What all views share: elements made from text, numbers as people read them, colours of the theme.
+
+export function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+// Text is always a text node: no name or path of a run becomes markup.
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else node.setAttribute(name, value === true ? "" : String(value));
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+export async function ask(view, query = {}) {
+  const answer = await fetch(`api/${view}?${new URLSearchParams(query)}`);
+  const content = await answer.json();
+  if (!answer.ok) throw new Error(content.error ?? `status ${answer.status}`);
+  return content;
+}
+
+// Six digits that count, as few characters as they need.
+export function short(value, digits = 6) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
+  return String(Number(value.toPrecision(digits)));
+}
+
+export function bytes(value) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let n = 0;
+  while (value >= 1000 && n < units.length - 1) { value /= 1000; n += 1; }
+  return `${short(value, 4)} ${units[n]}`;
+}
+
+export function clockTime(seconds) {
+  return new Date(seconds * 1000).toLocaleTimeString("en-GB");
+}
+
+export function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+const DASHES = ["", "9 3", "2 3", "12 3 2 3", "18 5"];
+
+// The same order as the figures on paper: colours first, then dashes.
+export function look(number) {
+  return { colour: `c${number % 7}`, dash: DASHES[Math.floor(number / 7) % 5] };
+}
+
+// Round numbers between two others.
+export function ticks(low, high, count) {
+  if (!(high > low)) return [low];
+  const rough = (high - low) / Math.max(count, 1);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.999);
+  const found = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n += 1) found.push(n * step);
+  return found;
+}
+
+export function logTicks(low, high) {
+  const found = [];
+  for (let p = Math.floor(Math.log10(low)); p <= Math.ceil(Math.log10(high)); p += 1) {
+    for (const m of [1, 2, 5]) found.push(m * 10 ** p);
+  }
+  const inside = found.filter((v) => v >= low * 0.9999 && v <= high * 1.0001);
+  return inside.length > 8 ? inside.filter((v) => Number.isInteger(Math.round(Math.log10(v) * 1e6) / 1e6)) : inside;
+}
+
+const tip = document.getElementById("tip");
+
+export function showTip(content, x, y) {
+  tip.replaceChildren(...content);
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  const left = x + 16 + box.width > innerWidth ? Math.max(4, x - box.width - 16) : x + 16;
+  const top = y + 16 + box.height > innerHeight ? Math.max(4, y - box.height - 16) : y + 16;
+  tip.style.left = `${left}px`;
+  tip.style.top = `${top}px`;
+}
+
+export function hideTip() {
+  tip.hidden = true;
+}
+
+export function save(name, blob) {
+  const address = URL.createObjectURL(blob);
+  const link = el("a", { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+// Replaces the children of a node only where the text they are made from has changed.
+export function keepIfSame(node, mark, make) {
+  const text = JSON.stringify(mark);
+  if (node.dataset.mark === text) return;
+  node.dataset.mark = text;
+  node.replaceChildren(...make());
+}

@@ -1,0 +1,93 @@
+"""From looks at edges to sentences: what happened, why, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("grpc", reason="the deployment comes with sdfeel[deploy]")
+
+from sdfeel.deploy.operate.status import EdgeStatus
+from sdfeel.page.events import Events
+
+NORTH = EdgeStatus(
+    "north", period=3, periods=9, phase="collecting", clients=("c1", "c2"), expected=2,
+    links={"south": "up 3+0"}, seconds_per_period=0.1,
+)  # fmt: skip
+SOUTH = replace(NORTH, name="south", clients=("c3",), expected=1, links={"north": "up 3+0"})
+GONE = EdgeStatus("north", problem="UNAVAILABLE: Connection refused")
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def events(time: Time) -> Events:
+    made = Events({"north": ["c1", "c2"], "south": ["c3"]}, now=time)
+    made.take([NORTH, SOUTH])
+    assert not made.list, "all is well"
+    return made
+
+
+def test_a_lost_edge_is_the_cause_of_the_lost_link(events: Events, time: Time) -> None:
+    lost = replace(SOUTH, links={"north": "down 3+1"})
+    events.take([GONE, lost])
+    events.take([GONE, lost])
+    said = [(e.what, e.cause) for e in events.list]
+    assert said == [
+        ("north stopped answering", "UNAVAILABLE: Connection refused"),
+        ("south lost north", "north does not answer: UNAVAILABLE: Connection refused"),
+    ]
+    time.now += 8
+    events.take([NORTH, replace(SOUTH, period=4)])
+    assert [e.ended - e.began for e in events.list] == [8, 8]
+
+
+def test_a_cut_link_is_told_from_a_dead_edge(events: Events) -> None:
+    events.take([replace(NORTH, links={"south": "down 3+1"}), SOUTH])
+    assert [(e.what, e.cause) for e in events.list] == [
+        ("north lost south", "south answers us: the way between the two is cut")
+    ]
+
+
+def test_clients_that_leave_or_visit(events: Events) -> None:
+    events.take([replace(NORTH, clients=("c1",)), replace(SOUTH, clients=("c3", "c2"))])
+    assert [(e.what, e.cause) for e in events.list] == [("c2 left north", "it is a guest of south")]
+    events.take([replace(NORTH, clients=()), SOUTH])
+    assert [e.cause for e in events.list] == ["its stream has ended", "its stream has ended"][:2]
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        (replace(NORTH, clients=("c1",)), "waits for c2, not there"),
+        (replace(NORTH, clients=()), "none of its 2 clients is there"),
+        (replace(NORTH, phase="exchanging"), "waits for south, whose models have not come"),
+        (replace(NORTH, phase="paused", warnings=("state disk: full",)), "state disk: full"),
+    ],
+)
+def test_every_stall_has_its_reason(events: Events, time: Time, row: EdgeStatus, cause) -> None:
+    events.take([row, SOUTH])
+    time.now += 3
+    south = replace(SOUTH, period=SOUTH.period if row.phase == "exchanging" else 4)
+    events.take([row, replace(south, phase="finished")])
+    stall = [e for e in events.list if e.what.startswith("north stalls")]
+    assert [e.cause for e in stall] == [cause]
+
+
+def test_counts_and_the_end_have_no_length(events: Events) -> None:
+    events.take([replace(NORTH, refused=2, late=1, phase="finished", period=9), SOUTH])
+    assert [e.what for e in events.list] == [
+        "north refused 2 upload(s)", "1 upload(s) came late to north", "north finished",
+    ]  # fmt: skip
+    assert all(e.ended == e.began for e in events.list)

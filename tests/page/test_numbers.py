@@ -1,0 +1,115 @@
+"""What the page computes is what the command line prints and what the run's own clock showed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+from worlds import Problem
+
+import sdfeel
+from sdfeel.cli import app
+from sdfeel.page.runs import Runs
+from sdfeel.page.timeline import PARTS, Timeline, algorithm_of
+from sdfeel.page.views import Views
+from sdfeel.page.what_if import what_if
+from sdfeel.records.following import FollowedRun
+
+
+def printed(line: str, folder: Path) -> dict:
+    words = line.replace("what-if.toml", str(folder / "what-if.toml")).split()
+    done = CliRunner().invoke(app, [*words[1:], "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.output)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"tau1": "7", "tau2": "3", "averager": "chebyshev", "graph": "torus", "servers": "12"},
+        {"scheme": "hierfavg", "profile": "paper-downlink", "up": "int8", "down": "int4"},
+        {"averager": "all-reduce", "graph": "star", "clients": "2"},
+        {"scheme": "fedavg", "profile": "shared-backhaul"},
+        {"client_server": "1000000", "server_server": "2e7", "parameters": "1000"},
+        {"spread": "10", "servers": "4", "clients": "3"},
+    ],
+)
+def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Path) -> None:
+    found = what_if(asked)
+    clock, topology = found["commands"]
+    if found["profile"] is not None:
+        (tmp_path / "what-if.toml").write_text(found["profile"])
+    said = printed(clock, tmp_path)
+    for name in ("seconds_per_round", "compute", "upload", "exchange", "download"):
+        assert found[name] == said[name], name
+    assert found["bytes_per_round"] == said["bytes_per_round"]
+    said = printed(topology, tmp_path)
+    for name in ("zeta", "contraction"):
+        assert found[name] == pytest.approx(said[name], rel=1e-9, abs=1e-12), name
+
+
+def train(small: Problem, out: Path, **options) -> FollowedRun:
+    sdfeel.train(
+        small.model, small.datasets, network=small.network, engine="vectorised", lr=0.1, out=out,
+        steps=23, evaluate_every=6, **{"averager": "metropolis", **options},
+    )  # fmt: skip
+    run = FollowedRun(out)
+    run.look()
+    return run
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scheme": "hierfavg", "participation": 0.5, "seed": 3},
+        {"averager": "all-reduce", "codecs": {"up": "int8"}, "profile": "paper-downlink"},
+        {"scheme": "fedavg", "profile": "shared-backhaul"},
+    ],
+)
+def test_the_timeline_ends_where_the_clock_of_the_run_was(small, tmp_path: Path, options) -> None:
+    schedule = sdfeel.Schedule(tau1=3, tau2=2, alpha=2)
+    run = train(small, tmp_path / "run", schedule=schedule, **options)
+    timeline = Timeline(algorithm_of(run.network, run.config))
+    for row in range(run.metrics.rows):
+        taken = run.metrics.row(row)
+        assert timeline.advance(int(taken["iteration"]))
+        if timeline.k == taken["iteration"]:
+            assert float(timeline.clock.at.max()) == taken["seconds"]
+    tau1 = timeline.algorithm.schedule.tau1
+    assert timeline.k == 23 // tau1 * tau1, "whole upload periods only"
+    for period in timeline.periods:
+        assert all((seconds >= 0).all() for seconds in period.parts.values())
+    # Nothing is lost: the parts of all periods add up to every server's time.
+    added = sum(period.parts[part] for period in timeline.periods for part in PARTS)
+    assert added == pytest.approx(timeline.clock.at, rel=1e-9)
+
+
+def test_unequal_servers_wait(small, tmp_path: Path) -> None:
+    """Where a link is slow its ends take longer, and who is two links away waits for them."""
+    run = train(small, tmp_path / "run", schedule=sdfeel.Schedule(1, 1, 3))
+    algorithm = algorithm_of(run.network, run.config)
+    algorithm.uplink.latencies.t_cmp[:] = [1, 1, 1, 2, 1, 1]
+    timeline = Timeline(algorithm)
+    timeline.advance(10)
+    waited = sum(period.parts["waiting"] for period in timeline.periods)
+    assert waited[0] == pytest.approx(0, abs=1e-9), "client 3 is of server 0, the slowest"
+    assert min(waited[1:]) > 0.5
+
+
+def test_the_network_of_a_run_is_the_networks(small, tmp_path: Path) -> None:
+    run = train(small, tmp_path / "run")
+    views = Views(Runs([tmp_path]))
+    views.table["runs"]({})
+    found = views.table["network"]({"run": "run"})
+    network = small.network.with_samples([len(d) for d in small.datasets])
+    assert found["zeta"] == pytest.approx(network.zeta, rel=1e-12)
+    assert found["clients"] == [2, 3, 1]
+    assert found["shares"] == pytest.approx(network.shares.cluster)
+    links = found["links"]
+    sent = found["bytes_per_round"]["between"]
+    assert found["link_bytes_per_round"] * len(links) == sent
+    assert [f"{a}-{b}" for a, b in links] == list(run.trace.columns)[2:]
