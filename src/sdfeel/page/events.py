@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sdfeel.deploy.operate.status import EdgeStatus
 
-__all__ = ["Event", "Events"]
+__all__ = ["Incident", "Events"]
 
 KEPT = 500
 # An edge stalls when a period takes this many times as long as its last one, and so many seconds.
@@ -19,7 +19,7 @@ TIMES, AT_LEAST = 5.0, 2.0
 
 
 @dataclass
-class Event:
+class Incident:
     """Something that began, and has ended or not.
 
     what    in words: "south lost north"
@@ -48,8 +48,8 @@ class Events:
 
     homes: Mapping[str, Sequence[str]]
     now: Callable[[], float] = time.time
-    list: deque[Event] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _open: dict[tuple[str, ...], Event] = field(default_factory=dict)
+    list: deque[Incident] = field(default_factory=lambda: deque(maxlen=KEPT))
+    _open: dict[tuple[str, ...], Incident] = field(default_factory=dict)
     _last: dict[str, EdgeStatus] = field(default_factory=dict)
     _moved: dict[str, float] = field(default_factory=dict)
     _number: int = 0
@@ -69,9 +69,9 @@ class Events:
                 self._at_once(row)
                 self._last[row.name] = row
 
-    def _add(self, edge: str, what: str, cause: str, back: str) -> Event:
+    def _add(self, edge: str, what: str, cause: str, back: str) -> Incident:
         self._number += 1
-        event = Event(self._number, edge, what, cause, self.now(), back=back)
+        event = Incident(self._number, edge, what, cause, self.now(), back=back)
         self.list.append(event)
         return event
 
