@@ -9,13 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from run_folders import curve, write_run
 
 from sdfeel.page.deployment import Watcher
 from sdfeel.page.runs import Runs
 from sdfeel.page.server import PageServer, serving
 from sdfeel.page.views import Views
 
-pytest_plugins = ["run_folders"]
+__all__ = ["curve", "write_run"]
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
