@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PACES", "Deadline", "Event", "Mask", "Pace", "Synchronous", "pace_of"]
 
 Mask = NDArray[np.bool_]
+Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,11 @@ class Pace(ABC):
         """Refuse what cannot work, before any training."""
 
     @abstractmethod
-    def next(self, k: int, algorithm: Algorithm) -> Event:
-        """The upload period that iteration k belongs to."""
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
+        """The upload period that iteration k belongs to.
+
+        at  when it begins at each server; None: all devices are taken to be on
+        """
 
     @abstractmethod
     def end(self, event: Event, clock: EventClock) -> None:
@@ -67,11 +71,11 @@ class Synchronous(Pace):
     def check(self, algorithm: Algorithm) -> None:
         pass
 
-    def next(self, k: int, algorithm: Algorithm) -> Event:
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
         schedule = algorithm.schedule
         last = schedule.next_intra(k - 1)
         return Event(
-            clients=algorithm.participation.present(schedule.period(k)),
+            clients=algorithm.present(schedule.period(k), at),
             first=last - schedule.tau1 + 1,
             last=last,
             mixing=algorithm.averager if schedule.is_inter(last) else None,
@@ -116,8 +120,8 @@ class Deadline(Pace):
                 stacklevel=2,
             )
 
-    def next(self, k: int, algorithm: Algorithm) -> Event:
-        asked = Synchronous().next(k, algorithm)
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
+        asked = Synchronous().next(k, algorithm, at)
         done = asked.clients & (self._needed(algorithm) <= self._limit)
         return Event(done, asked.first, asked.last, asked.mixing)
 

@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
 from sdfeel.algorithm.local import SGD, LocalRule, local_rule
-from sdfeel.algorithm.pace import Event, Pace, Synchronous, pace_of
+from sdfeel.algorithm.pace import Event, Mask, Pace, Synchronous, pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
@@ -173,7 +176,7 @@ class Algorithm:
                 drawn=row.drawn,
                 reach=network.clusters.members[0] if row.reach == "cluster" else None,
             ),
-            uplink=Uplink.of(profile, network, parameters, row.uplink, messages),
+            uplink=Uplink.of(profile, network, parameters, row.uplink, messages, seed),
             rule=averaging_rule,
             local=local_rule(local),
             rate=rate_of(lr),
@@ -194,6 +197,17 @@ class Algorithm:
             total += self.local.reach([float(eta) for eta in rates(self.rate, end - tau1 + 1, end)])
         return total
 
+    def present(self, period: int, at: NDArray[np.float64] | None = None) -> Mask:
+        """Who takes part in an upload period that begins `at` (of each server); None: all are on.
+
+        A device is there if it is on from the beginning of the period until it has uploaded.
+        """
+        asked = self.participation.present(period)
+        if at is None or self.uplink.presence is None:
+            return asked
+        begin = at[self.network.clusters.server_of]
+        return self.uplink.there(asked, begin, self.schedule.tau1)
+
     def clock(self) -> EventClock:
         """A clock that shows 0."""
         return EventClock(self.network, self.uplink)
@@ -202,7 +216,7 @@ class Algorithm:
         """The clock, once an upload period is over and its models are on their way down again."""
         self.pace.end(event, clock)
         if clock.uplink.down(event.clients, 0) is not None:
-            coming = self.pace.next(event.last + 1, self).clients
+            coming = self.pace.next(event.last + 1, self, clock.at).clients
             clock.broadcast(coming, ~event.clients, self._vectors_down(event))
 
     def _vectors_down(self, event: Event) -> int:

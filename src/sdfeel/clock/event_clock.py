@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.clock.availability import Presence
 from sdfeel.clock.profiles import Latencies, LatencyProfile
 from sdfeel.network import Averager, Network
 
@@ -40,6 +41,7 @@ class Uplink:
     to: Destination = "server"
     shared: bool = False
     bits: Mapping[str, float] = field(default_factory=dict)  # of a message, by way; and "whole"
+    presence: Presence | None = None  # when each client is on; None: always
 
     @classmethod
     def of(
@@ -49,11 +51,15 @@ class Uplink:
         parameters: int,
         to: Destination,
         messages: Mapping[str, float] | None = None,
+        seed: int = 0,
     ) -> Uplink:
-        """`messages`: bits by way, where it is not the model as it is."""
-        latencies = profile.latencies(parameters, network.clients, network.servers, messages)
+        """`messages`: bits by way, where it is not the model as it is; `seed`: of the devices."""
+        latencies = profile.latencies(parameters, network.clients, network.servers, messages, seed)
         shared = profile.cloud_uplink == "shared-backhaul"
-        return cls(latencies, network, to, shared, profile.bits(parameters, messages))
+        given = profile.availability
+        presence = None if given is None else given.draw(network.clients, seed)
+        bits = profile.bits(parameters, messages)
+        return cls(latencies, network, to, shared, bits, presence)
 
     def seconds(self, present: Mask) -> Seconds:
         """Upload time of every client, given who uploads at the same time."""
@@ -67,6 +73,16 @@ class Uplink:
         length = self.bits["up"] / self.bits["between"] if self.bits else 1.0
         backhaul = (sharing * times.t_sr_cd * length)[server_of]
         return times.t_ct_sr + backhaul + times.per_message
+
+    def there(self, asked: Mask, begin: Seconds, steps: int) -> Mask:
+        """Who of those asked is on from `begin` (of each client) until its model is uploaded."""
+        if self.presence is None:
+            return asked
+        needed = steps * self.latencies.t_cmp + self.seconds(asked)
+        clients = np.flatnonzero(asked)
+        found = asked.copy()
+        found[clients] = self.presence.stay(clients, begin[clients], needed[clients])
+        return found
 
     def down(self, away: Mask, vectors: int) -> Seconds | None:
         """Seconds of a broadcast to every client; None where it takes no time.

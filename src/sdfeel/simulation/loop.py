@@ -177,7 +177,7 @@ class _Run:
 
     def _event_of(self, k: int) -> Event:
         if self._event is None or not self._event.first <= k <= self._event.last:
-            self._event = self.algorithm.pace.next(k, self.algorithm)
+            self._event = self.algorithm.pace.next(k, self.algorithm, self.clock.at)
         return self._event
 
     @property
