@@ -22,6 +22,7 @@ PUBLIC = [
     "Adam",
     "AdamW",
     "Affine",
+    "Asynchronous",
     "Averager",
     "ClientData",
     "Codec",

@@ -18,7 +18,8 @@ from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
 from sdfeel.algorithm.local import SGD, LocalRule, local_rule
-from sdfeel.algorithm.pace import Event, Mask, Pace, Synchronous, pace_of
+from sdfeel.algorithm.pace import Event, Mask, Pace, RoundPace, Synchronous, TurnPace
+from sdfeel.algorithm.paces import pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
@@ -185,6 +186,7 @@ class Algorithm:
         )
         found.pace.check(found)
         asked = correction_of(correction)
+        _check_turns(found, asked)
         if asked is not None:
             found = replace(found, correction=asked.on(found))
         check_codecs(found)
@@ -212,11 +214,18 @@ class Algorithm:
         """A clock that shows 0."""
         return EventClock(self.network, self.uplink)
 
+    @property
+    def rounds(self) -> RoundPace:
+        """The pace, if it has rounds of all servers."""
+        if not isinstance(self.pace, RoundPace):
+            raise InputError("pace", self.pace, "has no rounds: every server goes at its own")
+        return self.pace
+
     def end(self, event: Event, clock: EventClock) -> None:
         """The clock, once an upload period is over and its models are on their way down again."""
-        self.pace.end(event, clock)
+        self.rounds.end(event, clock)
         if clock.uplink.down(event.clients, 0) is not None:
-            coming = self.pace.next(event.last + 1, self, clock.at).clients
+            coming = self.rounds.next(event.last + 1, self, clock.at).clients
             clock.broadcast(coming, ~event.clients, self._vectors_down(event))
 
     def _vectors_down(self, event: Event) -> int:
@@ -229,7 +238,7 @@ class Algorithm:
         everyone = replace(self, participation=replace(self.participation, beta=1.0))
         bits, found = self.uplink.bits, dict.fromkeys(("up", "down", "between"), 0.0)
         for k in range(1, self.schedule.tau + 1, self.schedule.tau1):
-            event = self.pace.next(k, everyone)
+            event = self.rounds.next(k, everyone)
             down = bits["down"] + self._vectors_down(event) * bits["whole"]
             found["up"] += int(event.clients.sum()) * bits["up"] / 8
             found["down"] += int(event.clients.sum()) * down / 8
@@ -243,14 +252,14 @@ class Algorithm:
         clock = self.clock()
         compute = upload = exchange = download = now = 0.0
         for k in range(1, self.schedule.tau + 1):
-            event = self.pace.next(k, everyone)
+            event = self.rounds.next(k, everyone)
             clock.local_updates(1)
             compute, now = (
                 compute + clock.seconds(event.clients) - now,
                 clock.seconds(event.clients),
             )
             if k == event.last:
-                self.pace.end(replace(event, mixing=None), clock)
+                self.rounds.end(replace(event, mixing=None), clock)
                 upload, now = (
                     upload + clock.seconds(event.clients) - now,
                     clock.seconds(event.clients),
@@ -263,6 +272,20 @@ class Algorithm:
                 download += clock.seconds(event.clients) - now
                 now = clock.seconds(event.clients)
         return RoundCost(compute, upload, exchange, now, download)
+
+
+def _check_turns(found: Algorithm, correction: Correction | None) -> None:
+    """What is made for rounds is refused by name where there are none."""
+    if not isinstance(found.pace, TurnPace):
+        return
+    why = f"not with the pace {type(found.pace).__name__}: it needs rounds of all servers"
+    if correction is not None:
+        raise InputError("correction", correction, why)
+    if found.rule is not None:
+        raise InputError("averaging_rule", found.rule, f"{why}; the mean is normalised there")
+    for way, codec in found.codecs.items():
+        if not codec.exact:
+            raise InputError(f"codecs.{way}", codec, f"{why}; models go as they are there")
 
 
 def _row(scheme: str | Scheme) -> Scheme:

@@ -118,9 +118,11 @@ class EventClock:
     uplink: Uplink
     at: Seconds = field(init=False)
     steps: int = field(init=False, default=0)  # local updates since the last upload
+    waited: Seconds = field(init=False)  # of each server, for other clusters at exchanges
 
     def __post_init__(self) -> None:
         self.at = np.zeros(self.network.servers)
+        self.waited = np.zeros(self.network.servers)
 
     def local_updates(self, count: int) -> None:
         """`count` more local updates at every client that is present."""
@@ -146,11 +148,13 @@ class EventClock:
         times = self.uplink.latencies
         if averager.route == "cloud":
             sent = times.t_sr_cd[: len(self.at)] + times.per_message
+            self.waited += (self.at + sent).max() - (self.at + sent)
             self.at = np.full_like(self.at, (self.at + sent).max())
         elif averager.route == "all-reduce":
             slowest = self._links[1].max(initial=0.0)
             waiting = averager.messages * times.per_message
             spent = averager.model_times * slowest + waiting
+            self.waited += self.at.max() - self.at
             self.at = np.full_like(self.at, self.at.max() + spent)
         else:
             for _ in range(averager.exchanges):
@@ -173,12 +177,23 @@ class EventClock:
         compute = self.steps * self.uplink.latencies.t_cmp
         return float((self.at + self._slowest(compute, present)).max())
 
+    @property
+    def idle_share(self) -> float:
+        """The share of time that servers have waited for other clusters, on average."""
+        now = float(self.at.max())
+        return float(self.waited.mean() / now) if now > 0 else 0.0
+
     def _exchange_once(self) -> None:
         """Every server waits until it holds the models of all its neighbours."""
         ends, seconds = self._links
         arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
         after = self.at.copy()
         np.maximum.at(after, ends, arrival[:, None])
+        own = np.zeros_like(self.at)  # what it would have taken without waiting
+        np.maximum.at(own, ends, seconds[:, None] + self.uplink.latencies.per_message)
+        # A difference of sums has last digits of its own: equal servers wait for nobody.
+        waited = after - (self.at + own)
+        self.waited += np.where(waited > 1e-9 * after, waited, 0.0)
         self.at = after
 
     @cached_property
