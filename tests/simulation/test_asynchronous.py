@@ -15,6 +15,7 @@ from worlds import Problem, classification, networks, vector
 import sdfeel
 from sdfeel import Asynchronous, InputError, Network, Schedule, load_profile
 from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.algorithm.turns import Flow, Turn
 from sdfeel.clock import Availability, Devices, Law
 from sdfeel.simulation.turns import TurnState
@@ -172,6 +173,52 @@ def by_hand(problem: Problem, profile, pace: Asynchronous, steps: int, seed: int
                 models[d] = sum(v * models[j] for j, v in weights.items()) / sum(weights.values())
         begun[d] = models[d]
     return models
+
+
+def star_by_hand(problem: Problem, rule: str, steps: int):
+    """The published rules with every client's own times: tau = 6 steps, then up to the cloud."""
+    times = H10.latencies(vector(problem.model).size, 6, 3, seed=5)
+    need = 6 * times.t_cmp + times.t_ct_cd
+    w = vector(problem.model).astype(float)
+    begun, versions, begin = [w.copy()] * 6, [0] * 6, np.zeros(6)
+    turns, version, buffer = np.zeros(6, int), 0, []
+    while turns.min() * 6 < steps:
+        i = int(np.argmin(begin + need))
+        mine, stale = descend(problem, i, begun[i], 6), version - versions[i]
+        if rule == "fedasync":
+            a = 0.8 * (1 + stale) ** -0.5
+            w, version = (1 - a) * w + a * mine, version + 1
+        else:
+            buffer.append((mine - begun[i]) / np.sqrt(1 + stale))
+            if len(buffer) == 4:
+                w, version, buffer = w + 0.9 * np.mean(buffer, axis=0), version + 1, []
+        begun[i], versions[i] = w.copy(), version
+        begin[i] += need[i]
+        turns[i] += 1
+    return w
+
+
+@pytest.mark.parametrize(
+    ("rule", "pace"), [("fedasync", FedAsync(0.8)), ("fedbuff", FedBuff(size=4, rate=0.9))]
+)
+def test_stars_without_rounds_follow_their_published_rules(three, tmp_path, rule, pace) -> None:
+    """And go on where they stopped, with what waits in the buffer."""
+    own = {"scheme": rule, "pace": pace, "profile": H10, "batch_size": 100, "seed": 5}
+    whole = train(three, **own)
+    expected = star_by_hand(three, rule, 24)
+    np.testing.assert_allclose(vector(whole.model), expected, rtol=0, atol=1e-10)
+    train(three, **own, steps=12, out=tmp_path)
+    rest = train(three, **own, out=tmp_path, resume=True)
+    np.testing.assert_array_equal(vector(rest.model), vector(whole.model))
+
+
+def test_a_star_has_its_own_pace_and_no_other(three) -> None:
+    usual = train(three, scheme="fedbuff", pace="synchronous")
+    given = train(three, scheme="fedbuff", pace=FedBuff())
+    np.testing.assert_array_equal(vector(usual.model), vector(given.model))
+    for options in ({"scheme": "fedbuff", "pace": "asynchronous"}, {"pace": "fedasync"}):
+        with pytest.raises(InputError, match="pace"):
+            train(three, **options)
 
 
 def descend(problem: Problem, client: int, start, steps: int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sdfeel.algorithm.asynchronous import Asynchronous
 from sdfeel.algorithm.pace import Deadline, Pace, Synchronous
+from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.errors import InputError, closest
 
 __all__ = ["PACES", "pace_of"]
@@ -12,6 +13,8 @@ PACES: dict[str, type[Pace]] = {
     "synchronous": Synchronous,
     "deadline": Deadline,
     "asynchronous": Asynchronous,
+    "fedasync": FedAsync,
+    "fedbuff": FedBuff,
 }
 
 

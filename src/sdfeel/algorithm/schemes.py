@@ -23,6 +23,7 @@ from sdfeel.algorithm.paces import pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Builder, Network
@@ -44,6 +45,7 @@ class Scheme:
     uplink     where clients send their models, which decides what an upload costs
     drawn      clients drawn at random each round; None for all
     reach      "all" clients, or those of the first "cluster"
+    pace       the scheme's own, whose numbers the user may change; None leaves it to the user
     """
 
     name: str
@@ -54,6 +56,7 @@ class Scheme:
     uplink: Destination = "server"
     drawn: int | None = None
     reach: Literal["all", "cluster"] = "all"
+    pace: Pace | None = None
 
 
 def _whole_round(schedule: Schedule) -> Schedule:
@@ -98,6 +101,22 @@ SCHEMES: dict[str, Scheme] = {
             servers="one",
             schedule=_every_step,
             uplink="cloud",
+        ),
+        Scheme(
+            "fedasync",
+            "a cloud mixes in each client's model when it comes",
+            servers="one",
+            schedule=_whole_round,
+            uplink="cloud",
+            pace=FedAsync(),
+        ),
+        Scheme(
+            "fedbuff",
+            "a cloud moves whenever ten clients have come",
+            servers="one",
+            schedule=_whole_round,
+            uplink="cloud",
+            pace=FedBuff(),
         ),
     )
 }
@@ -182,7 +201,7 @@ class Algorithm:
             local=local_rule(local),
             rate=rate_of(lr),
             codecs=chosen,
-            pace=pace_of(pace),
+            pace=_pace(row, pace_of(pace)),
         )
         found.pace.check(found)
         asked = correction_of(correction)
@@ -272,6 +291,15 @@ class Algorithm:
                 download += clock.seconds(event.clients) - now
                 now = clock.seconds(event.clients)
         return RoundCost(compute, upload, exchange, now, download)
+
+
+def _pace(row: Scheme, asked: Pace) -> Pace:
+    """The scheme's own pace, if it has one, with the user's numbers."""
+    if row.pace is None or type(asked) is type(row.pace):
+        return asked
+    if asked != Synchronous():
+        raise InputError("pace", asked, f"scheme {row.name} has its own: {row.pace}")
+    return row.pace
 
 
 def _check_turns(found: Algorithm, correction: Correction | None) -> None:
