@@ -21,6 +21,7 @@ contents = {
     "Simulate": {
         "Runs and comparisons": "simulate",
         "Methods beyond the paper": "methods",
+        "Unequal devices and asynchronous servers": "asynchrony",
         "The paper, and where we differ": "paper",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
