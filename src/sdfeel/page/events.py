@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sdfeel.deploy.operate.status import EdgeStatus
 
-__all__ = ["Incident", "Events"]
+__all__ = ["Events", "Incident"]
 
 KEPT = 500
 # An edge stalls when a period takes this many times as long as its last one, and so many seconds.
