@@ -22,6 +22,7 @@ contents = {
         "Runs and comparisons": "simulate",
         "Methods beyond the paper": "methods",
         "Coming from Flower": "flower",
+        "Unequal devices and asynchronous servers": "asynchrony",
         "The paper, and where we differ": "paper",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",

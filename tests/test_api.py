@@ -119,7 +119,7 @@ def test_history_holds_test_metrics_and_the_spread_over_servers(small: Problem) 
     history = train(small, test=test).history
     expected = {
         "iteration", "seconds", "train_loss", "train_accuracy", "test_loss", "test_accuracy",
-        "disagreement", "batch_loss",
+        "disagreement", "batch_loss", "idle_share",
     }  # fmt: skip
     for metric in ("loss", "accuracy"):
         expected |= {f"server_{metric}_{which}" for which in ("min", "mean", "max")}

@@ -23,6 +23,7 @@ PUBLIC = [
     "Adam",
     "AdamW",
     "Affine",
+    "Asynchronous",
     "Averager",
     "ClientData",
     "Codec",

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sdfeel.algorithm.asynchronous import Asynchronous
     from sdfeel.algorithm.codecs import CODECS, Codec
     from sdfeel.algorithm.correction import CORRECTIONS, Correction
     from sdfeel.algorithm.local import LOCAL_RULES, SGD, Adam, AdamW, Affine, LocalRule, Momentum
@@ -49,6 +50,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Affine",
+    "Asynchronous",
     "Averager",
     "ClientData",
     "Codec",
@@ -96,6 +98,7 @@ _HOMES = {
     "Adam": "sdfeel.algorithm.local",
     "AdamW": "sdfeel.algorithm.local",
     "Affine": "sdfeel.algorithm.local",
+    "Asynchronous": "sdfeel.algorithm.asynchronous",
     "Averager": "sdfeel.network",
     "ClientData": "sdfeel.data",
     "Codec": "sdfeel.algorithm.codecs",

@@ -41,7 +41,10 @@ class Callback:
         """After an evaluation: `iteration`, `seconds` (simulated), losses and metrics by name."""
 
     def on_round(self, progress: Any) -> bool | None:
-        """Where an upload period has ended (every tau1 iterations): a `Progress`."""
+        """Where an upload period has ended (every tau1 iterations): a `Progress`.
+
+        With the asynchronous pace: where some servers, no one twice, have taken their clients.
+        """
 
     def on_end(self, result: Any) -> None:
         """With the result of a run that ended, or was ended by a callback or signal."""

@@ -263,7 +263,7 @@ def test_a_server_whose_clients_all_stay_away_has_waited_for_them() -> None:
 
 
 def test_every_scheme_has_a_price() -> None:
-    for scheme in SCHEMES:
+    for scheme in (name for name, row in SCHEMES.items() if row.pace is None):
         assert seconds_after(plan(scheme, Schedule(2, 2, 1)), 8) > 8 * T_CMP
 
 

@@ -203,6 +203,8 @@ def test_values_that_are_not_finite_are_refused() -> None:
         ({"test": START, "initial": START}, "model=Net"),
         ({"profile": "counted"}, "cannot be counted"),
         ({"engine": "fast"}, "trainers take the place"),
+        ({"pace": "asynchronous"}, "pace.*rounds"),
+        ({"scheme": "fedbuff"}, "pace.*rounds"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(options: Any, field: str) -> None:

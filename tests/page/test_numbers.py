@@ -14,7 +14,7 @@ from sdfeel.cli import app
 from sdfeel.page.runs import Runs
 from sdfeel.page.timeline import PARTS, Timeline, algorithm_of
 from sdfeel.page.views import Views
-from sdfeel.page.what_if import what_if
+from sdfeel.page.what_if import choices, what_if
 from sdfeel.records.following import FollowedRun
 
 
@@ -51,10 +51,19 @@ def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Pat
         assert found[name] == pytest.approx(said[name], rel=1e-9, abs=1e-12), name
 
 
+def test_what_has_no_rounds_or_devices_of_its_own_is_not_offered() -> None:
+    words = choices()["words"]
+    assert not {"fedasync", "fedbuff"} & set(words["scheme"])
+    assert "paper-h10" not in words["profile"]
+    for asked in ({"scheme": "fedbuff"}, {"profile": "paper-h10"}):
+        with pytest.raises(sdfeel.InputError):
+            what_if(asked)
+
+
 def train(small: Problem, out: Path, **options) -> FollowedRun:
     sdfeel.train(
         small.model, small.datasets, network=small.network, engine="vectorised", lr=0.1, out=out,
-        steps=23, evaluate_every=6, **{"averager": "metropolis", **options},
+        steps=23, **{"averager": "metropolis", "evaluate_every": 6, **options},
     )  # fmt: skip
     run = FollowedRun(out)
     run.look()
@@ -68,6 +77,7 @@ def train(small: Problem, out: Path, **options) -> FollowedRun:
         {"scheme": "hierfavg", "participation": 0.5, "seed": 3},
         {"averager": "all-reduce", "codecs": {"up": "int8"}, "profile": "paper-downlink"},
         {"scheme": "fedavg", "profile": "shared-backhaul"},
+        {"profile": "paper-h10", "seed": 5},
     ],
 )
 def test_the_timeline_ends_where_the_clock_of_the_run_was(small, tmp_path: Path, options) -> None:
@@ -86,6 +96,27 @@ def test_the_timeline_ends_where_the_clock_of_the_run_was(small, tmp_path: Path,
     # Nothing is lost: the parts of all periods add up to every server's time.
     added = sum(period.parts[part] for period in timeline.periods for part in PARTS)
     assert added == pytest.approx(timeline.clock.at, rel=1e-9)
+
+
+def test_devices_that_are_off_are_off_on_the_page_too(small, tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    unequal = Path(sdfeel.__file__).parent / "clock/profiles/paper-h10.toml"
+    law = '[availability]\nlaw = "exponential"\non = 0.4\noff = 0.4\n'
+    profile.write_text(f"{unequal.read_text()}\n{law}")
+    options = {"scheme": "fedavg", "schedule": sdfeel.Schedule(1, 1, 1), "evaluate_every": 1}
+    run = train(small, tmp_path / "run", profile=str(profile), **options)
+    timeline = Timeline(algorithm_of(run.network, run.config))
+    for row in range(run.metrics.rows):
+        taken = run.metrics.row(row)
+        assert timeline.advance(int(taken["iteration"]))
+        assert float(timeline.clock.at.max()) == taken["seconds"]
+
+
+@pytest.mark.parametrize("options", [{"pace": "asynchronous"}, {"scheme": "fedbuff"}])
+def test_a_run_without_rounds_has_no_timeline(small, tmp_path: Path, options) -> None:
+    run = train(small, tmp_path / "run", **options)
+    with pytest.raises(sdfeel.InputError, match="only synchronous and deadline"):
+        Timeline(algorithm_of(run.network, run.config))
 
 
 def test_unequal_servers_wait(small, tmp_path: Path) -> None:

@@ -48,6 +48,12 @@ def test_in_the_setting_of_figure_4_a_minute_is_for_20_and_iterations_are_for_1(
     assert order == [1, 3, 20]
 
 
+def test_a_pace_without_rounds_is_refused():
+    config = run_config({**FIGURE_4, "pace": {"name": "asynchronous"}})
+    with pytest.raises(InputError, match=r"pace = 'Asynchronous'.*rounds"):
+        TrainingLaboratory(simulation_of(config))
+
+
 def test_what_the_planner_cannot_plan_for_is_refused():
     config = run_config({**FIGURE_4, "scheme": "fedavg"})
     with pytest.raises(InputError, match="scheme = 'fedavg'"):

@@ -20,7 +20,7 @@ from worlds import classification
 import sdfeel
 import sdfeel.api  # before the forks: names of sdfeel are imported when first used
 from sdfeel.records.checkpoints import read_checkpoint
-from sdfeel.simulation import loop
+from sdfeel.simulation import by_rounds as loop
 
 torch.set_num_threads(1)
 

@@ -11,7 +11,7 @@ from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import RunError, Schedule
-from sdfeel.simulation import loop
+from sdfeel.simulation import by_rounds as loop
 from sdfeel.simulation.loop import Progress
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")

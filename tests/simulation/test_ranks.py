@@ -108,15 +108,19 @@ def test_more_ranks_than_clusters_is_a_mistake():
         ("fast", (1, 2, 4), {"down": "int4", "between": "int8"}),
         ("vectorised", (1, 2), {"averager": "all-reduce", "correction": "mtgc", "up": "int4"}),
         ("loop", (1, 2), {"correction": "none", "up": "float32"}),
+        ("fast", (1, 2, 4), {"correction": "none", "up": "float32", "pace": "asynchronous"}),
     ],
 )
 def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, counts, own):
     """Uneven clusters, participation below 1, and an end in the middle of a period (11 of 2)."""
+    own = dict(own)
+    pace = own.pop("pace", "synchronous")
     config = write(tmp_path, engine=engine, **own)
-    running = [start(config, tmp_path / str(n), "--ranks", str(n), "--json") for n in counts]
+    more = ["--set", f"pace.name={pace}", "--set", "clock.profile=paper-h10", "--json"]
+    running = [start(config, tmp_path / str(n), "--ranks", str(n), *more) for n in counts]
     for status, out, err in [finish(process) for process in running]:
         assert status == 0, err
-        assert json.loads(out)["iterations"] == 11
+        assert json.loads(out)["iterations"] >= 11  # by turns: where the slowest cluster passes it
     models = [load_file(tmp_path / str(n) / "servers.safetensors")["servers"] for n in counts]
     tables = [pd.read_csv(tmp_path / str(n) / "metrics.csv") for n in counts]
     for several, table in zip(models[1:], tables[1:], strict=True):

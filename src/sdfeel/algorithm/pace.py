@@ -2,6 +2,7 @@
 
     synchronous   a server waits for all its clients, and servers for their neighbours (the paper)
     deadline      upload periods of one length: who is not done by then is left out of this one
+    asynchronous  every server has its own deadline, and waits for no other cluster
 
 A pace says what happens next, and what the clock shows when it has happened.
 """
@@ -18,15 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.clock import EventClock
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError
 from sdfeel.network import Averager
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.turns import Agenda
 
-__all__ = ["PACES", "Deadline", "Event", "Mask", "Pace", "Synchronous", "pace_of"]
+__all__ = ["Deadline", "Event", "Mask", "Pace", "RoundPace", "Synchronous", "TurnPace"]
 
 Mask = NDArray[np.bool_]
+Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +48,30 @@ class Event:
 
 
 class Pace(ABC):
-    """From the state of affairs to the next event."""
+    """Who waits for whom: in rounds of all servers, or by turns."""
 
     @abstractmethod
     def check(self, algorithm: Algorithm) -> None:
         """Refuse what cannot work, before any training."""
 
+
+class TurnPace(Pace):
+    """Where groups of clients are ready one after the other, and nobody waits."""
+
     @abstractmethod
-    def next(self, k: int, algorithm: Algorithm) -> Event:
-        """The upload period that iteration k belongs to."""
+    def agenda(self, algorithm: Algorithm) -> Agenda:
+        """Where every group stands at the beginning."""
+
+
+class RoundPace(Pace):
+    """From the state of affairs to the next event, which is everybody's."""
+
+    @abstractmethod
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
+        """The upload period that iteration k belongs to.
+
+        at  when it begins at each server; None: all devices are taken to be on
+        """
 
     @abstractmethod
     def end(self, event: Event, clock: EventClock) -> None:
@@ -61,17 +79,17 @@ class Pace(ABC):
 
 
 @dataclass(frozen=True)
-class Synchronous(Pace):
+class Synchronous(RoundPace):
     """Algorithm 1: everybody waits for the slowest."""
 
     def check(self, algorithm: Algorithm) -> None:
         pass
 
-    def next(self, k: int, algorithm: Algorithm) -> Event:
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
         schedule = algorithm.schedule
         last = schedule.next_intra(k - 1)
         return Event(
-            clients=algorithm.participation.present(schedule.period(k)),
+            clients=algorithm.present(schedule.period(k), at),
             first=last - schedule.tau1 + 1,
             last=last,
             mixing=algorithm.averager if schedule.is_inter(last) else None,
@@ -84,7 +102,7 @@ class Synchronous(Pace):
 
 
 @dataclass(frozen=True)
-class Deadline(Pace):
+class Deadline(RoundPace):
     """Upload periods of `seconds`, for computing and uploading; who needs longer is left out.
 
     Who is left out counts as absent: it does not train, and takes the server's model next time.
@@ -116,8 +134,8 @@ class Deadline(Pace):
                 stacklevel=2,
             )
 
-    def next(self, k: int, algorithm: Algorithm) -> Event:
-        asked = Synchronous().next(k, algorithm)
+    def next(self, k: int, algorithm: Algorithm, at: Seconds | None = None) -> Event:
+        asked = Synchronous().next(k, algorithm, at)
         done = asked.clients & (self._needed(algorithm) <= self._limit)
         return Event(done, asked.first, asked.last, asked.mixing)
 
@@ -138,17 +156,3 @@ class Deadline(Pace):
         computing = algorithm.schedule.tau1 * uplink.latencies.t_cmp
         needed: NDArray[np.float64] = computing + uplink.seconds(everyone)
         return needed
-
-
-PACES: dict[str, type[Pace]] = {"synchronous": Synchronous, "deadline": Deadline}
-
-
-def pace_of(pace: str | Pace) -> Pace:
-    """A pace by its name, or as an object such as `sdfeel.Deadline(seconds=1.0)`."""
-    if isinstance(pace, Pace):
-        return pace
-    if pace not in PACES:
-        raise InputError("pace", pace, closest(str(pace), PACES))
-    if pace == "deadline":
-        raise InputError("pace", pace, "needs its length: pace.seconds, or sdfeel.Deadline(1.0)")
-    return PACES[pace]()

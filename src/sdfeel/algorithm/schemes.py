@@ -11,15 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
 from sdfeel.algorithm.local import SGD, LocalRule, local_rule
-from sdfeel.algorithm.pace import Event, Pace, Synchronous, pace_of
+from sdfeel.algorithm.pace import Event, Mask, Pace, RoundPace, Synchronous, TurnPace
+from sdfeel.algorithm.paces import pace_of
 from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.server_rule import ServerRule, server_rule
+from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Builder, Network
@@ -41,6 +46,7 @@ class Scheme:
     uplink     where clients send their models, which decides what an upload costs
     drawn      clients drawn at random each round; None for all
     reach      "all" clients, or those of the first "cluster"
+    pace       the scheme's own, whose numbers the user may change; None leaves it to the user
     """
 
     name: str
@@ -51,6 +57,7 @@ class Scheme:
     uplink: Destination = "server"
     drawn: int | None = None
     reach: Literal["all", "cluster"] = "all"
+    pace: Pace | None = None
 
 
 def _whole_round(schedule: Schedule) -> Schedule:
@@ -95,6 +102,22 @@ SCHEMES: dict[str, Scheme] = {
             servers="one",
             schedule=_every_step,
             uplink="cloud",
+        ),
+        Scheme(
+            "fedasync",
+            "a cloud mixes in each client's model when it comes",
+            servers="one",
+            schedule=_whole_round,
+            uplink="cloud",
+            pace=FedAsync(),
+        ),
+        Scheme(
+            "fedbuff",
+            "a cloud moves whenever ten clients have come",
+            servers="one",
+            schedule=_whole_round,
+            uplink="cloud",
+            pace=FedBuff(),
         ),
     )
 }
@@ -177,16 +200,17 @@ class Algorithm:
                 drawn=row.drawn,
                 reach=network.clusters.members[0] if row.reach == "cluster" else None,
             ),
-            uplink=Uplink.of(profile, network, parameters, row.uplink, messages),
+            uplink=Uplink.of(profile, network, parameters, row.uplink, messages, seed),
             rule=averaging_rule,
             server=server_rule(server),
             local=local_rule(local),
             rate=rate_of(lr),
             codecs=chosen,
-            pace=pace_of(pace),
+            pace=_pace(row, pace_of(pace)),
         )
         found.pace.check(found)
         asked = correction_of(correction)
+        _check_turns(found, asked)
         if asked is not None:
             found = replace(found, correction=asked.on(found))
         check_codecs(found)
@@ -199,15 +223,33 @@ class Algorithm:
             total += self.local.reach([float(eta) for eta in rates(self.rate, end - tau1 + 1, end)])
         return total
 
+    def present(self, period: int, at: NDArray[np.float64] | None = None) -> Mask:
+        """Who takes part in an upload period that begins `at` (of each server); None: all are on.
+
+        A device is there if it is on from the beginning of the period until it has uploaded.
+        """
+        asked = self.participation.present(period)
+        if at is None or self.uplink.presence is None:
+            return asked
+        begin = at[self.network.clusters.server_of]
+        return self.uplink.there(asked, begin, self.schedule.tau1)
+
     def clock(self) -> EventClock:
         """A clock that shows 0."""
         return EventClock(self.network, self.uplink)
 
+    @property
+    def rounds(self) -> RoundPace:
+        """The pace, if it has rounds of all servers."""
+        if not isinstance(self.pace, RoundPace):
+            raise InputError("pace", self.pace, "has no rounds: every server goes at its own")
+        return self.pace
+
     def end(self, event: Event, clock: EventClock) -> None:
         """The clock, once an upload period is over and its models are on their way down again."""
-        self.pace.end(event, clock)
+        self.rounds.end(event, clock)
         if clock.uplink.down(event.clients, 0) is not None:
-            coming = self.pace.next(event.last + 1, self).clients
+            coming = self.rounds.next(event.last + 1, self, clock.at).clients
             clock.broadcast(coming, ~event.clients, self._vectors_down(event))
 
     def _vectors_down(self, event: Event) -> int:
@@ -220,7 +262,7 @@ class Algorithm:
         everyone = replace(self, participation=replace(self.participation, beta=1.0))
         bits, found = self.uplink.bits, dict.fromkeys(("up", "down", "between"), 0.0)
         for k in range(1, self.schedule.tau + 1, self.schedule.tau1):
-            event = self.pace.next(k, everyone)
+            event = self.rounds.next(k, everyone)
             down = bits["down"] + self._vectors_down(event) * bits["whole"]
             found["up"] += int(event.clients.sum()) * bits["up"] / 8
             found["down"] += int(event.clients.sum()) * down / 8
@@ -234,14 +276,14 @@ class Algorithm:
         clock = self.clock()
         compute = upload = exchange = download = now = 0.0
         for k in range(1, self.schedule.tau + 1):
-            event = self.pace.next(k, everyone)
+            event = self.rounds.next(k, everyone)
             clock.local_updates(1)
             compute, now = (
                 compute + clock.seconds(event.clients) - now,
                 clock.seconds(event.clients),
             )
             if k == event.last:
-                self.pace.end(replace(event, mixing=None), clock)
+                self.rounds.end(replace(event, mixing=None), clock)
                 upload, now = (
                     upload + clock.seconds(event.clients) - now,
                     clock.seconds(event.clients),
@@ -254,6 +296,31 @@ class Algorithm:
                 download += clock.seconds(event.clients) - now
                 now = clock.seconds(event.clients)
         return RoundCost(compute, upload, exchange, now, download)
+
+
+def _pace(row: Scheme, asked: Pace) -> Pace:
+    """The scheme's own pace, if it has one, with the user's numbers."""
+    if row.pace is None or type(asked) is type(row.pace):
+        return asked
+    if asked != Synchronous():
+        raise InputError("pace", asked, f"scheme {row.name} has its own: {row.pace}")
+    return row.pace
+
+
+def _check_turns(found: Algorithm, correction: Correction | None) -> None:
+    """What is made for rounds is refused by name where there are none."""
+    if not isinstance(found.pace, TurnPace):
+        return
+    why = f"not with the pace {type(found.pace).__name__}: it needs rounds of all servers"
+    if correction is not None:
+        raise InputError("correction", correction, why)
+    if found.rule is not None:
+        raise InputError("averaging_rule", found.rule, f"{why}; the mean is normalised there")
+    if found.server is not None:
+        raise InputError("server", found.server, f"{why}; a server's model moves by its pace there")
+    for way, codec in found.codecs.items():
+        if not codec.exact:
+            raise InputError(f"codecs.{way}", codec, f"{why}; models go as they are there")
 
 
 def _row(scheme: str | Scheme) -> Scheme:

@@ -178,7 +178,7 @@ class _Engine:
     def run(self, segments: int) -> tuple[float, Parts]:
         parts = {"work": 0.0, "aggregation": 0.0}
         for _ in range(segments):
-            event = self._algorithm.pace.next(self._k + 1, self._algorithm)
+            event = self._algorithm.rounds.next(self._k + 1, self._algorithm)
             begin = time.perf_counter()
             self._state.local_updates(self._engine, event, event.first, event.last)
             middle = time.perf_counter()

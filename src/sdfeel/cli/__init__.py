@@ -17,6 +17,7 @@ from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
 from sdfeel.cli.data import app as data_app
 from sdfeel.cli.deploy import client, edge, export, launch, provision, rollback, status
+from sdfeel.cli.devices import app as devices_app
 from sdfeel.cli.output import say
 from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
@@ -50,6 +51,7 @@ for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data_app, name="data", rich_help_panel="Simulate")
+app.add_typer(devices_app, name="devices", rich_help_panel="Simulate")
 app.add_typer(bench_app, name="bench", rich_help_panel="Simulate")
 
 # Mistakes in how a command is called. Typer carries its own copy of click in newer versions, so

@@ -1,5 +1,7 @@
 """The clock room: what computing, uploading and exchanging cost in simulated seconds."""
 
+from sdfeel.clock.availability import Availability, Presence
+from sdfeel.clock.devices import DeviceClass, Devices, Law
 from sdfeel.clock.event_clock import Destination, EventClock, RoundCost, Uplink
 from sdfeel.clock.formula import (
     fedavg_round,
@@ -11,10 +13,15 @@ from sdfeel.clock.formula import (
 from sdfeel.clock.profiles import Latencies, LatencyProfile, load_profile, profile_names
 
 __all__ = [
+    "Availability",
     "Destination",
+    "DeviceClass",
+    "Devices",
     "EventClock",
     "Latencies",
     "LatencyProfile",
+    "Law",
+    "Presence",
     "RoundCost",
     "Uplink",
     "fedavg_round",

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.clock.availability import Presence
 from sdfeel.clock.profiles import Latencies, LatencyProfile
 from sdfeel.network import Averager, Network
 
@@ -40,6 +41,7 @@ class Uplink:
     to: Destination = "server"
     shared: bool = False
     bits: Mapping[str, float] = field(default_factory=dict)  # of a message, by way; and "whole"
+    presence: Presence | None = None  # when each client is on; None: always
 
     @classmethod
     def of(
@@ -49,11 +51,15 @@ class Uplink:
         parameters: int,
         to: Destination,
         messages: Mapping[str, float] | None = None,
+        seed: int = 0,
     ) -> Uplink:
-        """`messages`: bits by way, where it is not the model as it is."""
-        latencies = profile.latencies(parameters, network.clients, network.servers, messages)
+        """`messages`: bits by way, where it is not the model as it is; `seed`: of the devices."""
+        latencies = profile.latencies(parameters, network.clients, network.servers, messages, seed)
         shared = profile.cloud_uplink == "shared-backhaul"
-        return cls(latencies, network, to, shared, profile.bits(parameters, messages))
+        given = profile.availability
+        presence = None if given is None else given.draw(network.clients, seed)
+        bits = profile.bits(parameters, messages)
+        return cls(latencies, network, to, shared, bits, presence)
 
     def seconds(self, present: Mask) -> Seconds:
         """Upload time of every client, given who uploads at the same time."""
@@ -67,6 +73,16 @@ class Uplink:
         length = self.bits["up"] / self.bits["between"] if self.bits else 1.0
         backhaul = (sharing * times.t_sr_cd * length)[server_of]
         return times.t_ct_sr + backhaul + times.per_message
+
+    def there(self, asked: Mask, begin: Seconds, steps: int) -> Mask:
+        """Who of those asked is on from `begin` (of each client) until its model is uploaded."""
+        if self.presence is None:
+            return asked
+        needed = steps * self.latencies.t_cmp + self.seconds(asked)
+        clients = np.flatnonzero(asked)
+        found = asked.copy()
+        found[clients] = self.presence.stay(clients, begin[clients], needed[clients])
+        return found
 
     def down(self, away: Mask, vectors: int) -> Seconds | None:
         """Seconds of a broadcast to every client; None where it takes no time.
@@ -102,9 +118,11 @@ class EventClock:
     uplink: Uplink
     at: Seconds = field(init=False)
     steps: int = field(init=False, default=0)  # local updates since the last upload
+    waited: Seconds = field(init=False)  # of each server, for other clusters at exchanges
 
     def __post_init__(self) -> None:
         self.at = np.zeros(self.network.servers)
+        self.waited = np.zeros(self.network.servers)
 
     def local_updates(self, count: int) -> None:
         """`count` more local updates at every client that is present."""
@@ -130,11 +148,13 @@ class EventClock:
         times = self.uplink.latencies
         if averager.route == "cloud":
             sent = times.t_sr_cd[: len(self.at)] + times.per_message
+            self.waited = self.waited + ((self.at + sent).max() - (self.at + sent))
             self.at = np.full_like(self.at, (self.at + sent).max())
         elif averager.route == "all-reduce":
             slowest = self._links[1].max(initial=0.0)
             waiting = averager.messages * times.per_message
             spent = averager.model_times * slowest + waiting
+            self.waited = self.waited + (self.at.max() - self.at)
             self.at = np.full_like(self.at, self.at.max() + spent)
         else:
             for _ in range(averager.exchanges):
@@ -157,12 +177,23 @@ class EventClock:
         compute = self.steps * self.uplink.latencies.t_cmp
         return float((self.at + self._slowest(compute, present)).max())
 
+    @property
+    def idle_share(self) -> float:
+        """The share of time that servers have waited for other clusters, on average."""
+        now = float(self.at.max())
+        return float(self.waited.mean() / now) if now > 0 else 0.0
+
     def _exchange_once(self) -> None:
         """Every server waits until it holds the models of all its neighbours."""
         ends, seconds = self._links
         arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
         after = self.at.copy()
         np.maximum.at(after, ends, arrival[:, None])
+        own = np.zeros_like(self.at)  # what it would have taken without waiting
+        np.maximum.at(own, ends, seconds[:, None] + self.uplink.latencies.per_message)
+        # A difference of sums has last digits of its own: equal servers wait for nobody.
+        waited = after - (self.at + own)
+        self.waited = self.waited + np.where(waited > 1e-9 * after, waited, 0.0)
         self.at = after
 
     @cached_property

@@ -5,7 +5,8 @@ one number for all, or a list with one for each client (cpu, client_server, clie
 server_client, cloud_client) or each server (server_cloud). Sending models down to clients
 (server_client, cloud_client) takes no time where no rate is given, as in the paper. `[links]` gives
 single server-server links a rate of their own: `"0-1" = 10e6`. Every message takes
-`seconds_per_message` more, whatever its length.
+`seconds_per_message` more, whatever its length. `[devices]` makes clients differ by parts of these
+rates, and `[availability]` says when they are there: see `devices.py` and `availability.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.clock.availability import Availability
+from sdfeel.clock.devices import Devices
 from sdfeel.errors import InputError, closest
 from sdfeel.toml import read_toml
 
@@ -75,6 +78,8 @@ class LatencyProfile:
     cloud_uplink: CloudUplink = "direct"
     summary: str = ""
     links: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    devices: Devices | None = None  # None: all alike
+    availability: Availability | None = None  # None: always there
 
     def __post_init__(self) -> None:
         for name in (*RATES, *DOWN):
@@ -114,10 +119,12 @@ class LatencyProfile:
         clients: int,
         servers: int,
         messages: Mapping[str, float] | None = None,
+        seed: int = 0,
     ) -> Latencies:
         """Seconds per event for a model of `parameters` numbers.
 
         messages  bits by way (up, down, between) where it is not the whole model at 32 a number
+        seed      by which devices are drawn
         """
         if self.flops_per_step is None:
             raise InputError(
@@ -130,17 +137,18 @@ class LatencyProfile:
                 raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
         bits = self.bits(parameters, messages)
         between = bits["between"]
+        own = (self.devices or Devices()).draw(clients, seed)
 
         def down(name: str) -> Downlink | None:
             if getattr(self, name) is None:
                 return None
-            rates = self._each(name, clients)
+            rates = self._each(name, clients) * own.link
             return Downlink(bits["down"] / rates, bits["whole"] / rates)
 
         return Latencies(
-            t_cmp=self.flops_per_step / self._each("cpu", clients),
-            t_ct_sr=bits["up"] / self._each("client_server", clients),
-            t_ct_cd=bits["up"] / self._each("client_cloud", clients),
+            t_cmp=self.flops_per_step / (self._each("cpu", clients) * own.speed),
+            t_ct_sr=bits["up"] / (self._each("client_server", clients) * own.link),
+            t_ct_cd=bits["up"] / (self._each("client_cloud", clients) * own.link),
             t_sr_cd=between / self._each("server_cloud", servers),
             t_sr_sr=between / self.server_server,
             links={(min(link), max(link)): between / rate for link, rate in self.links.items()},
@@ -166,17 +174,17 @@ def load_profile(name: str) -> LatencyProfile:
     """A profile by name, or by the path of a TOML file."""
     if name in profile_names():
         text = (resources.files("sdfeel.clock") / "profiles" / f"{name}.toml").read_text("utf-8")
-        table = read_toml(text, "profile")
+        table, folder = read_toml(text, "profile"), Path()
     elif name.endswith(".toml"):
-        table = read_toml(Path(name), "profile")
+        table, folder = read_toml(Path(name), "profile"), Path(name).parent
     else:
         raise InputError(
             "profile", name, f"{closest(name, profile_names())}; or the path of a .toml file"
         )
-    return _from_table(Path(name).stem, table)
+    return _from_table(Path(name).stem, table, folder)
 
 
-def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
+def _from_table(name: str, table: dict[str, Any], folder: Path) -> LatencyProfile:
     known = {f.name for f in fields(LatencyProfile)} - {*RATES, *DOWN, "name"}
     _refuse_unknown(name, table, known | {"rates"})
     rates = _table(f"{name}: rates", table.pop("rates", {}))
@@ -190,6 +198,11 @@ def _from_table(name: str, table: dict[str, Any]) -> LatencyProfile:
     for key, rate in _table(f"{name}: links", table.pop("links", {})).items():
         a, b = _link(key)
         links[a, b] = _number(f"links.{a}-{b}", rate)
+    if "devices" in table:
+        table["devices"] = Devices.of_table(_table(f"{name}: devices", table["devices"]))
+    if "availability" in table:
+        given = _table(f"{name}: availability", table["availability"])
+        table["availability"] = Availability.of_table(given, folder)
     for key in ("bits_per_parameter", "seconds_per_message"):
         if key in table:
             table[key] = _number(key, table[key])

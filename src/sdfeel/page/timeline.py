@@ -112,12 +112,15 @@ class Timeline:
     def advance(self, iteration: int) -> bool:
         """Up to the last period that has ended by then; False if it takes more than a look."""
         end = time.monotonic() + PATIENCE
-        while (event := self.algorithm.pace.next(self.k + 1, self.algorithm)).last <= iteration:
+        while (event := self._next()).last <= iteration:
             self.periods.append(self._play(event))
             self.k = event.last
             if time.monotonic() > end:
                 return False
         return True
+
+    def _next(self) -> Event:
+        return self.algorithm.rounds.next(self.k + 1, self.algorithm, self.clock.at)
 
     def _play(self, event: Event) -> Period:
         """The clock itself says how long a period takes; what it went into is taken apart here."""
@@ -125,7 +128,7 @@ class Timeline:
         clock.local_updates(event.last - event.first + 1)
         start, steps = clock.at.copy(), clock.steps
         look = copy.copy(clock)
-        algorithm.pace.end(replace(event, mixing=None), look)
+        algorithm.rounds.end(replace(event, mixing=None), look)
         uploaded = look.at.copy()
         if event.mixing is not None:
             look.exchange(event.mixing)

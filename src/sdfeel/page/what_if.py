@@ -45,10 +45,10 @@ def choices() -> dict[str, Any]:
             for name, (value, least, most) in NUMBERS.items()
         },
         "words": {
-            "scheme": list(SCHEMES),
+            "scheme": [name for name, row in SCHEMES.items() if row.pace is None],
             "averager": list(AVERAGERS),
             "graph": list(GRAPHS),
-            "profile": [name for name in profile_names() if _has_flops(name)],
+            "profile": [name for name in profile_names() if _is_plain(name)],
             **{way: list(CODECS) for way in WAYS},
         },
         "rates": {name: getattr(profile, name) for name in RATES},
@@ -148,8 +148,11 @@ def _commands(numbers: Mapping[str, int], words: Mapping[str, str], plain: bool)
     return [shlex.join(clock), shlex.join(topology)]
 
 
-def _has_flops(name: str) -> bool:
-    return load_profile(name).flops_per_step is not None
+def _is_plain(name: str) -> bool:
+    """Whether rates are all that it says: the spread of devices is chosen here."""
+    profile = load_profile(name)
+    alike = profile.devices is None and profile.availability is None
+    return alike and profile.flops_per_step is not None
 
 
 def _number(name: str, asked: Mapping[str, str], default: int, least: int, most: int) -> int:

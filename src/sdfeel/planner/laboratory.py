@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from sdfeel.algorithm.codecs import Codec
+from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm
 from sdfeel.clock import Latencies
@@ -48,6 +49,9 @@ class TrainingLaboratory:
                 "has no servers that agree among themselves: the planner chooses tau1, tau2, alpha "
                 "and an averager for sd-feel and schemes like it",
             )
+        if isinstance(simulation.algorithm.pace, TurnPace):
+            pace = type(simulation.algorithm.pace).__name__
+            raise InputError("pace", pace, "the planner goes in rounds: synchronous")
         self.simulation = simulation
         self.on_accuracy = on_accuracy
         self.lr = simulation.algorithm.rate(1)

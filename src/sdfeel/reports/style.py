@@ -15,7 +15,7 @@ import matplotlib.style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["COLUMN", "DPI", "PAGE", "LineStyle", "drawing", "line_style", "new_figure"]
+__all__ = ["COLOURS", "COLUMN", "DPI", "PAGE", "LineStyle", "drawing", "line_style", "new_figure"]
 
 # Inches: one column and the full width of a two-column paper.
 COLUMN = 3.5

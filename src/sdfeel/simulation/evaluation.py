@@ -18,6 +18,7 @@ from sdfeel.network import Shares
 from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.state import State
+from sdfeel.simulation.turns import TurnState
 from sdfeel.trees import Tree, mapped, rows
 
 __all__ = [
@@ -129,7 +130,7 @@ class Evaluation:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise InputError("evaluation.every", self.every, "a whole number, at least 1")
 
-    def row(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
+    def row(self, engine: Engine, state: State | TurnState, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
         row: Row = {}
         if self.train is not None:
@@ -145,7 +146,9 @@ class Evaluation:
             row |= self._spread(engine, servers, self.test)
         return row
 
-    def _on_all_ranks(self, engine: Engine, state: State, model: Tensor, samples: Samples) -> Row:
+    def _on_all_ranks(
+        self, engine: Engine, state: State | TurnState, model: Tensor, samples: Samples
+    ) -> Row:
         """The means over the training samples of all ranks: each holds its own clients' only."""
         here = rows(samples[0])
         everywhere = state.ranks.total(here)

@@ -18,7 +18,8 @@ from sdfeel.algorithm.averaging import RULES, Rule
 from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
 from sdfeel.algorithm.correction import CORRECTIONS, Correction, correction_of
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
-from sdfeel.algorithm.pace import PACES, Pace, pace_of
+from sdfeel.algorithm.pace import Pace
+from sdfeel.algorithm.paces import PACES, pace_of
 from sdfeel.algorithm.rates import RATES, Constant, Rate, ShapedRate, rate_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
@@ -205,7 +206,8 @@ class Settings(BaseModel):
         codecs_of(None), "what travels, by way: `{'up': 'int8', 'down': 'int8'}`; also `between`"
     )
     pace: Annotated[Pace, _table_or(pace_of, "pace", PACES)] = _key(
-        pace_of("synchronous"), "who waits for whom: `sdfeel.Deadline(seconds=1.0)`"
+        pace_of("synchronous"),
+        "who waits for whom: `sdfeel.Deadline(seconds=1.0)`, `sdfeel.Asynchronous()`",
     )
     correction: Annotated[Correction | None, PlainValidator(_correction)] = _key(
         None, "of drift: two-level, clients, servers or mtgc, or `sdfeel.Correction(gamma=0.5)`"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
@@ -23,20 +24,24 @@ from sdfeel.errors import InputError
 from sdfeel.models import count_flops_on
 from sdfeel.network import Clusters, Network
 from sdfeel.records.checkpoints import Checkpoint, Row
+from sdfeel.simulation.by_rounds import RoundRun
+from sdfeel.simulation.by_turns import TurnRun
 from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.simulation.evaluation import Evaluation, Metric, check_metrics, usual_metrics
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.fit import Loss, check_loss, check_values, whole
-from sdfeel.simulation.loop import Keeper, Outcome, Progress, run_loop
+from sdfeel.simulation.loop import Keeper, NoKeeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.problem import Problem, check_device, make_problem, placed
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
 from sdfeel.simulation.rule_check import check_correction, check_rule
+from sdfeel.simulation.running import Run
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
+from sdfeel.simulation.turns import TurnState
 from sdfeel.trees import Tree, leaves, mapped
 
 __all__ = ["NegativeMixingWarning", "RoundingWarning", "Simulation"]
@@ -172,6 +177,8 @@ class Simulation:
             raise InputError("correction", self.settings.correction, "trainers do not take one")
         if self.ranks.size > 1:
             raise InputError("trainers", len(trainers), "on one process only")
+        if isinstance(self.algorithm.pace, TurnPace):
+            raise InputError("pace", self.settings.pace, "trainers go in rounds of all servers")
         if self.evaluation.every % tau1 or self.settings.steps % tau1:
             raise InputError(
                 "evaluate_every",
@@ -202,19 +209,25 @@ class Simulation:
         start: Checkpoint | None = None,
     ) -> Outcome:
         """Algorithm 1 from the start, or from a checkpoint."""
-        state = State(self.problem, self.algorithm, self.start, self.ranks, self.placement)
-        return run_loop(
-            state,
+        parts = (
             engine,
             evaluation or self.evaluation,
-            steps=steps or self.settings.steps,
-            until=self.settings.until,
-            keeper=keeper,
-            on_progress=on_progress,
-            on_row=on_row,
-            on_round=on_round,
-            start=start,
+            keeper or NoKeeper(),
+            steps or self.settings.steps,
+            self.settings.until,
         )
+        run = self._by_turns(parts) or RoundRun(
+            State(self.problem, self.algorithm, self.start, self.ranks, self.placement), *parts
+        )
+        return run_loop(run, on_progress=on_progress, on_row=on_row, on_round=on_round, start=start)
+
+    def _by_turns(self, parts: tuple[Engine, Evaluation, Keeper, int, float]) -> Run | None:
+        """Where the pace has no rounds."""
+        if not isinstance(self.algorithm.pace, TurnPace):
+            return None
+        agenda = self.algorithm.pace.agenda(self.algorithm)
+        own = self.start, self.ranks, self.placement
+        return TurnRun(TurnState(self.problem, self.algorithm, agenda, *own), agenda, *parts)
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""

@@ -1,0 +1,42 @@
+"""A timeline as a figure: a bar for each client and server, coloured by what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from sdfeel.reports.style import COLOURS, PAGE, drawing, new_figure
+
+__all__ = ["figure_of_timeline"]
+
+BAR = 0.11  # inches
+
+
+def figure_of_timeline(
+    spans: Sequence[tuple[str, str, float, float]], seconds: float, title: str
+) -> Figure:
+    """`spans`: who, what it does, from, to."""
+    names = list(dict.fromkeys(who for who, *_ in spans))
+    doing = list(dict.fromkeys(does for _, does, *_ in spans))
+    colours = {does: "#e4e4e4" if does == "waits" else COLOURS[doing.index(does)] for does in doing}
+    with drawing():
+        figure = new_figure(PAGE, 1.2 + BAR * len(names))
+        axes = figure.add_subplot()
+        for row, name in enumerate(names):
+            own = [span for span in spans if span[0] == name]
+            axes.broken_barh(
+                [(begin, min(end, seconds) - begin) for _, _, begin, end in own],
+                (row - 0.42, 0.84),
+                facecolors=[colours[does] for _, does, _, _ in own],
+            )
+        axes.set_yticks(range(len(names)), names, fontsize=5)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.set_xlim(0, seconds)
+        axes.set_xlabel("simulated time (s)")
+        axes.set_title(title)
+        axes.grid(visible=False, axis="y")
+        handles = [Patch(color=colours[does], label=does) for does in doing]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(doing))
+    return figure

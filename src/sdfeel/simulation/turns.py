@@ -1,0 +1,263 @@
+"""The state of a run by turns: servers' models, and what each group of clients began from.
+
+Groups that come one after the other are trained in one call, as what they train depends only on
+what they began from; their turns are then taken in order. On several ranks each holds whole
+clusters and all know the order; the models of neighbours cross ranks at a server's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.algorithm.local import Rows
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.turns import Agenda, Flow, Turn
+from sdfeel.network import Averager
+from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
+from sdfeel.simulation.exchange import Routes, mixed
+from sdfeel.simulation.messages import Messages
+from sdfeel.simulation.problem import Problem
+from sdfeel.simulation.ranks import Placement, Ranks
+from sdfeel.simulation.state import BLOCK, FEWEST, UNWRITTEN
+
+__all__ = ["TurnState"]
+
+
+class TurnState:
+    """Models and memories of the servers, groups and clients that this process holds."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        algorithm: Algorithm,
+        agenda: Agenda,
+        start: Tensor,
+        ranks: Ranks,
+        placement: Placement,
+    ) -> None:
+        self.problem, self.algorithm = problem, algorithm
+        self.ranks, self._placement = ranks, placement
+        self._servers = list(placement.servers[ranks.rank])
+        self._rank_of = {d: r for r, own in enumerate(placement.servers) for d in own}
+        groups = [g for g in range(len(agenda.groups)) if agenda.server_of(g) in self._servers]
+        self._group_rows = {group: row for row, group in enumerate(groups)}
+        per_rank = [len(own) for own in placement.servers]
+        self._groups_held = per_rank if ranks.size > 1 else [len(groups)]
+        self._place = {int(client): at for at, client in enumerate(problem.client_ids)}
+        self._routes = Routes.find(algorithm.network, placement, ranks.rank)
+        self._messages = Messages(algorithm, problem.seed, ranks, placement, start[None])
+        self.models = start.to(problem.device).repeat(len(self._servers), 1)
+        self._begun = start.to(problem.device).repeat(len(groups), 1)
+        self._aside = torch.zeros_like(self.models, dtype=torch.float64)
+        held = placement.clients[ranks.rank]
+        self._rows_of = {int(client): row for row, client in enumerate(held)}
+        names = algorithm.local.keeps if algorithm.local.remembers else ()
+        width = problem.layout.parameters
+        self._kept: Rows = {name: self.models.new_zeros(len(held), width) for name in names}
+        self._sums = self.models[:0]
+
+    # Local updates
+
+    def local_updates(
+        self, engine: Engine, turns: Sequence[Turn], pause: Callable[[], bool]
+    ) -> list[NDArray[np.float64]] | None:
+        """Train the groups of these turns: the losses of each client held here, in their order.
+
+        None if `pause` said so between two blocks of clients; then nothing has happened.
+        """
+        here = [turn for turn in turns if turn.group in self._group_rows]
+        parts = [turn.part for turn in here]
+        clients = np.array([c for part in parts for c in part.clients], dtype=np.int64)
+        to = np.repeat(np.arange(len(here)), [len(part.clients) for part in parts])
+        rows = np.array([self._group_rows[turn.group] for turn in here], dtype=np.int64)
+        if len(self._sums) < len(here):
+            self._sums = self.models.new_empty(len(here), self.models.shape[1])
+        self._sums[: len(here)].zero_()
+        if len(clients) == 0:
+            return []
+        first, last, weights = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("first", "last", "weights")
+        )
+        losses: list[NDArray[np.float64]] = []
+        size = self._block(engine)
+        for begin in range(0, len(clients), size):
+            if begin and not self._kept and pause():
+                return None
+            block = slice(begin, begin + size)
+            sums = Sums(self._sums, to[block], weights[block])
+            made = self._carry_out(
+                engine, clients[block], rows[to[block]], first[block], last[block], sums
+            )
+            steps = last[block] - first[block] + 1
+            losses += [own[:count] for own, count in zip(made, steps, strict=True)]
+        return losses
+
+    def trained_here(self, turns: Sequence[Turn]) -> list[tuple[int, int]]:
+        """The clients that `local_updates` told losses of, and their first iterations."""
+        parts = [turn.part for turn in turns if turn.group in self._group_rows]
+        return [(int(c), int(k)) for p in parts for c, k in zip(p.clients, p.first, strict=True)]
+
+    def _carry_out(
+        self,
+        engine: Engine,
+        clients: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        first: NDArray[np.int64],
+        last: NDArray[np.int64],
+        sums: Sums,
+    ) -> NDArray[np.float64]:
+        local = self.algorithm.local
+        places = np.array([self._place[int(client)] for client in clients])
+        anchor = self._begun[rows] if local.prox else None
+        work = Work(places, first, last, anchor)
+        own = [self._rows_of[int(client)] for client in clients]
+        kept: Rows | None = {name: rows_[own] for name, rows_ in self._kept.items()}
+        if local.keeps and not local.remembers:
+            kept = None
+        if isinstance(engine, SummingEngine):
+            losses = engine.add_up(self._begun, rows, kept, work, sums)
+        else:
+            models = self._begun[rows]
+            losses = engine.local_updates(models, kept, work)
+            sums.add(models)
+        for name, rows_ in (kept or {}).items():
+            self._kept[name][own] = rows_
+        return losses
+
+    def _block(self, engine: Engine) -> int:
+        """How many clients an engine is handed at a time, at most."""
+        numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
+        if isinstance(engine, SummingEngine) and not engine.holds_models and not self._kept:
+            numbers *= UNWRITTEN
+        return max(numbers // self.models.shape[1], fewest)
+
+    # Turns
+
+    def take(self, turns: Sequence[Turn]) -> None:
+        """What was trained is taken, turn by turn, and servers mix."""
+        trained = 0
+        for turn in turns:
+            if turn.group in self._group_rows:
+                self._merge(turn, self._sums[trained])
+                trained += 1
+            if isinstance(turn.mixing, Flow):
+                self._flow(turn.mixing)
+            elif isinstance(turn.mixing, Averager):
+                parts = self._routes, self.ranks, self._messages, 0
+                self.models = mixed(turn.mixing, self.models, *parts)
+                self._begin(turns)
+            if turn.group in self._group_rows:
+                self._begin([turn])
+
+    def _merge(self, turn: Turn, trained: Tensor) -> None:
+        """Keep w + sum_i weights_i w_i - total w0, in double precision until it is done."""
+        part, row = turn.part, turn.server - self._servers[0]
+        model, begun = self.models[row], self._begun[self._group_rows[turn.group]]
+        if len(part.clients):
+            left = (0.0 if part.waits else part.keep) * model.double()
+            if part.total:
+                # First this difference: it is 0 where nobody moved the model meanwhile, eq. (3).
+                left -= part.total * begun.double()
+            if part.waits:
+                self._aside[row] += left + trained.double()
+                return
+            self.models[row] = (left + trained.double()).to(model.dtype)
+        if not part.waits and bool(self._aside[row].any()):
+            self.models[row] = (self.models[row].double() + self._aside[row]).to(model.dtype)
+            self._aside[row] = 0
+
+    def _begin(self, turns: Sequence[Turn]) -> None:
+        """Eq. (4): groups begin anew from their server's model."""
+        for turn in turns:
+            if turn.group in self._group_rows:
+                row = self._group_rows[turn.group]
+                self._begun[row] = self.models[turn.server - self._servers[0]]
+
+    def _flow(self, flow: Flow) -> None:
+        """A server mixes with its neighbours, or they all move towards each other."""
+        near = self._near(flow)
+        dtype, first = self.models.dtype, self._servers[0]
+        if flow.server in near:
+            own = near[flow.server]
+            for j, weight in zip(flow.neighbours, flow.outward, strict=True):
+                if weight and j in self._servers:
+                    moved = near[j] + weight * (own - near[j])
+                    self.models[j - first] = moved.to(dtype)
+        if flow.server in self._servers:
+            own = near[flow.server]
+            moved = own.clone()
+            for j, weight in zip(flow.neighbours, flow.inward, strict=True):
+                moved += weight * (near[j] - own)
+            self.models[flow.server - first] = moved.to(dtype)
+
+    def _near(self, flow: Flow) -> dict[int, Tensor]:
+        """The models that this rank needs for it, by server; those of other ranks are asked for."""
+        rank, first, size = self.ranks.rank, self._servers[0], self.models.shape[1]
+        asked = (flow.server, *flow.neighbours)
+        found = {d: self.models[d - first].double().clone() for d in asked if d in self._servers}
+        home = self._rank_of[flow.server]
+        others = sorted({self._rank_of[j] for j in flow.neighbours} - {home})
+        if not others or (rank != home and rank not in others):
+            return found
+        theirs = [home] if rank == home else [rank]
+        out: list[tuple[int, Tensor]] = []
+        into: list[tuple[int, Tensor]] = []
+        for other in others if rank == home else theirs:
+            side = [j for j in flow.neighbours if self._rank_of[j] == other]
+            rows = torch.empty(len(side), size, dtype=torch.float64)
+            own = torch.empty(1, size, dtype=torch.float64)
+            if rank == home:
+                out.append((other, found[flow.server][None].contiguous()))
+                into.append((other, rows))
+            else:
+                out.append((home, torch.stack([found[j] for j in side])))
+                into.append((home, own))
+        self.ranks.exchange(out, into)
+        for other, rows in into:
+            if rank == home:
+                side = [j for j in flow.neighbours if self._rank_of[j] == other]
+                found |= dict(zip(side, rows, strict=True))
+            else:
+                found[flow.server] = rows[0]
+        return found
+
+    # Reading and saving
+
+    def mean(self) -> Tensor:
+        """The weighted mean of the servers' models, m-tilde; what is being trained counts later."""
+        own = torch.from_numpy(self.algorithm.network.shares.cluster[self._servers])
+        total = self.ranks.chain(own[:, None].to(self.models.device) * self.models.double())
+        return total.to(self.models.dtype)
+
+    def servers(self) -> Tensor:
+        """D x M: at the leading process the models of all servers."""
+        return self.ranks.gather(self.models, [len(own) for own in self._placement.servers])
+
+    def save(self) -> Rows:
+        """All that training needs to go on; at the leading process that of all ranks."""
+        servers = [len(own) for own in self._placement.servers]
+        clients = [len(own) for own in self._placement.clients]
+        saved = {
+            "servers.model": self.servers(),
+            "groups.model": self.ranks.gather(self._begun, self._groups_held),
+            "servers.aside": self.ranks.gather(self._aside, servers),
+        }
+        for name, rows in self._kept.items():
+            saved[f"clients.{name}"] = self.ranks.gather(rows, clients)
+        return saved
+
+    def restore(self, saved: Rows) -> None:
+        """Each rank takes its part."""
+        before = sum(len(own) for own in self._placement.clients[: self.ranks.rank])
+        held = slice(before, before + len(self._rows_of))
+        self.models = saved["servers.model"].to(self.models)[self._servers].clone()
+        self._aside = saved["servers.aside"].to(self._aside)[self._servers].clone()
+        self._begun = saved["groups.model"].to(self._begun)[list(self._group_rows)].clone()
+        for name in self._kept:
+            self._kept[name] = saved[f"clients.{name}"].to(self.models)[held].clone()

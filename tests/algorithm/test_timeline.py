@@ -1,0 +1,74 @@
+"""Who does what when, from the clock alone."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from sdfeel import Asynchronous, Network, Schedule, load_profile
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.timeline import as_text, timeline, waiting_share
+from sdfeel.cli import app
+
+H10 = load_profile("paper-h10")
+
+
+def algorithm(pace="synchronous", scheme: str = "sd-feel", seed: int = 0) -> Algorithm:
+    own = {"profile": H10, "parameters": 21840, "pace": pace, "seed": seed}
+    return Algorithm.of(scheme, Network.ring(4, 3), Schedule(5, 1, 2), **own)
+
+
+@pytest.mark.parametrize(
+    ("pace", "scheme"),
+    [("synchronous", "sd-feel"), ("asynchronous", "sd-feel"), ("synchronous", "fedbuff")],
+)
+def test_nobody_is_in_two_places_or_in_none(pace, scheme) -> None:
+    """Spans of one follow one another without a gap."""
+    spans = timeline(algorithm(pace, scheme), 3.0)
+    for who in {span.who for span in spans}:
+        own = [span for span in spans if span.who == who]
+        assert own[0].begin == 0
+        assert own[-1].end >= 3.0
+        for one, two in pairwise(own):
+            assert two.begin == pytest.approx(one.end)
+
+
+def test_servers_wait_for_other_clusters_only_where_there_are_rounds() -> None:
+    """And as long as the clock of a run says: `idle_share` comes from there."""
+    assert waiting_share(timeline(algorithm(Asynchronous()), 5.0), "server") == 0
+    found = algorithm()
+    clock = found.clock()
+    for k in range(1, 26, 5):
+        event = found.rounds.next(k, found)
+        clock.local_updates(5)
+        found.end(event, clock)
+    spans = timeline(found, float(clock.at.max()) - 1e-9)
+    assert waiting_share(spans, "server") == pytest.approx(clock.idle_share, rel=1e-6)
+    assert clock.idle_share > 0.1
+
+
+def test_a_server_that_waits_says_so_in_text() -> None:
+    spans = timeline(algorithm(), 1.0)
+    lines = as_text(spans, 1.0, columns=40)
+    assert len(lines) == 4 + 12
+    assert any("." in line for line in lines[:4])
+    assert lines[4].startswith("client 0  #")
+
+
+def test_the_command_prints_it_and_draws_it(tmp_path: Path) -> None:
+    own = ["clock", "--profile", "paper-h10", "--servers", "3", "--clients", "2"]
+    drawn = CliRunner().invoke(app, [*own, "--timeline", str(tmp_path / "t.png")])
+    assert drawn.exit_code == 0, drawn.output
+    assert "server 0" in drawn.stdout
+    assert (tmp_path / "t.png").stat().st_size > 1000
+    assert (tmp_path / "t.svg").exists()
+    told = CliRunner().invoke(app, [*own, "--pace", "asynchronous", "--json"])
+    found = json.loads(told.stdout)
+    assert found["servers_wait"] == 0
+    assert len(found["turns"]) == 3
+    assert np.min([row["steps"] for row in found["turns"]]) >= 1
