@@ -59,7 +59,7 @@ def visit(browser) -> Iterator[Callable[..., object]]:
         context = browser.new_context(accept_downloads=True, **options)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(120_000)  # a busy machine is not a wrong page
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
         home = server.address.partition("?")[0]

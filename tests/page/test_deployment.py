@@ -38,15 +38,15 @@ def test_a_killed_edge_is_named(tmp_path: Path, monkeypatch, serve, visit) -> No
         nodes.processes["b"].kill()
         nodes.processes["b"].wait()
         events = page.get_by_test_id("events")
-        events.get_by_text("b stopped answering at").wait_for()
-        events.get_by_text("a lost b at").wait_for()
+        events.get_by_text("b stopped answering at").first.wait_for()
+        events.get_by_text("a lost b at").first.wait_for()
         events.get_by_text("b does not answer: UNAVAILABLE").first.wait_for()
         link = page.get_by_test_id("network").locator("line[data-link='a-b']")
         link.and_(page.locator("[stroke-dasharray]")).wait_for(state="attached")
         nodes.start("edge", "b")
         events.get_by_text("a lost b at", exact=False).and_(
             page.locator("li", has_text="back after")
-        ).wait_for()
+        ).first.wait_for()
 
 
 def test_a_missing_certificate_is_a_sentence(tmp_path: Path, serve, visit) -> None:
