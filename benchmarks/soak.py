@@ -220,13 +220,22 @@ def lost_periods(chaos: Chaos) -> list[str]:
     return lost
 
 
-def disagreement(chaos: Chaos) -> tuple[int, float]:
-    """The last period that all honest edges have on disk, and how far apart they are in it."""
+def on_disk(chaos: Chaos) -> list[dict[int, Path]]:
+    """Period -> checkpoint, of every honest edge."""
     models = []
     for name in [name for name, role in chaos.roles.items() if role == "edge"]:
         folder = chaos.deployment.folder / "state" / name
         models.append({int(p.stem[7:]): p for p in folder.glob("period-*.safetensors")})
-    common = set.intersection(*(set(found) for found in models))
+    return models
+
+
+def disagreement(chaos: Chaos, since: int) -> tuple[int, float]:
+    """The last period that all honest edges have on disk, and how far apart they are in it.
+
+    since  older ones, which their histories may share as well, say nothing about now
+    """
+    models = on_disk(chaos)
+    common = {n for n in set.intersection(*(set(found) for found in models)) if n >= since}
     if not common:
         return 0, float("inf")
     period = max(common)
@@ -240,11 +249,12 @@ def disagreement(chaos: Chaos) -> tuple[int, float]:
 def settle(chaos: Chaos) -> tuple[int, float]:
     """Calm: until the edges agree, or for a while."""
     end = time.monotonic() + CALM
-    period, apart = disagreement(chaos)
+    since = max((max(found, default=0) for found in on_disk(chaos)), default=0)
+    period, apart = disagreement(chaos, since)
     while apart > TOLERANCE and time.monotonic() < end:
         chaos._renew(time.monotonic())
         time.sleep(0.2)
-        period, apart = disagreement(chaos)
+        period, apart = disagreement(chaos, since)
     return period, apart
 
 
