@@ -20,7 +20,7 @@ from sdfeel.algorithm.pace import Deadline, Event, Synchronous
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock
 from sdfeel.errors import InputError
-from sdfeel.network import Averager, Clusters, Network
+from sdfeel.network import Clusters, Network
 from sdfeel.simulation.settings import Settings
 
 __all__ = ["PARTS", "Timeline", "algorithm_of", "network_of"]
@@ -100,14 +100,12 @@ class Timeline:
     clock: EventClock = field(init=False)
     k: int = 0
     periods: deque[Period] = field(default_factory=lambda: deque(maxlen=KEPT))
-    _own: Seconds = field(init=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm.pace, Synchronous | Deadline):
             name = type(self.algorithm.pace).__name__
             raise InputError("pace", name, "has no timeline here: only synchronous and deadline")
         self.clock = self.algorithm.clock()
-        self._own = self._sending(self.algorithm.averager)
 
     def advance(self, iteration: int) -> bool:
         """Up to the last period that has ended by then; False if it takes more than a look."""
@@ -132,18 +130,17 @@ class Timeline:
         uploaded = look.at.copy()
         if event.mixing is not None:
             look.exchange(event.mixing)
-        exchanged = look.at.copy()
+        exchanged, waited = look.at.copy(), look.waited - clock.waited
         algorithm.end(event, clock)
         compute, done = self._cluster_seconds(event, steps)
         whole = uploaded - start
         compute, done = np.minimum(compute, whole), np.minimum(done, whole)
         spent = exchanged - uploaded
-        sending = np.minimum(self._own, spent)
         parts = {
             "compute": compute,
             "upload": done - compute,
-            "exchange": sending,
-            "waiting": _rounded(whole - done, start) + _rounded(spent - sending, start),
+            "exchange": spent - waited,
+            "waiting": _rounded(whole - done, start) + _rounded(waited, start),
             "download": clock.at - exchanged,
         }
         return Period(event.first, event.last, event.mixing is not None, start, parts)
@@ -158,22 +155,6 @@ class Timeline:
         np.maximum.at(compute, server_of, computing)
         np.maximum.at(done, server_of, computing + sending)
         return compute, done
-
-    def _sending(self, averager: Averager) -> Seconds:
-        """Seconds that each server's own models are on their way, were nobody late."""
-        servers = self.algorithm.network.servers
-        times = self.clock.uplink.latencies
-        if averager.route == "cloud":
-            found: Seconds = times.t_sr_cd[:servers] + times.per_message
-            return found
-        links = [(a, b, times.link(a, b)) for a, b in self.algorithm.network.graph.edges()]
-        slowest = np.zeros(servers)
-        for a, b, seconds in links:
-            slowest[a], slowest[b] = max(slowest[a], seconds), max(slowest[b], seconds)
-        if averager.route == "all-reduce":
-            once = averager.model_times * slowest.max() + averager.messages * times.per_message
-            return np.full(servers, once)
-        return averager.exchanges * (slowest + times.per_message)
 
     def shown(self, rounds: int) -> dict[str, Any]:
         """The last rounds, and where a round's seconds went: the mean over them and servers."""
