@@ -15,7 +15,7 @@ import sys
 from sdfeel.experiments.config import run_config
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.path import LossCurve
+from sdfeel.planner.pilot_path import LossCurve
 from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.race import Objective
 

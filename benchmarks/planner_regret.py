@@ -28,7 +28,7 @@ import numpy as np
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate, candidates
-from sdfeel.planner.path import LossCurve
+from sdfeel.planner.pilot_path import LossCurve
 from sdfeel.planner.planner import Recommendation, recommend
 from sdfeel.planner.race import Objective
 from sdfeel.planner.softmax_lab import SoftmaxLaboratory

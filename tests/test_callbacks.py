@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,27 +9,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import short_runs
 import torch
 from safetensors.torch import load_file
 from torch import nn
 from worlds import Problem, vector
 
 import sdfeel
-from sdfeel import InputError, Schedule
+from sdfeel import InputError
 from sdfeel.callbacks import CSV, Callback, EarlyStopping, MLflow, TensorBoard, WandB
 
-
-def train(problem: Problem, model: nn.Module | None = None, **options: Any) -> sdfeel.Result:
-    settings: dict[str, Any] = {"steps": 20, "lr": 0.1, "evaluate_every": 2}
-    return sdfeel.train(
-        problem.model if model is None else model,
-        problem.datasets,
-        network=problem.network,
-        schedule=Schedule(2, 2, 1),
-        engine="reference",
-        averager="metropolis",
-        **{**settings, **options},
-    )
+train = partial(short_runs.train, steps=20, evaluate_every=2, engine="reference")
 
 
 class Noting(Callback):

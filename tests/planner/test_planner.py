@@ -11,7 +11,7 @@ from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import candidates, cost
 from sdfeel.planner.figure import frontier_figure
-from sdfeel.planner.path import LossCurve
+from sdfeel.planner.pilot_path import LossCurve
 from sdfeel.planner.planner import Effort, NotReachableError, predicted_scores, recommend
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict

@@ -12,7 +12,7 @@ from sdfeel.clock import load_profile
 from sdfeel.network import Network
 from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import candidates
-from sdfeel.planner.path import LossCurve, Path, PathPoint
+from sdfeel.planner.pilot_path import LossCurve, PathPoint, PilotPath
 from sdfeel.planner.planner import predicted_scores
 from sdfeel.planner.race import Objective
 
@@ -21,7 +21,7 @@ FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
 
 def path(loss, end, points=FLAT, lr=0.01):
     iterations = np.arange(0, end + 1)
-    return Path(LossCurve(iterations, iterations * 1.0, loss(iterations)), points, lr)
+    return PilotPath(LossCurve(iterations, iterations * 1.0, loss(iterations)), points, lr)
 
 
 def test_the_descent_is_the_gradient_where_nothing_swings():
@@ -81,7 +81,7 @@ def figure_4():
         return LossCurve(iterations, candidate.cost.seconds(iterations), np.array(of["losses"]))
 
     points = tuple(PathPoint(*values) for values in seen["points"])
-    pilot = Path(curve(seen["pilot"], grid[0]), points, seen["lr"])
+    pilot = PilotPath(curve(seen["pilot"], grid[0]), points, seen["lr"])
     probe = next(one for one in grid if one.tau1 == seen["probe"]["tau1"])
     return calibrate(pilot, [(probe, curve(seen["probe"], probe))]), grid
 

@@ -7,33 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import short_runs
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 from worlds import Problem, vector
 
-import sdfeel
 from sdfeel import InputError, Schedule
 from sdfeel.trees import cut, joined, mapped, rows
 
 ENGINES = ["reference", "loop", "vectorised", "auto"]
-
-
-def train(problem: Problem, model: Any = None, data: Any = None, **options: Any) -> sdfeel.Result:
-    settings: dict[str, Any] = {
-        "network": problem.network,
-        "schedule": Schedule(2, 1, 1),
-        "steps": 4,
-        "lr": 0.1,
-        "engine": "reference",
-        "averager": "metropolis",
-    }
-    return sdfeel.train(
-        problem.model if model is None else model,
-        problem.datasets if data is None else data,
-        **{**settings, **options},
-    )
+train = partial(short_runs.train, schedule=Schedule(2, 1, 1), engine="reference")
 
 
 class Outputs(NamedTuple):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from uneven import UnevenQuadratic, random_uneven
 
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
 from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import candidates
-from sdfeel.planner.path import LossCurve, Path, PathPoint
-from sdfeel.theory.floors import UnevenQuadratic, random_uneven
+from sdfeel.planner.pilot_path import LossCurve, PathPoint, PilotPath
 from sdfeel.theory.split import kappa_split
 
 LEAST = 0.3
@@ -80,7 +80,7 @@ def test_the_prediction_learns_floors_from_runs_that_stall():
         length = int(15 / lr)
         points = [int(k) for k in np.geomspace(5, length, 9)]
         curve, measured = train(problem, grid[0], lr, length, points)
-        path = Path(curve, measured, lr)
+        path = PilotPath(curve, measured, lr)
         corners = [one for one in grid if one.key[:2] in {(20, 1), (1, 20), (20, 20)}]
         runs = [(one, train(problem, one, lr, 2 * length)[0]) for one in corners]
         losses, needed = calibrate(path, runs).needed(grid)

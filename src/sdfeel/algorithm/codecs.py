@@ -26,6 +26,7 @@ from collections.abc import Mapping
 
 from sdfeel.algorithm.blocks import Int4, Int8
 from sdfeel.algorithm.codec import BFloat16, Codec, Draw, Float16, Float32
+from sdfeel.algorithm.tables import by_name
 from sdfeel.algorithm.top_k import TopK
 from sdfeel.errors import InputError, closest
 
@@ -45,13 +46,7 @@ CODECS: dict[str, type[Codec]] = {
 
 def codec_of(way: str, codec: str | Codec) -> Codec:
     """A codec by its name, or the user's own."""
-    if isinstance(codec, Codec):
-        return codec
-    if not isinstance(codec, str):
-        raise InputError(f"codecs.{way}", codec, f"a name or an object; {closest('', CODECS)}")
-    if codec not in CODECS:
-        raise InputError(f"codecs.{way}", codec, closest(str(codec), CODECS))
-    return CODECS[codec]()
+    return by_name(f"codecs.{way}", codec, CODECS, Codec)
 
 
 def codecs_of(given: Mapping[str, str | Codec] | None) -> dict[str, Codec]:

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+from sdfeel.algorithm.tables import by_name
 from sdfeel.errors import InputError, closest
 
 if TYPE_CHECKING:
@@ -248,10 +249,4 @@ LOCAL_RULES: dict[str, type[LocalRule]] = {
 
 def local_rule(rule: str | LocalRule) -> LocalRule:
     """A rule by its name in `LOCAL_RULES`, with its defaults; or the user's own."""
-    if isinstance(rule, LocalRule):
-        return rule
-    if not isinstance(rule, str):
-        raise InputError("local", rule, "a name or an object such as sdfeel.Momentum(0.9)")
-    if rule not in LOCAL_RULES:
-        raise InputError("local", rule, closest(rule, LOCAL_RULES))
-    return LOCAL_RULES[rule]()
+    return by_name("local", rule, LOCAL_RULES, LocalRule)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sdfeel.algorithm.asynchronous import Asynchronous
 from sdfeel.algorithm.pace import Deadline, Pace, Synchronous
 from sdfeel.algorithm.star import FedAsync, FedBuff
-from sdfeel.errors import InputError, closest
+from sdfeel.algorithm.tables import by_name
+from sdfeel.errors import InputError
 
 __all__ = ["PACES", "pace_of"]
 
@@ -20,10 +21,6 @@ PACES: dict[str, type[Pace]] = {
 
 def pace_of(pace: str | Pace) -> Pace:
     """A pace by its name, or as an object such as `sdfeel.Deadline(seconds=1.0)`."""
-    if isinstance(pace, Pace):
-        return pace
-    if pace not in PACES:
-        raise InputError("pace", pace, closest(str(pace), PACES))
     if pace == "deadline":
         raise InputError("pace", pace, "needs its length: pace.seconds, or sdfeel.Deadline(1.0)")
-    return PACES[pace]()
+    return by_name("pace", pace, PACES, Pace)

@@ -22,7 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
 
-from sdfeel.errors import InputError, closest
+from sdfeel.algorithm.tables import by_name
+from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,8 +143,4 @@ def server_rule(given: object) -> ServerRule | None:
     """A rule by name or object; None and "mean" stand for the mean."""
     if given is None or given == "mean":
         return None
-    if isinstance(given, ServerRule):
-        return given
-    if isinstance(given, str) and given in SERVER_RULES:
-        return SERVER_RULES[given]()
-    raise InputError("server", given, closest(str(given), ["mean", *SERVER_RULES]))
+    return by_name("server", given, SERVER_RULES, ServerRule)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.path import LEVELS, Array, LossCurve, Path
+from sdfeel.planner.pilot_path import LEVELS, Array, LossCurve, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor, Stretches, needed_for
 
 __all__ = ["calibrate"]
@@ -31,7 +31,7 @@ PULL = 0.02
 NEVER = 3.0
 
 
-def calibrate(path: Path, runs: Sequence[Seen]) -> Predictor:
+def calibrate(path: PilotPath, runs: Sequence[Seen]) -> Predictor:
     """Fit the numbers to the runs, by the logarithm of iterations at common loss levels.
 
     A level that a run has not reached yet counts only if the prediction says it should have. The
@@ -123,7 +123,7 @@ class _Sample:
         return np.asarray(each.mean(axis=(1, 2)))
 
 
-def _scale(path: Path) -> float:
+def _scale(path: PilotPath) -> float:
     """A curvature of the right size: ||grad F||^2 / 2L is what a descent can still gain."""
     losses, iterations = path.levels
     steepest = float(path.descent(iterations[1:]).max(initial=0.0))

@@ -19,7 +19,7 @@ from sdfeel.network import Averager, Network
 from sdfeel.planner.candidates import Assemble, Candidate, cost
 from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
 from sdfeel.planner.owed import owed
-from sdfeel.planner.path import LossCurve, PathPoint
+from sdfeel.planner.pilot_path import LossCurve, PathPoint
 from sdfeel.records.checkpoints import Checkpoint
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
 from sdfeel.simulation.loop import Outcome

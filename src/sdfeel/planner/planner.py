@@ -27,7 +27,7 @@ from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import Candidate, candidates, cost
 from sdfeel.planner.doubts import doubts
 from sdfeel.planner.methods import Methods, codec_name
-from sdfeel.planner.path import LossCurve, Path
+from sdfeel.planner.pilot_path import LossCurve, PilotPath
 from sdfeel.planner.prediction import Predictor
 from sdfeel.planner.race import Entrant, Laboratory, Objective, outlook, race
 
@@ -155,7 +155,7 @@ def _pilot(
     chosen: Sequence[Candidate],
     objective: Objective,
     limit: int,
-) -> Path:
+) -> PilotPath:
     """Run until the target, or as many iterations as the fastest schedule makes in the budget."""
     if objective.budget is not None:
         most = max(one.cost.iterations_within(objective.budget) for one in chosen)
@@ -183,7 +183,7 @@ def _pilot(
                 f"({limit} iterations with everything averaged at each), "
                 f"best reached is {objective.shown(run.curve.best)}"
             )
-    path = Path(run.curve, tuple(points), laboratory.lr)
+    path = PilotPath(run.curve, tuple(points), laboratory.lr)
     if len(path.levels[0]) < 2:
         start = objective.shown(float(run.curve.losses[0]))
         raise NotReachableError(

@@ -32,7 +32,7 @@ import numpy as np
 
 from sdfeel.planner.candidates import Candidate
 from sdfeel.planner.methods import codec_name
-from sdfeel.planner.path import Array, Levels, Path
+from sdfeel.planner.pilot_path import Array, Levels, PilotPath
 from sdfeel.theory.drift import ages
 
 __all__ = ["Numbers", "Predictor", "Stretches", "iterations_to", "needed_for", "reached"]
@@ -56,7 +56,7 @@ class Numbers:
 class Stretches:
     """Between two levels of loss and the next: how far off a candidate's gradients are there."""
 
-    def __init__(self, path: Path, levels: Levels) -> None:
+    def __init__(self, path: PilotPath, levels: Levels) -> None:
         self.path, self.levels = path, levels
         self.inside, self.between = path.along(levels)
         self._owed: dict[tuple[str, str], Array] = {}
@@ -136,7 +136,7 @@ def reached(needed: Array, losses: Array) -> tuple[Array, Array]:
 class Predictor:
     """The model above with its fitted numbers."""
 
-    path: Path
+    path: PilotPath
     numbers: Numbers
 
     @property

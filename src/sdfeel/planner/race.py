@@ -17,7 +17,7 @@ import numpy as np
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.errors import InputError
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.path import LossCurve, PathPoint
+from sdfeel.planner.pilot_path import LossCurve, PathPoint
 from sdfeel.planner.prediction import Predictor, iterations_to, reached
 
 __all__ = ["Entrant", "Laboratory", "Objective", "Run", "outlook", "race"]

@@ -9,7 +9,7 @@ import numpy as np
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.errors import InputError
 from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.path import LossCurve, PathPoint
+from sdfeel.planner.pilot_path import LossCurve, PathPoint
 from sdfeel.theory.softmax import SideBySide, SoftmaxProblem, SoftmaxSchedule
 from sdfeel.theory.split import kappa_split
 

@@ -14,10 +14,8 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.errors import RunError
 from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.engines.engine import Engine
-from sdfeel.simulation.evaluation import Evaluation
 from sdfeel.simulation.ranks import Ranks
-from sdfeel.simulation.running import Keeper, Run
+from sdfeel.simulation.running import Means, Run
 from sdfeel.simulation.state import State
 
 __all__ = ["RoundRun"]
@@ -32,16 +30,8 @@ FIRST_STEP = 0.5e-3
 class RoundRun(Run):
     """Everybody is at the same iteration."""
 
-    def __init__(
-        self,
-        state: State,
-        engine: Engine,
-        evaluation: Evaluation,
-        keeper: Keeper,
-        steps: int,
-        until: float,
-    ) -> None:
-        super().__init__(state.algorithm, engine, evaluation, keeper, steps, until)
+    def __init__(self, state: State, means: Means) -> None:
+        super().__init__(state.algorithm, means)
         self.held = state
         self.clock = self.algorithm.clock()
         self.k = 0

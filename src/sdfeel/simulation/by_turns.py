@@ -15,10 +15,8 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.turns import Agenda, Turn
 from sdfeel.errors import RunError
 from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.engines.engine import Engine
-from sdfeel.simulation.evaluation import Evaluation
 from sdfeel.simulation.ranks import Ranks
-from sdfeel.simulation.running import Keeper, Run
+from sdfeel.simulation.running import Means, Run
 from sdfeel.simulation.turns import TurnState
 
 __all__ = ["TurnRun"]
@@ -27,17 +25,8 @@ __all__ = ["TurnRun"]
 class TurnRun(Run):
     """k is the iteration of the slowest group; a run is evaluated where it passes `every`."""
 
-    def __init__(
-        self,
-        state: TurnState,
-        agenda: Agenda,
-        engine: Engine,
-        evaluation: Evaluation,
-        keeper: Keeper,
-        steps: int,
-        until: float,
-    ) -> None:
-        super().__init__(state.algorithm, engine, evaluation, keeper, steps, until)
+    def __init__(self, state: TurnState, agenda: Agenda, means: Means) -> None:
+        super().__init__(state.algorithm, means)
         self.held, self.agenda = state, agenda
         self.k = 0
         self._counted = 0  # mini-batches since the last evaluation

@@ -18,7 +18,7 @@ from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.evaluation import Evaluation
 from sdfeel.simulation.ranks import Ranks
 
-__all__ = ["Keeper", "NoKeeper", "Outcome", "Progress", "Run", "refuse_non_finite_state"]
+__all__ = ["Keeper", "Means", "NoKeeper", "Outcome", "Progress", "Run", "refuse_non_finite_state"]
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,23 @@ class NoKeeper:
         pass
 
 
+@dataclass(frozen=True)
+class Means:
+    """Who trains, looks and keeps, and until when."""
+
+    engine: Engine
+    evaluation: Evaluation
+    keeper: Keeper
+    steps: int
+    until: float
+
+
 class Run(ABC):
     """The variables of the loop, and its lines."""
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        engine: Engine,
-        evaluation: Evaluation,
-        keeper: Keeper,
-        steps: int,
-        until: float,
-    ) -> None:
-        self.engine, self.evaluation, self.keeper = engine, evaluation, keeper
-        self.algorithm, self.steps, self.until = algorithm, steps, until
+    def __init__(self, algorithm: Algorithm, means: Means) -> None:
+        self.engine, self.evaluation, self.keeper = means.engine, means.evaluation, means.keeper
+        self.algorithm, self.steps, self.until = algorithm, means.steps, means.until
         self.rows: list[Row] = []
         self.client_steps = 0
         self.phases = {"local updates": 0.0, "aggregation": 0.0, "evaluation": 0.0, "saving": 0.0}

@@ -37,7 +37,7 @@ from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.problem import Problem, check_device, make_problem, placed
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
 from sdfeel.simulation.rule_check import check_correction, check_rule
-from sdfeel.simulation.running import Run
+from sdfeel.simulation.running import Means, Run
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
@@ -209,25 +209,23 @@ class Simulation:
         start: Checkpoint | None = None,
     ) -> Outcome:
         """Algorithm 1 from the start, or from a checkpoint."""
-        parts = (
+        means = Means(
             engine,
             evaluation or self.evaluation,
             keeper or NoKeeper(),
             steps or self.settings.steps,
             self.settings.until,
         )
-        run = self._by_turns(parts) or RoundRun(
-            State(self.problem, self.algorithm, self.start, self.ranks, self.placement), *parts
-        )
+        run = self._run(means)
         return run_loop(run, on_progress=on_progress, on_row=on_row, on_round=on_round, start=start)
 
-    def _by_turns(self, parts: tuple[Engine, Evaluation, Keeper, int, float]) -> Run | None:
-        """Where the pace has no rounds."""
-        if not isinstance(self.algorithm.pace, TurnPace):
-            return None
-        agenda = self.algorithm.pace.agenda(self.algorithm)
+    def _run(self, means: Means) -> Run:
+        """In rounds, or by turns where the pace has none."""
         own = self.start, self.ranks, self.placement
-        return TurnRun(TurnState(self.problem, self.algorithm, agenda, *own), agenda, *parts)
+        if not isinstance(self.algorithm.pace, TurnPace):
+            return RoundRun(State(self.problem, self.algorithm, *own), means)
+        agenda = self.algorithm.pace.agenda(self.algorithm)
+        return TurnRun(TurnState(self.problem, self.algorithm, agenda, *own), agenda, means)
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""

@@ -8,6 +8,8 @@ import signal
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 from worlds import Problem, classification, vector
 
@@ -15,7 +17,7 @@ import sdfeel
 from sdfeel import RunError, Schedule
 from sdfeel.data import ClientData
 from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.loop import LoopEngine
+from sdfeel.simulation.engines.loop import LoopEngine, _cut
 from sdfeel.simulation.problem import make_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
@@ -100,3 +102,14 @@ def test_a_run_in_processes_is_the_run_in_one(small: Problem, local: sdfeel.Loca
         )  # fmt: skip
 
     np.testing.assert_array_equal(vector(run("loop").model), vector(run("reference").model))
+
+
+@given(st.integers(0, 300), st.integers(1, 9))
+def test_parts_of_a_call_are_everybody_once_and_fall(count: int, hands: int) -> None:
+    """Few and large first, for each has a price; the last ones small, so that all end together."""
+    parts = _cut(count, hands)
+    assert np.array_equal(np.concatenate([np.arange(0), *parts]), np.arange(count))
+    sizes = [len(part) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
+    assert not sizes or sizes[-1] == 1
+    assert not sizes or sizes[0] <= max(1, -(-count // hands))

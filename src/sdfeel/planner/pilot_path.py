@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVELS", "Array", "Levels", "LossCurve", "Path", "PathPoint"]
+__all__ = ["LEVELS", "Array", "Levels", "LossCurve", "PathPoint", "PilotPath"]
 
 Array = NDArray[np.float64]
 Levels = tuple[Array, Array]
@@ -67,7 +67,7 @@ class PathPoint:
 
 
 @dataclass(frozen=True)
-class Path:
+class PilotPath:
     """The pilot's run: its curve, made monotone, and what was measured along it."""
 
     curve: LossCurve

@@ -1,4 +1,4 @@
-"""How fast the fast engine is by turns, beside rounds: `python -m sdfeel.bench.pace`.
+"""How fast the fast engine is by turns, beside rounds: `python benchmarks/pace.py`.
 
 The paper's CNN on random images, by the profiles `paper` (rounds) and `paper-h10` (turns). Client
 steps a second of training and aggregation; the two in turn, the best of some tries each.
