@@ -129,7 +129,7 @@ def _configs(
             chosen[target.name] = ask(setting_of, budget, effort)
             table = merge(table, chosen[target.name].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
-        lengths = _length(config, extent, common.length[dataset])
+        lengths = _length(config, extent, common.length[dataset] * curve.length)
         found[curve.label] = run_config(with_settings(merge(table, lengths), settings))
     return found
 

@@ -99,9 +99,13 @@ class Setting(_Strict):
 
 
 class CurveSpec(Variant):
-    """A curve; where it is `planned`, the planner chooses its schedule and averager."""
+    """A curve; where it is `planned`, the planner chooses its schedule and averager.
+
+    length  how long it is against the profile's length
+    """
 
     planned: bool = False
+    length: float = Field(default=1.0, gt=0)
 
 
 class PanelSpec(_Strict):
