@@ -21,7 +21,7 @@ from sdfeel.cli.devices import app as devices_app
 from sdfeel.cli.output import say
 from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
-from sdfeel.cli.ranks import end_with_parent
+from sdfeel.cli.ranks import end_with_parent, explain
 from sdfeel.cli.reproduce import reproduce
 from sdfeel.cli.run import Stopped, run
 from sdfeel.cli.topology import topology
@@ -82,8 +82,7 @@ def main() -> None:
             say(str(stopped))
         code = 128 + stopped.signal
     except SdfeelError as problem:
-        who = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
-        say(f"error: {who}{problem}", style="red")
+        explain(problem)
         code = 2 if isinstance(problem, InputError) else 1
     except (KeyboardInterrupt, typer.Abort):
         say("stopped")

@@ -14,11 +14,15 @@ import sys
 import time
 from collections.abc import Sequence
 
+from sdfeel.cli.output import say
 from sdfeel.errors import InputError, RunError
 
-__all__ = ["start_ranks", "started_here"]
+__all__ = ["end_with_parent", "explain", "start_ranks", "started_here"]
 
 PARENT = "SDFEEL_RANKS_PARENT"
+# The descriptor to which a rank writes what went wrong; so much of it goes through in one piece.
+ERRORS = "SDFEEL_RANKS_ERRORS"
+LONGEST = 4000
 # How often the ranks are looked at, and how long the others have to end once one has died.
 LOOK = 0.1
 GRACE = 10.0
@@ -38,6 +42,16 @@ def end_with_parent() -> None:
             sys.exit(128 + signal.SIGTERM)
 
 
+def explain(problem: Exception) -> None:
+    """Say what went wrong; a rank that `--ranks` started leaves that to whoever watches over it."""
+    if ERRORS in os.environ:
+        text = str(problem).encode()[:LONGEST]
+        os.write(int(os.environ[ERRORS]), os.environ["RANK"].encode() + b"\t" + text + b"\0")
+    else:
+        who = f"rank {os.environ['RANK']}: " if "RANK" in os.environ else ""
+        say(f"error: {who}{problem}", style="red")
+
+
 def start_ranks(count: int, arguments: Sequence[str]) -> int:
     """Run `sdfeel arguments` as `count` ranks; the exit status of the first that fails, or 0."""
     if count < 1:
@@ -50,21 +64,48 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count)),
     }
     command = [sys.executable, "-m", "sdfeel", *arguments]
+    told, errors = os.pipe()
+    shared |= {PARENT: str(os.getpid()), ERRORS: str(errors)}
     # In a session of their own, so that a Ctrl-C reaches each rank once: through us.
     ranks = [
         subprocess.Popen(  # noqa: S603
             command,
-            env={**shared, "RANK": str(r), "LOCAL_RANK": str(r), PARENT: str(os.getpid())},
+            env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)},
             start_new_session=True,
+            pass_fds=[errors],
         )
         for r in range(count)
     ]
+    os.close(errors)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: _tell(ranks, number))
     try:
         return _watch(ranks)
     finally:
         _end(ranks)
+        _explain_once(_read(told))
+
+
+def _read(told: int) -> bytes:
+    """What is in the pipe now; nobody is waited for who might still hold its other end."""
+    os.set_blocking(told, False)
+    try:
+        return os.read(told, 2**20)
+    except BlockingIOError:
+        return b""
+    finally:
+        os.close(told)
+
+
+def _explain_once(told: bytes) -> None:
+    """What several ranks say in the same words is said once."""
+    said: dict[str, list[str]] = {}
+    for line in told.split(b"\0")[:-1]:
+        rank, _, text = line.decode(errors="replace").partition("\t")
+        said.setdefault(text, []).append(rank)
+    for text, ranks in said.items():
+        who = f"rank {ranks[0]}: " if len(ranks) == 1 else ""
+        say(f"error: {who}{text}", style="red")
 
 
 def _watch(ranks: list[subprocess.Popen[bytes]]) -> int:
