@@ -187,3 +187,20 @@ def test_a_model_that_overflows_in_the_last_step_is_no_result(small: Problem) ->
     for tau1 in (1, 5):  # the servers' models, or those of clients in the middle of a period
         with pytest.raises(RunError, match=r"no longer finite at iteration 1\."):
             train(small, lr=1e37, steps=1, schedule=Schedule(tau1, 1, 1), participation=1.0)
+
+
+@pytest.mark.parametrize("first", [3, 4, 5, 7, 8, 9])  # around evaluations, every 4
+def test_a_run_that_is_made_longer_has_the_rows_of_a_long_one(small, tmp_path, first: int) -> None:
+    """A run is evaluated where it ends, also between two evaluations; a longer one is not there."""
+    train(small, steps=first, out=tmp_path)
+    again = train(small, steps=first, out=tmp_path, resume=True)
+    assert int(again.history["iteration"].iloc[-1]) == first
+    longer = train(small, steps=11, out=tmp_path, resume=True, evaluate_every=4)
+    whole = train(small, steps=11)
+    pd.testing.assert_frame_equal(longer.history, whole.history, check_exact=True)
+
+
+def test_rows_of_another_interval_stay(small: Problem, tmp_path) -> None:
+    train(small, steps=6, evaluate_every=3, out=tmp_path)
+    longer = train(small, steps=8, evaluate_every=4, out=tmp_path, resume=True)
+    assert list(longer.history["iteration"]) == [0, 3, 6, 8]

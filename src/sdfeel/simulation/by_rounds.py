@@ -75,7 +75,10 @@ class RoundRun(Run):
 
     @property
     def evaluates(self) -> bool:
-        return self.k % self.evaluation.every == 0 or self.finished
+        return self._regular(self.k) or self.finished
+
+    def _regular(self, iteration: int) -> bool:
+        return iteration % self.evaluation.every == 0
 
     @property
     def evaluated(self) -> bool:
@@ -150,7 +153,8 @@ class RoundRun(Run):
     def mean_batch_loss(self) -> float:
         since = self.k - int(self.rows[-1]["iteration"]) if self.rows else 0
         total = self.ranks.total(self.batch_loss)
-        self.batch_loss = 0.0
+        if self._regular(self.k):
+            self.batch_loss = 0.0
         return total / since if since else math.nan
 
     def state(self) -> Rows:
@@ -159,7 +163,9 @@ class RoundRun(Run):
     def checkpoint(self, saved: Rows) -> Checkpoint:
         at = torch.from_numpy(self.clock.at.copy())
         saved = saved | {"servers.waited": torch.from_numpy(self.clock.waited[:, None].copy())}
-        return Checkpoint(self.k, saved, at, self.clock.steps, self.rows, self.batch_loss)
+        # A row that is there only because the run ends is made again if it ends there again.
+        rows = self.rows[:-1] if self.finished and not self._regular(self.k) else self.rows
+        return Checkpoint(self.k, saved, at, self.clock.steps, rows, self.batch_loss)
 
 
 def _refuse_non_finite(

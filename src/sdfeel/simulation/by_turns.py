@@ -46,6 +46,8 @@ class TurnRun(Run):
         self.k, self.rows = start.iteration, list(start.rows)
         self.batch_loss, self._counted = start.batch_loss, start.clock_steps
         self.resumed = self.fraction
+        if self.finished:  # which ends with an evaluation
+            self._seen = int(self.agenda.turns.sum())
 
     @property
     def seconds(self) -> float:

@@ -25,7 +25,7 @@ def run_loop(
     evaluation.
     """
     run.begin(start)
-    if not run.rows:
+    if not run.rows or (run.finished and not run.evaluated):
         run.evaluate()
         run.heard(on_row(run.rows))
     interrupted = False
