@@ -6,7 +6,10 @@ import signal
 
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
+from sdfeel.algorithm.codecs import codec_of
+from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.rates import Constant
 from sdfeel.errors import InputError
 from sdfeel.experiments.compare import Interrupted
@@ -19,8 +22,9 @@ from sdfeel.experiments.reproduce import (
     write_reports,
 )
 from sdfeel.experiments.reproduce.choice import Choice, choose, kept
+from sdfeel.experiments.reproduce.document import notes
 from sdfeel.experiments.reproduce.runner import run_folder
-from sdfeel.experiments.reproduce.spec import Planning
+from sdfeel.experiments.reproduce.spec import CurveSpec, Planning
 
 # The harness, and not the learning: a linear model and few steps.
 TINY = [
@@ -88,8 +92,7 @@ def test_settings_are_those_of_the_paper():
     for job in plan.jobs:
         config = job.config
         assert config.settings.batch_size == 10
-        if "momentum" not in job.label:  # which has a rate of its own, beyond the paper
-            assert config.settings.lr == Constant(0.01)
+        assert config.settings.lr == Constant(0.01)
         assert (config.network.servers, config.network.clients_per_server) == (10, 5)
         assert (config.data.partition, config.data.concentration) == ("dirichlet-fedma", 0.5)
         assert (config.data.seed, config.model.seed) == (None, None)  # they follow the run's seed
@@ -120,7 +123,8 @@ def test_runs_that_figures_share_are_run_once_and_hashes_tell_runs_apart():
     assert curves["fig4"]["tau1 = 3"] == curves["fig4-tau2"]["tau2 = 1"]
     assert curves["fig4"]["tau1 = 20"] == curves["planner"]["figure 4: (20, 1, 1)"]
     wanted = sum(len(labels) for labels in curves.values())
-    assert len(plan.jobs) == wanted - 7
+    # Seven between figures; and three planned curves of `methods` that get the one answer here.
+    assert len(plan.jobs) == wanted - 7 - 2
     assert len({job.folder for job in plan.jobs}) == len(plan.jobs)
 
 
@@ -226,13 +230,13 @@ def test_a_report_on_the_way_has_what_is_complete(finished, tmp_path):
 def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is_run():
     asked = []
 
-    def ask(config, budget, effort):
-        asked.append((config, budget, effort.pilot))
+    def ask(config, budget, effort, planned):
+        asked.append((config, budget, effort.pilot, planned))
         return CHOICE
 
     plan = reproduction_of(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
-    ((config, budget, pilot),) = asked  # for three seeds
-    assert (budget, pilot) == (60 * 0.35, 500 * 0.35)
+    ((config, budget, pilot, planned),) = asked  # for three seeds
+    assert (budget, pilot, planned) == (60 * 0.35, 500 * 0.35, ["schedule"])
     assert config.model.name == "logistic"  # what --set says holds for the planner too
     chosen = [job.config for job in plan.jobs if "planner's choice" in job.label]
     assert [one.settings.seed for one in chosen] == [0, 1, 2]
@@ -245,15 +249,17 @@ def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
     asked = []
     ask = kept(tmp_path, lambda *question: asked.append(question) or CHOICE)
     config, effort = run_config({}), Planning(pilot=10, racers=1, heats=1, iterations=100)
-    assert ask(config, 60.0, effort) == ask(config, 60.0, effort) == CHOICE
+    question = (config, 60.0, effort, ["schedule"])
+    assert ask(*question) == ask(*question) == CHOICE
     assert len(asked) == 1
-    ask(config, 61.0, effort)
-    ask(config.changed(lr=Constant(0.5)), 60.0, effort)
-    assert len(asked) == 3
+    ask(config, 61.0, effort, ["schedule"])
+    ask(config.changed(lr=Constant(0.5)), 60.0, effort, ["schedule"])
+    ask(config, 60.0, effort, ["schedule", "codecs"])
+    assert len(asked) == 4
     for path in tmp_path.iterdir():
         path.write_text('{"tau1": "damaged"}')
-    assert ask(config, 60.0, effort) == CHOICE
-    assert len(asked) == 4
+    assert ask(*question) == CHOICE
+    assert len(asked) == 5
 
 
 def test_the_page_says_what_the_planner_chose(tmp_path):
@@ -266,6 +272,38 @@ def test_the_page_says_what_the_planner_chose(tmp_path):
         assert "Close race." in text
 
 
+def test_every_planned_curve_of_a_figure_has_its_own_choice():
+    """One choice for a figure was what all its planned curves once had."""
+    asked = {}
+
+    def ask(config, budget, _, planned):
+        both = "correction" in planned and "codecs" in planned
+        asked[tuple(planned), config.settings.profile] = budget
+        also = {"codecs": {"up": "int8"}, "correction": "two-level"} if both else {}
+        return CHOICE.model_copy(update=also)
+
+    plan = reproduction_of(["methods"], seeds=1, ask=ask)
+    assert set(asked.values()) == {200.0}  # its own, and not the 500 of the curves
+    assert len(asked) == sum(bool(curve.planned) for curve in read_target("methods").curve)
+    found = {job.label: job.config.settings for job in plan.jobs}
+    both = found["methods: planner: schedule, codecs, correction, seed 0"]
+    assert (both.codecs["up"], both.correction) == (codec_of("up", "int8"), Correction())
+    down = found["methods: downlink: planner: schedule, codecs, correction, seed 0"]
+    assert (down.profile, down.correction) == ("paper-downlink", Correction())
+    plain = found["methods: planner: schedule, seed 0"]
+    assert plain.codecs["up"].exact
+    assert plain.correction is None
+    words = notes(plan.targets[0], plan)
+    assert any(said.startswith("planner: schedule, codecs, correction: for 60 s") for said in words)
+    assert any("chebyshev with int8 up, correction two-level, out of" in said for said in words)
+
+
+@pytest.mark.parametrize("planned", [["codecs"], ["schedule", "colour"]])
+def test_what_a_curve_plans_is_checked(planned):
+    with pytest.raises(ValidationError, match=r"planned|schedule"):
+        CurveSpec.model_validate({"label": "x", "planned": planned})
+
+
 def test_the_planner_itself_answers_for_a_small_network():
     table = {
         "engine": "vectorised",
@@ -273,8 +311,18 @@ def test_the_planner_itself_answers_for_a_small_network():
         "data": {"name": "mnist-5k"},
         "network": {"servers": 3, "clients_per_server": 1},
     }
-    choice = choose(run_config(table), 3.0, Planning(pilot=20, racers=2, heats=1, iterations=100))
+    effort = Planning(pilot=20, racers=2, heats=1, iterations=100)
+    known = {}
+    choice = choose(run_config(table), 3.0, effort, laboratories=known)
     assert choice.budget == 3.0
     assert choice.of > 6
     assert choice.trained > 20
     assert run_config({**table, **choice.settings()}).settings.averager == choice.averager
+    also = choose(run_config(table), 3.0, effort, ["schedule", "codecs"], laboratories=known)
+    assert len(known) == 1  # its pilot and probes are those of the first choice
+    assert set(also.codecs) == {"up", "down", "between"}
+    assert also.correction is None
+    settings = run_config({**table, **also.settings()}).settings
+    assert settings.codecs["up"] == codec_of("up", also.codecs["up"])
+    alone = choose(run_config(table), 3.0, effort, ["schedule", "codecs"])
+    assert alone == also  # sharing runs changes no answer

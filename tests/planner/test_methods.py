@@ -24,6 +24,7 @@ from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.prediction import unlearned
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict
+from sdfeel.planner.training import Training
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
@@ -168,6 +169,34 @@ def test_a_plan_says_what_each_method_brought():
     json.dumps(said, allow_nan=False)
     raced = {one.candidate.methods.kind for one in plan.raced}
     assert len(raced) > 1  # no one kind of method fills a heat
+
+
+def test_what_was_trained_before_is_looked_at_and_not_trained_again(monkeypatch):
+    """Plans of one laboratory share runs; what each sees is what it would see alone."""
+    own, alone = laboratory(), laboratory()
+    (one,) = grid(own, [PLAIN], tau1=(5,), tau2=(1,), averagers=("all-reduce",))
+    first = own.start(one)
+    for stop in (20, 35, 60):
+        first.advance(stop)
+    trained = []
+    monkeypatch.setattr(Training, "_train", lambda _, stop: trained.append(stop))
+    look = own.start(one)
+    for stop in (20, 35):
+        look.advance(stop)
+    assert trained == []
+    monkeypatch.undo()
+    fresh = alone.start(one)
+    for stop in (20, 35):
+        fresh.advance(stop)
+    assert vars(look.curve).keys() == vars(fresh.curve).keys()
+    for name, values in vars(fresh.curve).items():
+        np.testing.assert_array_equal(getattr(look.curve, name), values)
+    assert look.measure({}) == fresh.measure({})
+    look.advance(50)  # the first went by here without a stop
+    fresh.advance(50)
+    np.testing.assert_array_equal(look.curve.losses, fresh.curve.losses)
+    assert look.measure({}) == fresh.measure({})
+    assert first.curve.iterations[-1] == 60
 
 
 def test_softmax_problems_have_schedules_only():

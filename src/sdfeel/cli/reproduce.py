@@ -70,13 +70,14 @@ def reproduce(
     if quick and full:
         raise InputError("--full", True, "not together with --quick")
     check_writable(out)
+    ask = partial(choose, tell=lambda what: say(f"planner: {what}"), laboratories={})
     plan = reproduction_of(
         TARGETS if "all" in figures else figures,
         profile="quick" if quick else "full" if full else "default",
         dataset=dataset,
         seeds=seeds,
         settings=settings or [],
-        ask=kept(out / "planner", partial(choose, tell=lambda what: say(f"planner: {what}"))),
+        ask=kept(out / "planner", ask),
     )
     verdicts: list[Verdict] = []
     try:

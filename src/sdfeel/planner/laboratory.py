@@ -1,15 +1,11 @@
-"""The planner's laboratory: candidates are trained by the same loop and engines as any run."""
+"""The planner's laboratory: where candidates are trained, with what a simulation has set."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from torch import Tensor, nn
 
 from sdfeel.algorithm.codecs import Codec
+from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm
@@ -18,14 +14,10 @@ from sdfeel.errors import InputError
 from sdfeel.network import Averager, Network
 from sdfeel.planner.candidates import Assemble, Candidate, cost
 from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
-from sdfeel.planner.owed import owed
-from sdfeel.planner.pilot_path import LossCurve, PathPoint
-from sdfeel.records.checkpoints import Checkpoint
+from sdfeel.planner.training import Training, TrainingRun
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
-from sdfeel.simulation.loop import Outcome
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.theory.constants import MeasuredConstants, Probe, measure
-from sdfeel.theory.split import kappa_split
 
 __all__ = ["TrainingLaboratory", "measured_constants"]
 
@@ -57,6 +49,7 @@ class TrainingLaboratory:
         self.lr = simulation.algorithm.rate(1)
         self.engine_name = simulation.settings.engine
         self.network: Network = simulation.network
+        self._trained: dict[tuple[int, int, int, str, str], Training] = {}
         problem = simulation.problem
         self.probe = Probe(
             problem.model, problem.data, self.network, samples=100, seed=problem.seed,
@@ -67,8 +60,11 @@ class TrainingLaboratory:
     def latencies(self) -> Latencies:
         return self.simulation.algorithm.uplink.latencies
 
-    def start(self, candidate: Candidate) -> _TrainingRun:
-        return _TrainingRun(self, candidate)
+    def start(self, candidate: Candidate) -> TrainingRun:
+        """A run of it; what was trained of it here before is not trained again."""
+        if candidate.key not in self._trained:
+            self._trained[candidate.key] = Training(self, candidate)
+        return TrainingRun(self, candidate, self._trained[candidate.key])
 
     @property
     def own(self) -> Methods:
@@ -78,8 +74,8 @@ class TrainingLaboratory:
 
     def methods(
         self,
-        codecs: Mapping[str, Sequence[str]] | None = None,
-        corrections: Sequence[str] | None = None,
+        codecs: Mapping[str, Sequence[str | Codec]] | None = None,
+        corrections: Sequence[str | Correction | None] | None = None,
     ) -> list[Methods]:
         """What to choose from: as named; else what the simulation has set; else what is usual.
 
@@ -121,92 +117,6 @@ class TrainingLaboratory:
             metrics={"accuracy": accuracy} if self.on_accuracy else {},
             servers=False,
         )
-
-
-@dataclass
-class _Memory:
-    """A keeper that holds the last checkpoint: runs go on from where they were."""
-
-    checkpoint: Checkpoint | None = None
-    keeps: bool = True
-
-    def stop(self) -> bool:
-        return False
-
-    def due(self) -> bool:
-        return False
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-
-    def saw(self, iteration: int, servers: Tensor) -> None:
-        pass
-
-
-class _TrainingRun:
-    """One candidate; an engine is held only while it trains."""
-
-    def __init__(self, laboratory: TrainingLaboratory, candidate: Candidate) -> None:
-        self.laboratory = laboratory
-        self.candidate = candidate
-        schedule = Schedule(candidate.tau1, candidate.tau2, candidate.alpha)
-        self.simulation = laboratory.simulation.changed(
-            schedule=schedule,
-            averager=candidate.averager,
-            codecs=candidate.methods.codecs,
-            correction=candidate.methods.correction,
-            until=math.inf,
-        )
-        self.memory = _Memory()
-        self.outcome: Outcome | None = None
-        self.advance(candidate.tau1)
-
-    @property
-    def curve(self) -> LossCurve:
-        assert self.outcome is not None  # noqa: S101 - set by the first advance
-        rows = self.outcome.rows
-        return LossCurve(
-            np.array([int(row["iteration"]) for row in rows]),
-            np.array([row["seconds"] for row in rows]),
-            np.array([self._loss(row) for row in rows]),
-        )
-
-    def _loss(self, row: dict[str, float]) -> float:
-        return 1 - row["test_accuracy"] if self.laboratory.on_accuracy else row["train_loss"]
-
-    def advance(self, iterations: int) -> None:
-        """Up to a whole number of upload periods, so that every evaluation has its upload paid."""
-        tau1 = self.candidate.tau1
-        steps = max(1, -(-iterations // tau1)) * tau1
-        if self.outcome is not None and self.outcome.iteration >= steps:
-            return
-        choice = self.simulation.engine(self.laboratory.engine_name)
-        # With "auto" the first call measures; then all runs take what was fastest.
-        self.laboratory.engine_name = choice.engine.name
-        try:
-            self.outcome = self.simulation.run(
-                choice.engine,
-                steps=steps,
-                evaluation=self.laboratory.evaluation(self.candidate),
-                keeper=self.memory,
-                start=self.memory.checkpoint,
-            )
-        finally:
-            choice.engine.close()
-
-    def model(self) -> nn.Module:
-        assert self.outcome is not None  # noqa: S101
-        problem = self.simulation.problem
-        return problem.layout.module(problem.model, self.outcome.mean)
-
-    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
-        probe, shares = self.laboratory.probe, self.laboratory.network.shares
-        probe.load(self.model())
-        gradients = probe.client_gradients()
-        found = kappa_split(gradients, shares)
-        lacking = {key: owed(key[0], codec, gradients, shares) for key, codec in sent.items()}
-        loss = float(self.curve.losses[-1])
-        return PathPoint(loss, found.inside**0.5, found.between**0.5, lacking)
 
 
 def measured_constants(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sdfeel.algorithm.codecs import WAYS
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.config import RunConfig
-from sdfeel.experiments.reproduce.spec import Planning
+from sdfeel.experiments.reproduce.spec import Planned, Planning
 from sdfeel.experiments.run import simulation_of
 from sdfeel.files import write_report
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.methods import Methods
 from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.race import Objective
 
@@ -26,8 +28,10 @@ __all__ = ["Choice", "Choose", "choose", "kept"]
 class Choice(BaseModel):
     """What the planner recommends, and what it cost to find out.
 
-    of       candidates that it ranked
-    trained  iterations of all its runs together
+    codecs      by way, of what it chose; those that are not named are as the figure has them
+    correction  likewise: none, or its name
+    of          candidates that it ranked
+    trained     iterations of all its runs together
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -36,6 +40,8 @@ class Choice(BaseModel):
     tau2: int
     alpha: int
     averager: str
+    codecs: dict[str, str] = Field(default_factory=dict)
+    correction: str | None = None
     budget: float
     loss: float
     bottleneck: str
@@ -46,29 +52,51 @@ class Choice(BaseModel):
     def settings(self) -> dict[str, Any]:
         """As part of a run's config."""
         schedule = {"tau1": self.tau1, "tau2": self.tau2, "alpha": self.alpha}
-        return {"schedule": schedule, "averager": self.averager}
+        found: dict[str, Any] = {"schedule": schedule, "averager": self.averager}
+        if self.codecs:
+            found["codecs"] = dict(self.codecs)
+        if self.correction is not None:
+            found["correction"] = {"name": self.correction}
+        return found
 
     def words(self) -> str:
         """One sentence for the page, and one for each doubt."""
         exchanges = f", alpha = {self.alpha}" if self.averager != "all-reduce" else ""
+        also = [f"{name} {way}" for way, name in self.codecs.items()]
+        also += [] if self.correction is None else [f"correction {self.correction}"]
+        methods = f" with {', '.join(also)}," if also else ""
         said = (
-            f"For {self.budget:g} s the planner chose tau1 = {self.tau1}, tau2 = {self.tau2}"
-            f"{exchanges} and {self.averager} out of {self.of} candidates, from runs of "
+            f"for {self.budget:g} s the planner chose tau1 = {self.tau1}, tau2 = {self.tau2}"
+            f"{exchanges} and {self.averager}{methods} out of {self.of} candidates, from runs of "
             f"{self.trained:,} iterations in all on seed 0; a round's longest part is its "
             f"{self.bottleneck}."
         )
         return " ".join([said, *(f"{doubt[0].upper()}{doubt[1:]}." for doubt in self.doubts)])
 
 
-Choose = Callable[[RunConfig, float, Planning], Choice]
+Choose = Callable[[RunConfig, float, Planning, Sequence[Planned]], Choice]
 
 
 def choose(
-    config: RunConfig, budget: float, effort: Planning, tell: Callable[[str], None] = lambda _: None
+    config: RunConfig,
+    budget: float,
+    effort: Planning,
+    planned: Sequence[Planned] = ("schedule",),
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    laboratories: dict[str, TrainingLaboratory] | None = None,
 ) -> Choice:
-    """Ask the planner for the least training loss within `budget` simulated seconds."""
+    """Ask the planner for the least training loss within `budget` simulated seconds.
+
+    planned       what it may choose; the rest is as the config has it
+    laboratories  of earlier choices: what they trained is not trained again
+    """
     fetch(config.data.name)
-    laboratory = TrainingLaboratory(simulation_of(config))
+    known = {} if laboratories is None else laboratories
+    key = json.dumps(_without_title(config), sort_keys=True)
+    if key not in known:
+        known[key] = TrainingLaboratory(simulation_of(config))
+    laboratory = known[key]
     found = recommend(
         laboratory.network,
         laboratory.latencies,
@@ -77,7 +105,7 @@ def choose(
         grid=candidates(
             laboratory.network,
             laboratory.latencies,
-            methods=[laboratory.own],
+            methods=_methods(laboratory, planned),
             assemble=laboratory.assembling(),
         ),
         effort=Effort(
@@ -89,11 +117,14 @@ def choose(
         ),
         tell=tell,
     )
+    names = found.choice.methods.names
     return Choice(
         tau1=found.choice.tau1,
         tau2=found.choice.tau2,
         alpha=found.choice.alpha,
         averager=found.choice.averager.name,
+        codecs={way: names[f"codecs.{way}"] for way in WAYS} if "codecs" in planned else {},
+        correction=names["correction"] if "correction" in planned else None,
         budget=budget,
         loss=found.loss,
         bottleneck=found.choice.cost.bottleneck,
@@ -103,6 +134,13 @@ def choose(
     )
 
 
+def _methods(laboratory: TrainingLaboratory, planned: Sequence[Planned]) -> list[Methods]:
+    """What stands to choice beside schedules: the usual where it may be chosen, else its own."""
+    own = laboratory.own
+    codecs = None if "codecs" in planned else {way: [codec] for way, codec in own.codecs.items()}
+    return laboratory.methods(codecs, None if "correction" in planned else [own.correction])
+
+
 def _without_title(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in config.table().items() if key != "title"}
 
@@ -110,14 +148,16 @@ def _without_title(config: RunConfig) -> dict[str, Any]:
 def kept(folder: Path, make: Choose) -> Choose:
     """`make`, whose answers are kept in `folder`: a second call finds what the first one chose."""
 
-    def ask(config: RunConfig, budget: float, effort: Planning) -> Choice:
-        asked = [_without_title(config), budget, effort.model_dump()]
+    def ask(
+        config: RunConfig, budget: float, effort: Planning, planned: Sequence[Planned]
+    ) -> Choice:
+        asked = [_without_title(config), budget, effort.model_dump(), sorted(planned)]
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
         path = folder / f"choice-{digest}.json"
         try:
             return Choice.model_validate_json(path.read_bytes())
         except (FileNotFoundError, ValidationError):
-            choice = make(config, budget, effort)
+            choice = make(config, budget, effort, planned)
         write_report(path, choice.model_dump_json(indent=2).encode() + b"\n")
         return choice
 

@@ -92,8 +92,8 @@ def _count(verdicts: Sequence[Verdict]) -> str:
 
 def notes(target: Target, plan: Reproduction) -> list[str]:
     """What the settings say of a figure, and what the planner chose for it."""
-    choice = plan.chosen.get(target.name)
-    return [*target.notes, *([choice.words()] if choice else [])]
+    chosen = plan.chosen.get(target.name, {})
+    return [*target.notes, *(f"{label}: {one.words()}" for label, one in chosen.items())]
 
 
 def _section(target: Target, verdicts: Sequence[Verdict], plan: Reproduction) -> list[str]:

@@ -43,7 +43,7 @@ class Reproduction:
 
     jobs    by seed, then by figure: what is done first is one seed of everything
     curves  figure -> label -> the folders of its runs, one for each seed
-    chosen  figure -> what the planner chose for it
+    chosen  figure -> label -> what the planner chose for the curve
     """
 
     targets: tuple[Target, ...]
@@ -53,7 +53,7 @@ class Reproduction:
     jobs: tuple[PlannedRun, ...]
     curves: Mapping[str, Mapping[str, tuple[str, ...]]]
     settings: tuple[str, ...] = field(default=())
-    chosen: Mapping[str, Choice] = field(default_factory=dict)
+    chosen: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)
 
 
 def reproduction_of(
@@ -69,7 +69,7 @@ def reproduction_of(
 
     seeds     in place of the profile's number
     settings  `key=value` for every run, such as data.partition=dirichlet
-    ask       the planner, called once for a figure with a planned curve
+    ask       the planner, called once for every planned curve
     """
     common = setting()
     if dataset not in common.length:
@@ -80,8 +80,10 @@ def reproduction_of(
         raise InputError("figure", "", closest("", [*TARGETS, "all"]))
     targets = tuple(read_target(name) for name in dict.fromkeys(names))
     asked = {target.name: seeds or target.profile[profile].seeds for target in targets}
-    chosen: dict[str, Choice] = {}
-    configs = {t.name: _configs(t, profile, dataset, settings, ask, chosen) for t in targets}
+    chosen: dict[str, dict[str, Choice]] = {target.name: {} for target in targets}
+    configs = {
+        t.name: _configs(t, profile, dataset, settings, ask, chosen[t.name]) for t in targets
+    }
     jobs: dict[str, PlannedRun] = {}
     curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
     for seed in range(max(asked.values())):
@@ -122,12 +124,12 @@ def _configs(
     for curve in target.curve:
         table = merge(base, curve.change)
         extent = target.profile[profile]
-        if curve.planned and extent.planning and extent.seconds:
+        if curve.planned and extent.planning:
             setting_of = run_config(with_settings(table, settings))
             part = common.length[dataset]
-            budget, effort = extent.seconds * part, extent.planning.scaled(part)
-            chosen[target.name] = ask(setting_of, budget, effort)
-            table = merge(table, chosen[target.name].settings())
+            budget, effort = extent.budget * part, extent.planning.scaled(part)
+            chosen[curve.label] = ask(setting_of, budget, effort, curve.planned)
+            table = merge(table, chosen[curve.label].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
         lengths = _length(config, extent, common.length[dataset] * curve.length)
         found[curve.label] = run_config(with_settings(merge(table, lengths), settings))

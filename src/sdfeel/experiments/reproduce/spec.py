@@ -15,6 +15,7 @@ __all__ = [
     "TARGETS",
     "Claim",
     "Drawing",
+    "Planned",
     "Planning",
     "Profile",
     "Setting",
@@ -37,6 +38,7 @@ TARGETS = (
 )
 
 X = Literal["seconds", "iteration"]
+Planned = Literal["schedule", "codecs", "correction"]
 Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement"]
 
 
@@ -45,8 +47,12 @@ class _Strict(BaseModel):
 
 
 class Planning(_Strict):
-    """How much the planner may try: its pilot, who races and for how long (see its `Effort`)."""
+    """How much the planner may try: its pilot, who races and for how long (see its `Effort`).
 
+    seconds  simulated, for which it plans; the profile's by default
+    """
+
+    seconds: float | None = Field(default=None, gt=0)
     pilot: int = Field(ge=10)
     racers: int = Field(ge=1)
     heats: int = Field(ge=1)
@@ -63,7 +69,7 @@ class Profile(_Strict):
 
     seconds, iterations  a run is long enough for both: the panel over time, that over iterations
     points               evaluations of a run, which fall on ends of rounds
-    planning             for figures with a planned curve: its budget is `seconds`
+    planning             for figures with a planned curve: its budget is `seconds`, or its own
     """
 
     seeds: int = Field(ge=1)
@@ -74,9 +80,15 @@ class Profile(_Strict):
 
     @model_validator(mode="after")
     def _budgeted(self) -> Profile:
-        if self.planning is not None and self.seconds is None:
+        if self.planning is not None and not self.planning.seconds and not self.seconds:
             raise ValueError("planning: the planner's budget is `seconds`, which must be given")
         return self
+
+    @property
+    def budget(self) -> float:
+        """Simulated seconds for which is planned."""
+        own = self.planning.seconds if self.planning is not None else None
+        return own or self.seconds or 0.0
 
 
 class Sampling(_Strict):
@@ -99,13 +111,21 @@ class Setting(_Strict):
 
 
 class CurveSpec(Variant):
-    """A curve; where it is `planned`, the planner chooses its schedule and averager.
+    """A curve, fixed or planned.
 
-    length  how long it is against the profile's length
+    planned  what the planner chooses: the schedule with its averager, and beside it codecs, the
+             correction
+    length   how long it is against the profile's length
     """
 
-    planned: bool = False
+    planned: list[Planned] = Field(default_factory=list)
     length: float = Field(default=1.0, gt=0)
+
+    @model_validator(mode="after")
+    def _scheduled(self) -> CurveSpec:
+        if self.planned and "schedule" not in self.planned:
+            raise ValueError(f"{self.label}: the planner always chooses the schedule: name it")
+        return self
 
 
 class PanelSpec(_Strict):
