@@ -193,3 +193,25 @@ def test_a_level_goes_with_sooner_and_with_nothing_else():
     for kind, asked in (("sooner", None), ("behind", 1.0)):
         with pytest.raises(ValueError, match="level"):
             claim(kind, "a", "b", level=asked)
+
+
+def test_what_is_kept_may_be_better_and_worse_by_a_part_of_it_only():
+    runs = {"a": seeds(1.0, 1.1, 0.9), "better": seeds(0.8, 0.9, 0.7)}
+    runs["worse"] = seeds(1.01, 1.11, 0.91)
+    assert outcome(claim("keeps", "better", "a", threshold=0.02), **runs) == "pass"
+    assert outcome(claim("keeps", "worse", "a", threshold=0.02), **runs) == "pass"
+    assert outcome(claim("keeps", "worse", "a", threshold=0.001), **runs) == "fail"
+    assert outcome(claim("keeps", "a", "better", threshold=0.1), **runs) == "fail"
+    accurate = claim("keeps", "a", "better", y="test_accuracy", threshold=0.02)
+    assert outcome(accurate, **runs) == "fail"
+    value = judge("fig", claim("keeps", "worse", "a", threshold=0.02), runs).value
+    assert 0.005 < value < 0.02
+
+
+def test_a_limit_holds_everywhere_and_not_only_at_the_end():
+    never = [falling(1.0).assign(idle_share=0.0) for _ in range(3)]
+    once = [own.assign(idle_share=own["iteration"] == 40) for own in never]
+    asked = claim("most", "a", y="idle_share", threshold=1e-9)
+    assert outcome(asked, a=never) == "pass"
+    assert outcome(asked, a=once) == "fail"
+    assert outcome(asked, a=never[:1]) == "pass"

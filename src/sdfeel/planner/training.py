@@ -109,7 +109,9 @@ class Training:
             )
         finally:
             choice.engine.close()
-        self.rows, self.means[stop] = outcome.rows, outcome.mean
+        # A run that goes on forgets the row of its former end; here every stop counts.
+        rows = {int(row["iteration"]): row for row in [*self.rows, *outcome.rows]}
+        self.rows, self.means[stop] = [rows[k] for k in sorted(rows)], outcome.mean
 
 
 class TrainingRun:

@@ -7,6 +7,7 @@ plan        from figures and a profile to runs; runs that figures share are one 
 runner      the runs, one after the other; a run that is done is not done again
 measures    a curve's level, noise, roughness: numbers from numbers
 verdicts    what the paper says, held against the curves of every seed
+clusters    the loss of a final model on each cluster's data, against the cluster's rate
 report      figures, tables, verdicts and a page
 """
 

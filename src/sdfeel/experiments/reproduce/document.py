@@ -14,6 +14,11 @@ from sdfeel.reports.tables import Row
 
 __all__ = ["asked", "command", "measured", "notes", "results_document"]
 
+BIAS = (
+    "The final models on all training samples of each cluster. The last columns are the part of "
+    "its loss that a cluster of twice the rate has more, beyond what it has with the model of the "
+    "first row: below 0 a model is pulled to the data of fast clusters."
+)
 WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
 
 
@@ -44,19 +49,22 @@ def measured(verdict: Verdict) -> str:
 
 def asked(verdict: Verdict) -> str:
     """What the value had to be."""
-    return f"{'≤' if verdict.kind == 'within' else '>'} {verdict.threshold:g}"
+    below = verdict.kind in ("within", "keeps", "most")
+    return f"{'≤' if below else '>'} {verdict.threshold:g}"
 
 
 def results_document(
     plan: Reproduction,
     verdicts: Sequence[Verdict],
     tables: Mapping[str, Sequence[Row]],
+    biases: Mapping[str, Sequence[Sequence[Row]]],
     *,
     about: Mapping[str, Any],
 ) -> str:
     """All figures with their verdicts and tables.
 
-    tables  by the name of the figure
+    tables  by the name of the figure: how its curves ended
+    biases  by the name of the figure: losses by cluster
     about   on what it was computed, and how long it took
     """
     lines = [
@@ -79,6 +87,8 @@ def results_document(
             "",
             markdown_table(tables[target.name]).rstrip(),
         ]
+        for rows in biases.get(target.name, ()):
+            lines += ["", BIAS, "", markdown_table(rows).rstrip()]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
@@ -21,6 +22,8 @@ from sdfeel.experiments.run import build_network
 from sdfeel.models import build, count_flops
 
 __all__ = ["PlannedRun", "Reproduction", "reproduction_of"]
+
+TURNS = 10  # of the slowest group, from which the work of a run by turns is taken
 
 
 @dataclass(frozen=True)
@@ -173,12 +176,21 @@ def _job(label: str, config: RunConfig) -> PlannedRun:
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
     s = told.schedule
     about = f"{table['scheme']} {config.network.graph} {s.tau1} {s.tau2} {s.alpha}"
-    participation = _algorithm(config).participation
-    present = float(participation.present(0).sum()) if participation.drawn else 0.0
-    clients = present or participation.clients * participation.beta
     return PlannedRun(
         folder=f"{slug(about)}-seed{told.seed}-{digest}",
         label=f"{label}, seed {told.seed}",
         config=config,
-        work=told.steps * clients,
+        work=told.steps * _clients(_algorithm(config)),
     )
+
+
+def _clients(algorithm: Algorithm) -> float:
+    """How many clients make a step in an iteration of a run; by turns, of its slowest group."""
+    if isinstance(algorithm.pace, TurnPace):
+        agenda, many = algorithm.pace.agenda(algorithm), TURNS * algorithm.schedule.tau1
+        while agenda.k < many:
+            _, agenda = agenda.window(many, many, math.inf)
+        return float(agenda.iterations.sum()) / agenda.k
+    participation = algorithm.participation
+    present = float(participation.present(0).sum()) if participation.drawn else 0.0
+    return present or participation.clients * participation.beta

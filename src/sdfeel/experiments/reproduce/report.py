@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from sdfeel.experiments.reproduce.clusters import bias_rows, cluster_losses
 from sdfeel.experiments.reproduce.document import (
     asked,
     command,
@@ -43,12 +44,14 @@ def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
     <figure>/*.png, *.svg     the figure as the paper lays it out
     <figure>/table.csv, .md   how every curve ended
     <figure>/curves.csv       every evaluation of every run
+    <figure>/clusters.csv     where asked for: the loss of every final model by cluster
     <figure>/verdicts.json, .md
     verdicts.json, .md, results.md and index.html: all of it
     """
     verdicts: list[Verdict] = []
     figures: dict[str, Figure] = {}
     tables: dict[str, list[Row]] = {}
+    biases: dict[str, list[list[Row]]] = {}
     for target in plan.targets:
         records = _records(plan, out, target)
         if not records:
@@ -61,18 +64,26 @@ def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
         for drawing in target.drawing:
             figures[drawing.title] = _draw(drawing, records, folder)
         tables[target.name] = _write_tables(folder, records)
+        if target.bias:
+            biases[target.name] = _write_clusters(folder, plan, target, records)
         _write_verdicts(folder, found)
         verdicts += found
     _write_verdicts(out, verdicts)
     about = _about(plan, out)
-    text = results_document(plan, verdicts, tables, about=about)
+    text = results_document(plan, verdicts, tables, biases, about=about)
     write_report(out / "results.md", text.encode())
     shown = [target for target in plan.targets if target.name in tables]
     write_page(
         out / "index.html",
         f"Semi-decentralized federated edge learning, reproduced on {plan.dataset}",
         figures,
-        {"Verdicts": verdict_rows(verdicts)} | {t.title: tables[t.name] for t in shown},
+        {"Verdicts": verdict_rows(verdicts)}
+        | {t.title: tables[t.name] for t in shown}
+        | {
+            f"Losses by cluster, {own.against}": rows
+            for t in shown
+            for own, rows in zip(t.bias, biases.get(t.name, ()), strict=True)
+        },
         {"command": command(plan)},
         list(dict.fromkeys(note for target in shown for note in notes(target, plan))),
         environment=about,
@@ -138,6 +149,9 @@ def _until(metrics: pd.DataFrame, x: str, end: float) -> pd.DataFrame:
 
 def _write_tables(folder: Path, records: Records) -> list[Row]:
     rows = compare_table(records)
+    for row, of in zip(rows, records.values(), strict=True):
+        ends = [run.metrics["idle_share"].iloc[-1] for run in of if "idle_share" in run.metrics]
+        row["idle_share"] = float(np.median(ends)) if ends else None
     write_report(folder / "table.md", markdown_table(rows).encode())
     write_report(folder / "table.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     points = [
@@ -150,6 +164,26 @@ def _write_tables(folder: Path, records: Records) -> list[Row]:
     table = table[first + [name for name in table.columns if name not in first]]
     write_report(folder / "curves.csv", table.to_csv(index=False, float_format="%.6g").encode())
     return rows
+
+
+def _write_clusters(
+    folder: Path, plan: Reproduction, target: Target, records: Records
+) -> list[list[Row]]:
+    """The losses by cluster of the curves that are asked for, and a table of each comparison."""
+    configs = {job.folder: job.config for job in plan.jobs}
+    wanted = dict.fromkeys(label for own in target.bias for label in [own.against, *own.curves])
+    losses = {
+        label: [cluster_losses(configs[run.path.name], run.path) for run in records[label]]
+        for label in wanted
+    }
+    every = [
+        own.assign(curve=label, seed=run.config.get("seed"))
+        for label, of in losses.items()
+        for own, run in zip(of, records[label], strict=True)
+    ]
+    table = pd.concat(every, ignore_index=True)[["curve", "seed", *every[0].columns[:-2]]]
+    write_report(folder / "clusters.csv", table.to_csv(index=False, float_format="%.6g").encode())
+    return [bias_rows(own, losses) for own in target.bias]
 
 
 def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:

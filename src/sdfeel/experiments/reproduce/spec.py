@@ -13,6 +13,7 @@ from sdfeel.toml import read_toml
 
 __all__ = [
     "TARGETS",
+    "Bias",
     "Claim",
     "Drawing",
     "Planned",
@@ -35,11 +36,12 @@ TARGETS = (
     "averagers",
     "planner",
     "methods",
+    "devices",
 )
 
 X = Literal["seconds", "iteration"]
 Planned = Literal["schedule", "codecs", "correction"]
-Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement"]
+Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement", "idle_share"]
 
 
 class _Strict(BaseModel):
@@ -151,6 +153,8 @@ class Claim(_Strict):
     kind       order    curves from best to worst, each better than the next by `threshold`
                best     the first curve better than every other by `threshold`
                within   two curves differ by `threshold` at most
+               keeps    the first curve ends worse than the second by `threshold` of it at most
+               most     no curve is ever above `threshold`
                behind   the first curve reaches what the second ends with in 1/`threshold` of its
                         time
                sooner   the first curve reaches `level` in 1/`threshold` of the second's time; where
@@ -164,7 +168,9 @@ class Claim(_Strict):
     says: str
     paper: str = ""
     reading: str = ""
-    kind: Literal["order", "best", "within", "behind", "sooner", "rougher", "falls"]
+    kind: Literal[
+        "order", "best", "within", "keeps", "most", "behind", "sooner", "rougher", "falls"
+    ]
     curves: list[str]
     x: X
     y: Y
@@ -179,6 +185,16 @@ class Claim(_Strict):
         return self
 
 
+class Bias(_Strict):
+    """Curves whose final models are held against every cluster's data, and what they differ from.
+
+    against  a curve whose model no cluster pulls to its data by being fast
+    """
+
+    against: str
+    curves: list[str]
+
+
 class Target(_Strict):
     """One file: the runs of a figure, how it is drawn and what it must show."""
 
@@ -190,6 +206,7 @@ class Target(_Strict):
     curve: list[CurveSpec]
     drawing: list[Drawing]
     claim: list[Claim]
+    bias: list[Bias] = Field(default_factory=list)
 
 
 def read_target(name: str) -> Target:
@@ -212,6 +229,9 @@ def read_target(name: str) -> Target:
     for claim in target.claim:
         for label in claim.curves:
             _check(label, known, f"{name}: claim {claim.name}")
+    for bias in target.bias:
+        for label in [bias.against, *bias.curves]:
+            _check(label, known, f"{name}: bias")
     return target
 
 

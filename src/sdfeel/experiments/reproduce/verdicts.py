@@ -187,6 +187,20 @@ def _within(claim: Claim, curves: Sequence[Curve]) -> Finding:
     return Finding(abs(gap.value), claim.threshold - abs(gap.value), gap.tolerance)
 
 
+def _keeps(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    """The part of the second's level by which the first is worse; below 0 where it is better."""
+    gap = _gaps(claim, [(curves[0], curves[1])], shared_stretch(curves))
+    part = END if claim.at == "end" else WHOLE
+    size = abs(level(curves[1], shared_stretch(curves), part))
+    lost = -gap.value / size
+    return Finding(lost, claim.threshold - lost, gap.tolerance / size)
+
+
+def _most(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    value = max(float(curve.y.max()) for curve in curves)
+    return Finding(value, claim.threshold - value, 0.0)
+
+
 def _behind(claim: Claim, curves: Sequence[Curve]) -> Finding:
     leader, laggard = curves
     stop = shared_stretch(curves)
@@ -235,6 +249,8 @@ FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
     "order": _order,
     "best": _best,
     "within": _within,
+    "keeps": _keeps,
+    "most": _most,
     "behind": _behind,
     "sooner": _sooner,
     "rougher": _rougher,
@@ -256,9 +272,11 @@ def _unit(claim: Claim) -> str:
         return "ratio"
     if claim.kind == "falls":
         return "relative fall"
+    if claim.kind == "keeps":
+        return "of the second's"
     if "accuracy" in claim.y:
         return "accuracy"
-    return "loss" if "loss" in claim.y else claim.y
+    return "loss" if "loss" in claim.y else claim.y.replace("_", " ")
 
 
 def _root_mean_square(values: Sequence[float]) -> float:
