@@ -41,6 +41,7 @@ PUBLIC = [
     "LocalRule",
     "Momentum",
     "Network",
+    "Plan",
     "Rate",
     "Result",
     "RunError",
@@ -53,6 +54,7 @@ PUBLIC = [
     "Trainer",
     "load",
     "load_profile",
+    "plan",
     "train",
 ]
 ROOMS = ["network", "clock", "data", "models"]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sdfeel.data import ClientData
     from sdfeel.errors import InputError, RunError, SdfeelError
     from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
+    from sdfeel.planner.plan import Plan, plan
     from sdfeel.simulation.loading import load
 
 __version__ = "0.1.0"
@@ -68,6 +69,7 @@ __all__ = [
     "LocalRule",
     "Momentum",
     "Network",
+    "Plan",
     "Rate",
     "Result",
     "RunError",
@@ -80,6 +82,7 @@ __all__ = [
     "Trainer",
     "load",
     "load_profile",
+    "plan",
     "train",
 ]
 
@@ -116,6 +119,7 @@ _HOMES = {
     "LocalRule": "sdfeel.algorithm.local",
     "Momentum": "sdfeel.algorithm.local",
     "Network": "sdfeel.network",
+    "Plan": "sdfeel.planner.plan",
     "Rate": "sdfeel.algorithm.rates",
     "Result": "sdfeel.api",
     "RunError": "sdfeel.errors",
@@ -128,6 +132,7 @@ _HOMES = {
     "Trainer": "sdfeel.algorithm.trainer",
     "load": "sdfeel.simulation.loading",
     "load_profile": "sdfeel.clock",
+    "plan": "sdfeel.planner.plan",
     "train": "sdfeel.api",
 }
 
