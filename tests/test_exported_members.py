@@ -27,6 +27,7 @@ PUBLIC = [
     "Averager",
     "ClientData",
     "Codec",
+    "Comparison",
     "Constant",
     "Correction",
     "Cosine",
@@ -41,6 +42,7 @@ PUBLIC = [
     "LocalRule",
     "Momentum",
     "Network",
+    "Plan",
     "Rate",
     "Result",
     "RunError",
@@ -51,8 +53,10 @@ PUBLIC = [
     "Step",
     "Synchronous",
     "Trainer",
+    "compare",
     "load",
     "load_profile",
+    "plan",
     "train",
 ]
 ROOMS = ["network", "clock", "data", "models"]

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from sdfeel.clock import LatencyProfile, load_profile
     from sdfeel.data import ClientData
     from sdfeel.errors import InputError, RunError, SdfeelError
+    from sdfeel.experiments.comparison import Comparison, compare, load
     from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
-    from sdfeel.simulation.loading import load
+    from sdfeel.planner.plan import Plan, plan
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "Averager",
     "ClientData",
     "Codec",
+    "Comparison",
     "Constant",
     "Correction",
     "Cosine",
@@ -68,6 +70,7 @@ __all__ = [
     "LocalRule",
     "Momentum",
     "Network",
+    "Plan",
     "Rate",
     "Result",
     "RunError",
@@ -78,8 +81,10 @@ __all__ = [
     "Step",
     "Synchronous",
     "Trainer",
+    "compare",
     "load",
     "load_profile",
+    "plan",
     "train",
 ]
 
@@ -102,6 +107,7 @@ _HOMES = {
     "Averager": "sdfeel.network",
     "ClientData": "sdfeel.data",
     "Codec": "sdfeel.algorithm.codecs",
+    "Comparison": "sdfeel.experiments.comparison",
     "Constant": "sdfeel.algorithm.rates",
     "Correction": "sdfeel.algorithm.correction",
     "Cosine": "sdfeel.algorithm.rates",
@@ -116,6 +122,7 @@ _HOMES = {
     "LocalRule": "sdfeel.algorithm.local",
     "Momentum": "sdfeel.algorithm.local",
     "Network": "sdfeel.network",
+    "Plan": "sdfeel.planner.plan",
     "Rate": "sdfeel.algorithm.rates",
     "Result": "sdfeel.api",
     "RunError": "sdfeel.errors",
@@ -126,8 +133,10 @@ _HOMES = {
     "Step": "sdfeel.algorithm.rates",
     "Synchronous": "sdfeel.algorithm.pace",
     "Trainer": "sdfeel.algorithm.trainer",
-    "load": "sdfeel.simulation.loading",
+    "compare": "sdfeel.experiments.comparison",
+    "load": "sdfeel.experiments.comparison",
     "load_profile": "sdfeel.clock",
+    "plan": "sdfeel.planner.plan",
     "train": "sdfeel.api",
 }
 

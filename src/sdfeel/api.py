@@ -26,7 +26,9 @@ from sdfeel.simulation.result import Result
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import NegativeMixingWarning, RoundingWarning, Simulation
 
-__all__ = ["NegativeMixingWarning", "Result", "RoundingWarning", "carry_out", "train"]
+__all__ = [
+    "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out", "train",
+]  # fmt: skip
 
 logger = logging.getLogger("sdfeel")
 
@@ -82,35 +84,21 @@ def train(
                      period, and able to end the run
 
     """
-    if settings.get("flower") is not None:
-        if client_datasets is not None or trainers is not None or partition is not None:
-            raise InputError("flower", name_of(settings["flower"]), "the app has data of its own")
-        from sdfeel.flower.simulate import assemble, settle  # Flower is optional
-
-        simulation, trainers = assemble(
-            settle(settings, network, clients, rounds),
-            network=network,
-            model=model,
-            initial=initial,
-            samples=samples,
-            loss=loss,
-            metrics=metrics,
-            test=test,
-        )
-    else:
-        _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
-        if "steps" not in settings:
-            raise InputError("steps", None, "is needed: the number of iterations K")
-        simulation = Simulation.assemble(
-            model,
-            client_datasets,
-            Settings.of(settings),
-            network=network,
-            loss=loss,
-            metrics=metrics,
-            test=test,
-            partition=partition,
-        )
+    simulation, trainers = assembled(
+        model,
+        client_datasets,
+        network=network,
+        loss=loss,
+        metrics=metrics,
+        test=test,
+        partition=partition,
+        trainers=trainers,
+        clients=clients,
+        rounds=rounds,
+        initial=initial,
+        samples=samples,
+        **settings,
+    )
     del client_datasets  # a rank holds the data of its own clients
     return carry_out(
         simulation,
@@ -122,6 +110,54 @@ def train(
         on_progress=on_progress,
         callbacks=callbacks,
     )
+
+
+def assembled(
+    model: nn.Module | None = None,
+    client_datasets: Any = None,
+    *,
+    network: Network,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    test: Any = None,
+    partition: str | Sequence[Any] | None = None,
+    trainers: Sequence[Trainer] | None = None,
+    clients: int | None = None,
+    rounds: int | None = None,
+    initial: Any = None,
+    samples: Sequence[int] | None = None,
+    **settings: Any,
+) -> tuple[Simulation, Sequence[Trainer] | None]:
+    """The simulation that arguments of `train` describe, and who trains in place of an engine."""
+    if settings.get("flower") is not None:
+        if client_datasets is not None or trainers is not None or partition is not None:
+            raise InputError("flower", name_of(settings["flower"]), "the app has data of its own")
+        from sdfeel.flower.simulate import assemble, settle  # Flower is optional
+
+        return assemble(
+            settle(settings, network, clients, rounds),
+            network=network,
+            model=model,
+            initial=initial,
+            samples=samples,
+            loss=loss,
+            metrics=metrics,
+            test=test,
+        )
+    _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
+    if "steps" not in settings:
+        raise InputError("steps", None, "is needed: the number of iterations K")
+    simulation = Simulation.assemble(
+        model,
+        client_datasets,
+        Settings.of(settings),
+        network=network,
+        loss=loss,
+        metrics=metrics,
+        test=test,
+        partition=partition,
+    )
+    return simulation, trainers
 
 
 def _refuse(**given: Any) -> None:

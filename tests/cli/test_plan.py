@@ -95,3 +95,13 @@ def test_constants_come_with_their_spread_and_their_words():
     for name in ("smoothness", "variance", "inside", "between", "gap"):
         assert found[name]["low"] <= found[name]["value"] <= found[name]["high"]
         assert found[name]["words"]
+
+
+def test_out_leaves_a_plan_that_can_be_asked_again(tmp_path):
+    from sdfeel.planner.saved import predicted, read_plan
+
+    done = run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2", "--out", str(tmp_path))
+    assert "plan.json" in done.stdout
+    seconds, losses = predicted(read_plan(tmp_path))
+    assert losses[-1] < 1.2 < losses[0]
+    assert len(seconds) == len(losses)

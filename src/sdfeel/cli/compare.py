@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,8 +59,7 @@ def compare(
 
 
 def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, list[RunRecord]]:
-    from sdfeel.experiments.compare import run_or_resume, slug
-    from sdfeel.experiments.run import simulation_of
+    from sdfeel.experiments.compare import FromConfig, run_all
     from sdfeel.records.reading import read_run
 
     said: set[str] = set()
@@ -71,16 +69,11 @@ def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, 
             said.add(engine)
             say(f"engine: {reason}")
 
-    # Every mistake is named before anything is trained: each is put together once.
-    for config in configs.values():
-        simulation_of(config)
-    records: dict[str, list[RunRecord]] = {}
+    contenders = {label: FromConfig(config) for label, config in configs.items()}
+    numbers = [None] if seeds == 1 else list(range(seeds))
     with live_runs() as show:
-        for label, config in configs.items():
-            for seed in range(seeds):
-                name = label if seeds == 1 else f"{label}, seed {seed}"
-                folder = out / slug(name)
-                seeded = config if seeds == 1 else config.changed(seed=seed)
-                run_or_resume(seeded, folder, on_start=announce, on_progress=partial(show, name))
-                records.setdefault(label, []).append(read_run(folder))
-    return records
+        found = run_all(contenders, numbers, out, on_start=announce, on_progress=show)
+    return {
+        label: [read_run(one.folder) for one in of if one.folder is not None]
+        for label, of in found.items()
+    }

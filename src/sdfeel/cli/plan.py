@@ -13,8 +13,7 @@ from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
-    from sdfeel.planner.brought import Gain
-    from sdfeel.planner.planner import Recommendation
+    from sdfeel.planner.plan import Plan
     from sdfeel.planner.race import Objective
 
 __all__ = ["constants", "plan"]
@@ -52,6 +51,9 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option(help="Draw the predicted frontier: PNG and SVG.")
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for plan.json, which `sdfeel watch` shows.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
@@ -61,59 +63,30 @@ def plan(
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
-    from sdfeel.planner.candidates import candidates
-    from sdfeel.planner.laboratory import TrainingLaboratory
-    from sdfeel.planner.planner import Effort, recommend
-    from sdfeel.planner.report import other_topologies, plan_dict
+    from sdfeel.planner.plan import choices_of, effort_of, objective_of, planned
 
-    objective = _objective(target_loss, target_accuracy, budget)
-    names = _words(averagers)
-    codecs = {"up": up, "down": down, "between": between}
-    taus = _numbers("tau1", tau1), _numbers("tau2", tau2)
-    alphas = _numbers("alpha", alpha)
-    if pilot < 10:
-        raise InputError("pilot", pilot, "at least 10 iterations")
-    if racers < 1:
-        raise InputError("racers", racers, "at least 1")
-    if race_iterations < 1:
-        raise InputError("race-iterations", race_iterations, "at least 1")
+    objective = objective_of(target_loss, target_accuracy, budget)
+    named = {"codecs.up": up, "codecs.down": down, "codecs.between": between}
+    named |= {"averager": averagers, "correction": correction}
+    choose: dict[str, Any] = {name: _words(own) for name, own in named.items() if own is not None}
+    for name, text in {"tau1": tau1, "tau2": tau2, "alpha": alpha}.items():
+        choose[name] = _numbers(name, text)
+    choices, effort = choices_of(choose), effort_of(pilot, racers, race_iterations)
     if figure is not None:
         check_writable(figure.parent)
+    if out is not None:
+        check_writable(out)
     simulation = simulation_of(_config(config, settings or []))
-    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
-    methods = laboratory.methods(
-        {way: _words(own) for way, own in codecs.items() if own is not None},
-        None if correction is None else _words(correction),
-    )
-    grid = candidates(
-        laboratory.network,
-        laboratory.latencies,
-        tau1=taus[0],
-        tau2=taus[1],
-        alpha=alphas,
-        averagers=names,
-        methods=methods,
-        assemble=laboratory.assembling(),
-    )
-    found = recommend(
-        laboratory.network,
-        laboratory.latencies,
-        laboratory,
-        objective,
-        grid=grid,
-        effort=Effort(pilot, racers, max(1, racers // 2), 3, race_iterations),
-        tell=say,
-    )
-    topologies = other_topologies(found, laboratory.latencies, names, alphas, laboratory.assembling)
+    found = planned(simulation, objective, choices, effort, say)
     if figure is not None:
-        from sdfeel.planner.figure import frontier_figure
-        from sdfeel.reports.figures import save_figure
-
-        save_figure(frontier_figure(found), figure)
+        found.plot(figure)
+    written = None if out is None else found.save(out)
     if as_json:
-        print_json(plan_dict(found, topologies))
-    else:
-        _show(found, topologies)
+        print_json(found.to_dict())
+        return
+    _show(found)
+    if written is not None:
+        console.print("written:", str(written), highlight=False, soft_wrap=True)
 
 
 def constants(
@@ -160,18 +133,6 @@ def _config(source: str, settings: list[str]) -> RunConfig:
     return run_config(with_settings(table, settings), source)
 
 
-def _objective(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
-    from sdfeel.planner.race import Objective
-
-    if loss is not None and accuracy is not None:
-        raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
-    if accuracy is None:
-        return Objective(target=loss, budget=budget)
-    if not 0 < accuracy < 1:
-        raise InputError("target-accuracy", accuracy, "a share between 0 and 1, such as 0.9")
-    return Objective(target=1 - accuracy, budget=budget, accuracy=True)
-
-
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(","))
 
@@ -183,20 +144,17 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def _show(found: Recommendation, topologies: dict[str, float]) -> None:
-    from sdfeel.planner.brought import brought
+def _show(plan: Plan) -> None:
+    from sdfeel.planner.reasons import of_choice, of_evidence
     from sdfeel.planner.report import rows
 
-    choice = found.choice
-    goal = found.objective
-    reached = goal.shown(found.loss if goal.target is None else goal.target)
-    console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.5g} simulated seconds")
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
-    console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
-    for gain in brought(found):
-        console.print(_gain(gain, goal), soft_wrap=True)
+    found, goal = plan.recommendation, plan.recommendation.objective
+    first, *others = of_choice(found)
+    console.print(first, style="bold", markup=False, soft_wrap=True)
+    for line in others:
+        console.print(line, markup=False, soft_wrap=True)
     timed = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
-    keys, names = ("tau1", "tau2", "alpha", "averager"), tuple(choice.methods.names)
+    keys, names = ("tau1", "tau2", "alpha", "averager"), tuple(found.choice.methods.names)
     told = ["up/down/between/correction"] if len(found.methods) > 1 else []
     table = Table(*keys, *told, *timed)
     for row in rows(found):
@@ -204,31 +162,8 @@ def _show(found: Recommendation, topologies: dict[str, float]) -> None:
         methods = ["/".join(row[name] for name in names)] if told else []
         table.add_row(*(str(row[key]) for key in keys), *methods, *result)
     console.print(table)
-    console.print(
-        f"evidence: a pilot of {found.pilot.iterations[-1]} iterations, {len(found.probes)} probes "
-        f"and {len(found.raced)} raced; the prediction fits them to {found.predictor.error:.0%}; "
-        f"{found.iterations_spent:,} iterations simulated"
-    )
-    for name, factor in topologies.items():
-        if factor < 0.97:
-            console.print(f"another topology: {name} would need {factor:.0%} of it (predicted)")
-    for doubt in found.doubts:
-        console.print(f"[yellow]thin evidence:[/] {doubt}")
-
-
-def _gain(gain: Gain, goal: Objective) -> str:
-    """What a method brought, in one line."""
-
-    def shown(score: float | None) -> str:
-        if score is None:
-            return "never"
-        return f"{score:.4g} s" if goal.target is not None else goal.shown(score)
-
-    said = f"{gain.what} = {gain.value}: {shown(gain.with_it)}"
-    if gain.best is None:
-        return f"{said}; nothing else stood to choice (predicted)"
-    said += "" if gain.without is None else f", without it {shown(gain.without)}"
-    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} (predicted)"
+    for line in of_evidence(found, plan.topologies):
+        console.print(line, markup=False)
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:

@@ -10,7 +10,14 @@ from sdfeel.clock.formula import (
     paper_latency,
     sdfeel_round,
 )
-from sdfeel.clock.profiles import Latencies, LatencyProfile, load_profile, profile_names
+from sdfeel.clock.profile_table import profile_table
+from sdfeel.clock.profiles import (
+    Latencies,
+    LatencyProfile,
+    load_profile,
+    profile_names,
+    profile_of,
+)
 
 __all__ = [
     "Availability",
@@ -30,5 +37,7 @@ __all__ = [
     "load_profile",
     "paper_latency",
     "profile_names",
+    "profile_of",
+    "profile_table",
     "sdfeel_round",
 ]

@@ -2,6 +2,7 @@
 
     [availability]
     trace = "devices.csv"                                  lines `client,from,to`, in seconds
+    trace = [[0, 0.0, 60.0], ...]                          the same without a file
     law = "exponential", on = 60.0, off = 20.0             mean seconds on and off, in turn
     law = "diurnal", period = 86400.0, share = 0.5         on for a share of every period
 
@@ -74,6 +75,8 @@ class Availability:
                 remedy = f"unknown key here; {closest(key, known)}"
                 raise InputError(f"availability.{key}", value, remedy)
         if "trace" in table:
+            if isinstance(table["trace"], list):
+                return cls(trace=tuple(_listed(own) for own in table["trace"]))
             if not isinstance(table["trace"], str):
                 raise InputError("availability.trace", table["trace"], "the path of a CSV file")
             return cls(trace=read_trace(folder / table["trace"]))
@@ -133,6 +136,13 @@ def _span(path: Path, number: int, cells: list[str]) -> Span:
         found, where = ",".join(cells), f"{path.name}, line {number}"
         remedy = f"{where}: three numbers, client,from,to"
         raise InputError("availability.trace", found, remedy) from None
+
+
+def _listed(own: Any) -> Span:
+    three: list[Any] = own if isinstance(own, list) and len(own) == 3 else [None]
+    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in three):
+        raise InputError("availability.trace", own, "three numbers: client, from, to")
+    return int(three[0]), float(three[1]), float(three[2])
 
 
 def _check_spans(trace: tuple[Span, ...]) -> None:

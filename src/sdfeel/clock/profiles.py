@@ -25,7 +25,7 @@ from sdfeel.clock.devices import Devices
 from sdfeel.errors import InputError, closest
 from sdfeel.toml import read_toml
 
-__all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names"]
+__all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names", "profile_of"]
 
 Rate = float | tuple[float, ...]
 CloudUplink = Literal["direct", "shared-backhaul"]
@@ -181,10 +181,14 @@ def load_profile(name: str) -> LatencyProfile:
         raise InputError(
             "profile", name, f"{closest(name, profile_names())}; or the path of a .toml file"
         )
-    return _from_table(Path(name).stem, table, folder)
+    return profile_of(table, Path(name).stem, folder)
 
 
-def _from_table(name: str, table: dict[str, Any], folder: Path) -> LatencyProfile:
+def profile_of(
+    given: Mapping[str, Any], name: str = "own", folder: Path | None = None
+) -> LatencyProfile:
+    """A profile from a table with the keys of a file; a trace that it names lies in `folder`."""
+    table: dict[str, Any] = _plain(given)
     known = {f.name for f in fields(LatencyProfile)} - {*RATES, *DOWN, "name"}
     _refuse_unknown(name, table, known | {"rates"})
     rates = _table(f"{name}: rates", table.pop("rates", {}))
@@ -201,8 +205,8 @@ def _from_table(name: str, table: dict[str, Any], folder: Path) -> LatencyProfil
     if "devices" in table:
         table["devices"] = Devices.of_table(_table(f"{name}: devices", table["devices"]))
     if "availability" in table:
-        given = _table(f"{name}: availability", table["availability"])
-        table["availability"] = Availability.of_table(given, folder)
+        own = _table(f"{name}: availability", table["availability"])
+        table["availability"] = Availability.of_table(own, folder or Path())
     for key in ("bits_per_parameter", "seconds_per_message"):
         if key in table:
             table[key] = _number(key, table[key])
@@ -215,6 +219,15 @@ def _from_table(name: str, table: dict[str, Any], folder: Path) -> LatencyProfil
         **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in (*RATES, *DOWN) if rate in rates},
         **table,
     )
+
+
+def _plain(value: Any) -> Any:
+    """As TOML would have it: a Python table may hold tuples and arrays."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(own) for key, own in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
 
 
 def _table(where: str, value: object) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import SCHEMES, Algorithm
+from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
-from sdfeel.network import Averager, Network
+from sdfeel.network import Network
+from sdfeel.planner.assembling import assembling
 from sdfeel.planner.candidates import Assemble, Candidate, cost
 from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
 from sdfeel.planner.training import Training, TrainingRun
@@ -94,15 +95,9 @@ class TrainingLaboratory:
 
     def assembling(self, network: Network | None = None) -> Assemble:
         """What methods come to, here or on another network of the same clients."""
-        own, profile = self.simulation.settings, self.simulation.profile
-        parameters = self.simulation.problem.layout.parameters
-
-        def assemble(schedule: Schedule, averager: Averager, methods: Methods) -> Algorithm:
-            update = {"schedule": schedule, "averager": averager, "codecs": methods.codecs}
-            changed = own.model_copy(update=update | {"correction": methods.correction})
-            return changed.algorithm(network or self.simulation.network, profile, parameters)
-
-        return assemble
+        own = self.simulation
+        parameters = own.problem.layout.parameters
+        return assembling(own.settings, network or own.network, own.profile, parameters)
 
     def evaluation(self, candidate: Candidate) -> Evaluation:
         """The loss on part of the training data, or the accuracy on the test data."""

@@ -28,6 +28,9 @@ from sdfeel.theory.split import kappa_split
 
 __all__ = ["Place", "Training", "TrainingRun"]
 
+# What falls by powers of k never is 0; a share of errors on some samples may be.
+LEAST = 1e-9
+
 
 class Place(Protocol):
     """Where candidates are trained and measured: a laboratory, as they need it."""
@@ -142,7 +145,8 @@ class TrainingRun:
         )
 
     def _loss(self, row: Row) -> float:
-        return 1 - row["test_accuracy"] if self.place.on_accuracy else row["train_loss"]
+        loss = 1 - row["test_accuracy"] if self.place.on_accuracy else row["train_loss"]
+        return max(loss, LEAST)
 
     def advance(self, iterations: int) -> None:
         """Up to a whole number of upload periods, so that every evaluation has its upload paid."""

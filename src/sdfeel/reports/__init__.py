@@ -1,7 +1,7 @@
 """The reports room: figures, tables and pages from the records of runs. It never trains."""
 
 from sdfeel.records.reading import RunRecord, read_run
-from sdfeel.reports.comparison import Comparison, write_comparison
+from sdfeel.reports.comparison import Written, write_comparison
 from sdfeel.reports.figures import (
     Panel,
     figure_of_metrics,
@@ -17,9 +17,9 @@ from sdfeel.reports.tables import compare_table, time_to
 from sdfeel.reports.topology import draw_topology
 
 __all__ = [
-    "Comparison",
     "Panel",
     "RunRecord",
+    "Written",
     "compare_settings",
     "compare_table",
     "draw_topology",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.files import write_report
+from sdfeel.records.comparison import note_runs
 from sdfeel.records.reading import RunRecord
 from sdfeel.reports.bands import BandKind
 from sdfeel.reports.figures import figure_over_time, save_figure
@@ -15,11 +16,11 @@ from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.settings import compare_settings, setting_text
 from sdfeel.reports.tables import Row, compare_table
 
-__all__ = ["Comparison", "write_comparison"]
+__all__ = ["Written", "write_comparison"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Written:
     """What was written, and the rows of the table."""
 
     rows: list[Row]
@@ -38,8 +39,10 @@ def write_comparison(
     accuracies: Sequence[float] | None = None,
     spread: BandKind = "range",
     until: float | None = None,
-) -> Comparison:
+) -> Written:
     """Loss and accuracy over simulated time as over_time.png and .svg, table.md and index.html.
+
+    Of runs that lie in the folder, comparison.json says which belong together.
 
     runs   by label as the legend shows it: one record, or one per seed
     until  simulated seconds at which the figure ends
@@ -72,7 +75,8 @@ def write_comparison(
         notes,
         environment=next(iter(seeds.values()))[0].environment,
     )
-    return Comparison(rows, page, png, svg, table)
+    note_runs(target, title, {label: [run.path for run in of] for label, of in seeds.items()})
+    return Written(rows, page, png, svg, table)
 
 
 def _seeds(runs: Iterable[Sequence[RunRecord]]) -> str:

@@ -97,7 +97,14 @@ def figure_over_time(
     return figure_panels(panels, title=title, spread=spread, until=until)
 
 
-def figure_of_metrics(curves: Curves, *, title: str | None = None) -> Figure:
+def figure_of_metrics(
+    curves: Curves,
+    *,
+    title: str | None = None,
+    spread: BandKind = "range",
+    until: float | None = None,
+    x: str = "seconds",
+) -> Figure:
     """Training loss and every metric over simulated time, on test samples where there are any.
 
     At most four panels: the loss and the first three metrics.
@@ -107,7 +114,8 @@ def figure_of_metrics(curves: Curves, *, title: str | None = None) -> Figure:
     metrics = [name for name in dict.fromkeys(names) if name != "loss"] or ["loss"]
     chosen = [f"test_{n}" if f"test_{n}" in columns else f"train_{n}" for n in metrics[:3]]
     shown = dict.fromkeys(["train_loss", *chosen])
-    return figure_panels([Panel(curves, "seconds", column) for column in shown], title=title)
+    panels = [Panel(curves, x, column) for column in shown]
+    return figure_panels(panels, title=title, spread=spread, until=until)
 
 
 def figure_panels(

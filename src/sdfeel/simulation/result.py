@@ -133,6 +133,11 @@ class Result:
             save_figure(figure, Path(path))
         return figure
 
+    def _repr_html_(self) -> str:
+        from sdfeel.reports.notebook import shown
+
+        return shown(pd.DataFrame([self.summary()]), self.plot())
+
     def keep(self, folder: RunFolder) -> None:
         """Leave models and summary in the folder of the run."""
         self.folder, self.signal = folder.path, folder.signal

@@ -1,0 +1,298 @@
+"""`sdfeel.plan`: the planner for one's own model, data and network, in one call."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import nn
+
+from sdfeel.algorithm.codecs import WAYS
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.errors import InputError, closest
+from sdfeel.network import Network
+from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, TAUS, Candidate, candidates
+from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.planner import Effort, Recommendation, recommend
+from sdfeel.planner.race import Objective
+from sdfeel.planner.reasons import of_choice, of_evidence
+from sdfeel.planner.report import other_topologies, plan_dict, rows
+from sdfeel.planner.saved import save_plan
+from sdfeel.simulation.evaluation import Metric
+from sdfeel.simulation.problem import Loss
+from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["CHOICES", "Plan", "objective_of", "plan", "planned"]
+
+logger = logging.getLogger("sdfeel")
+# What a plan chooses, and from what; None: as `TrainingLaboratory.methods` says.
+CHOICES: dict[str, tuple[Any, ...] | None] = {
+    "tau1": TAUS,
+    "tau2": TAUS,
+    "alpha": ALPHAS,
+    "averager": PLANNED_AVERAGERS,
+    **{f"codecs.{way}": None for way in WAYS},
+    "correction": None,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What `sdfeel.plan` found.
+
+    settings        the choice as arguments of `sdfeel.train`: `train(..., **plan.settings)`
+    reasons         why, in lines; `print(plan)` shows them
+    seconds, loss   simulated seconds to the target (or the budget), and the loss reached there
+    table           the best by prediction as a pandas DataFrame, with what the races measured
+    recommendation  all the evidence
+    """
+
+    recommendation: Recommendation
+    simulation: Simulation = field(repr=False)
+    topologies: Mapping[str, float] = field(repr=False)
+
+    @property
+    def choice(self) -> Candidate:
+        return self.recommendation.choice
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        one = self.choice
+        return {
+            "schedule": Schedule(one.tau1, one.tau2, one.alpha),
+            "averager": one.averager.name,
+            "codecs": one.methods.codecs,
+            "correction": one.methods.correction,
+        }
+
+    @property
+    def seconds(self) -> float:
+        return self.recommendation.seconds
+
+    @property
+    def loss(self) -> float:
+        return self.recommendation.loss
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        found = self.recommendation
+        return (*of_choice(found), *of_evidence(found, self.topologies))
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        return pd.DataFrame(rows(self.recommendation))
+
+    def predicted(self) -> pd.DataFrame:
+        """The curve that the choice is predicted to have: `seconds` and `loss` (1 - accuracy for a
+        target accuracy). It goes as far as the pilot did, or the budget.
+        """
+        found, one = self.recommendation, self.choice
+        budget = found.objective.budget
+        losses, needed = found.predictor.needed([one], beyond=budget is not None)
+        seconds = needed[0] * one.cost.per_iteration
+        kept = seconds <= (budget or float("inf")) * (1 + 1e-9)
+        kept &= seconds < float("inf")
+        return pd.DataFrame({"seconds": seconds[kept], "loss": losses[kept]})
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Price against pace of every candidate, and loss over time of the best."""
+        from sdfeel.planner.figure import frontier_figure  # takes a while
+        from sdfeel.reports.figures import save_figure
+
+        figure = frontier_figure(self.recommendation)
+        if path is not None:
+            save_figure(figure, Path(path))
+        return figure
+
+    def save(self, folder: str | Path) -> Path:
+        """Write plan.json into a folder: `sdfeel.planner.saved.read_plan` gives it back."""
+        ranking = rows(self.recommendation)
+        return save_plan(
+            folder, self.recommendation, self.simulation, reasons=self.reasons, ranking=ranking
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `sdfeel plan --json` prints."""
+        return plan_dict(self.recommendation, dict(self.topologies))
+
+    def __str__(self) -> str:
+        return "\n".join(self.reasons)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        lines = "<br>".join(escape(line) for line in self.reasons)
+        return f"<p>{lines}</p>{self.table.to_html(index=False, na_rep='')}"
+
+
+def plan(
+    model: nn.Module,
+    client_datasets: Any,
+    *,
+    network: Network,
+    target_loss: float | None = None,
+    target_accuracy: float | None = None,
+    budget: float | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    test: Any = None,
+    partition: str | Sequence[Any] | None = None,
+    pilot: int = 2000,
+    racers: int = 6,
+    race_iterations: int = 30_000,
+    tell: Callable[[str], None] = logger.info,
+    **settings: Any,
+) -> Plan:
+    """Recommend a schedule, an averager, codecs and a correction, for the least simulated time.
+
+    One pilot and a few short probes are trained, everything is predicted, and the best few race.
+
+    model            any nn.Module; it is not changed
+    client_datasets  as for `sdfeel.train`
+    network          clusters and graph
+    target_loss      the training loss to reach in the least time
+    target_accuracy  the accuracy to reach on `test`, in place of a loss
+    budget           simulated seconds: the least loss within them, or the target at all
+    choose           what to choose from, where it is not the usual: {"tau1": (1, 5, 20)}; also
+                     tau2, alpha, averager, codecs.up, codecs.down, codecs.between, correction. One
+                     value fixes it
+    loss, metrics    as for `sdfeel.train`
+    test             a dataset or (inputs, targets) that no client holds
+    partition        of one dataset for all
+    pilot            at most so many iterations of the pilot
+    racers           candidates in the first heat
+    race_iterations  of all races of a budget together; the rest of it is predicted
+    tell             called with a line now and then; by default it is logged
+    settings         those of `sdfeel.train` that are not chosen here: lr, batch_size, local,
+                     profile, seed, engine, ...
+
+    """
+    for name in ("schedule", "averager"):
+        if name in settings:
+            raise InputError(
+                name, settings[name], "is what a plan chooses: say from what in choose="
+            )
+    if settings.get("flower") is not None:
+        raise InputError("flower", "an app", "trains by itself: the planner needs gradients")
+    objective = objective_of(target_loss, target_accuracy, budget)
+    choices = choices_of(choose or {})
+    effort = effort_of(pilot, racers, race_iterations)
+    simulation = Simulation.assemble(
+        model,
+        client_datasets,
+        Settings.of(settings),
+        network=network,
+        loss=loss,
+        metrics=metrics,
+        test=test,
+        partition=partition,
+    )
+    return planned(simulation, objective, choices, effort, tell)
+
+
+def planned(
+    simulation: Simulation,
+    objective: Objective,
+    choices: Mapping[str, tuple[Any, ...] | None],
+    effort: Effort,
+    tell: Callable[[str], None] = logger.info,
+) -> Plan:
+    """The plan in the setting of a simulation; `sdfeel plan` calls this too."""
+    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
+    codecs = {way: own for way in WAYS if (own := choices[f"codecs.{way}"]) is not None}
+    corrections = choices["correction"]
+    averagers, alpha = choices["averager"] or (), choices["alpha"] or ()
+    grid = candidates(
+        laboratory.network,
+        laboratory.latencies,
+        tau1=choices["tau1"] or (),
+        tau2=choices["tau2"] or (),
+        alpha=alpha,
+        averagers=averagers,
+        methods=laboratory.methods(codecs, corrections),
+        assemble=laboratory.assembling(),
+    )
+    found = recommend(
+        laboratory.network,
+        laboratory.latencies,
+        laboratory,
+        objective,
+        grid=grid,
+        effort=effort,
+        tell=tell,
+    )
+    other = other_topologies(found, laboratory.latencies, averagers, alpha, laboratory.assembling)
+    return Plan(found, simulation, other)
+
+
+def objective_of(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
+    """What to plan for, from what a user may ask."""
+    if loss is not None and accuracy is not None:
+        raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
+    for name, value in {"target": loss, "target-accuracy": accuracy, "budget": budget}.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not number:
+            raise InputError(name, value, "a number")
+    if accuracy is None:
+        return Objective(target=loss, budget=budget)
+    if not 0 < accuracy < 1:
+        raise InputError("target-accuracy", accuracy, "a share between 0 and 1, such as 0.9")
+    return Objective(target=1 - accuracy, budget=budget, accuracy=True)
+
+
+def effort_of(pilot: int, racers: int, race_iterations: int) -> Effort:
+    """How much it may cost, checked."""
+    least = {"pilot": (pilot, 10), "racers": (racers, 1), "race-iterations": (race_iterations, 1)}
+    for name, (value, lowest) in least.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+            raise InputError(name, value, f"a whole number, at least {lowest}")
+    return Effort(pilot, racers, max(1, racers // 2), 3, race_iterations)
+
+
+def choices_of(choose: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | None]:
+    """From what each is chosen: as asked, or as usual."""
+    if not isinstance(choose, Mapping):
+        raise InputError("choose", choose, 'what to choose from: {"tau1": (1, 5, 20)}')
+    found = dict(CHOICES)
+    for name, values in choose.items():
+        if name not in CHOICES:
+            raise InputError("choose", name, closest(str(name), CHOICES))
+        several = isinstance(values, Sequence | set | frozenset) and not isinstance(values, str)
+        own = tuple(values) if several else (values,)
+        if not own:
+            raise InputError(f"choose[{name!r}]", values, "at least one to choose from")
+        if name in ("tau1", "tau2", "alpha"):
+            if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in own):
+                raise InputError(name, values, "whole numbers above 0, such as (1, 3, 20)")
+            own = tuple(sorted(set(own)))
+        found[name] = own
+    return found
+
+
+def _document() -> None:
+    """The settings as arguments of `plan`, without those that it chooses."""
+    signature = inspect.signature(plan)
+    given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    left = [name for name in Settings.model_fields if name not in ("schedule", "averager", "steps")]
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=Settings.model_fields[name].default
+        )
+        for name in left
+    ]
+    bare = [p.replace(annotation=p.empty) for p in given]
+    plan.__signature__ = signature.replace(parameters=[*bare, *options])  # type: ignore[attr-defined]
+
+
+_document()

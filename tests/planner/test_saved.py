@@ -1,0 +1,194 @@
+"""A plan on disk predicts what the planner predicted, and a damaged one is named."""
+
+import contextlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import sdfeel
+from sdfeel import InputError, Network, Schedule
+from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
+from sdfeel.planner.saved import candidate_of, methods_from, predicted, read_plan
+
+NETWORK = Network.ring(4, 2)
+CHOOSE = {
+    "tau1": (1, 5), "tau2": (1, 3), "alpha": (1, 2), "averager": ("paper", "metropolis"),
+    "codecs.up": ("float32", "int8"), "codecs.between": "float32",
+    "correction": ("none", "two-level"),
+}  # fmt: skip
+
+
+def world():
+    """Gaussian classes, two to a client, and a linear model."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(4, 20))
+    data = []
+    for client in range(NETWORK.clients):
+        labels = rng.choice([client % 4, (client + 1) % 4], 40)
+        inputs = centres[labels] + rng.normal(size=(40, 20))
+        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
+    torch.manual_seed(0)
+    return nn.Linear(20, 4), data
+
+
+@pytest.fixture(scope="module")
+def plan():
+    model, data = world()
+    return sdfeel.plan(
+        model, data, network=NETWORK, target_loss=0.7, choose=CHOOSE, pilot=200, racers=3,
+        lr=0.05, engine="vectorised", seed=2,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def saved(plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plan")
+    assert plan.save(folder) == folder / "plan.json"
+    return read_plan(folder)
+
+
+@pytest.fixture(scope="module")
+def text(plan, tmp_path_factory):
+    return plan.save(tmp_path_factory.mktemp("text")).read_text()
+
+
+def test_its_settings_are_arguments_of_train(plan):
+    """The run they make takes the seconds that the plan says, give or take an evaluation."""
+    model, data = world()
+    result = sdfeel.train(
+        model, data, network=NETWORK, steps=400, lr=0.05, engine="vectorised", seed=2,
+        train_samples=None, evaluate_every=plan.choice.tau1, **plan.settings,
+    )  # fmt: skip
+    losses, seconds = result.history["train_loss"], result.history["seconds"]
+    reached = float(seconds[losses <= 0.7].iloc[0])
+    assert reached == pytest.approx(plan.seconds, rel=0.1)
+
+
+def test_it_says_why(plan):
+    assert "loss 0.7 after" in str(plan)
+    assert "evidence: a pilot of" in plan.reasons[-1] or "thin evidence" in plan.reasons[-1]
+    assert {"tau1", "averager", "predicted_seconds"} <= set(plan.table)
+    assert "<table" in plan._repr_html_()
+    curve = plan.predicted()
+    assert (np.diff(curve["seconds"]) > 0).all()
+    assert (np.diff(curve["loss"]) < 0).all()
+    assert curve["loss"].iloc[-1] <= 0.7 * 1.2
+
+
+def test_every_candidate_is_predicted_as_before_it_was_saved(plan, saved):
+    found = plan.recommendation
+    for one in found.ranking:
+        again = candidate_of(saved, Schedule(one.tau1, one.tau2, one.alpha), one.averager.name,
+                             one.methods)  # fmt: skip
+        assert again.cost == one.cost
+        assert again.gamma == one.gamma
+        losses, needed = found.predictor.needed([one], beyond=True)
+        schedule = Schedule(one.tau1, one.tau2, one.alpha)
+        seconds, at = predicted(saved, schedule, one.averager.name, one.methods.names)
+        there = np.isfinite(needed[0])
+        np.testing.assert_array_equal(at, losses[there])
+        np.testing.assert_array_equal(seconds, needed[0][there] * one.cost.per_iteration)
+
+
+def test_what_was_chosen_is_the_default(plan, saved):
+    assert saved.schedule == plan.settings["schedule"]
+    assert saved.methods == plan.choice.methods
+    assert saved.reasons == plan.reasons
+    assert saved.objective == plan.recommendation.objective
+    seconds, losses = predicted(saved)
+    own = predicted(saved, saved.schedule, saved.averager, saved.methods)
+    np.testing.assert_array_equal(seconds, own[0])
+    assert len(saved.raced) == len(plan.recommendation.raced)
+    assert np.interp(-0.7, -losses, seconds) == pytest.approx(saved.seconds, rel=0.6)
+
+
+def test_another_graph_and_another_clock(saved):
+    """A faster backhaul makes exchanges cheaper and leaves the losses as they are."""
+    schedule = Schedule(1, 1, 2)
+    slow, losses = predicted(saved, schedule, "paper")
+    fast = load_profile("paper")
+    fast = LatencyProfile(**{**vars(fast), "server_server": 500e6})
+    seconds, same = predicted(saved, schedule, "paper", profile=fast)
+    np.testing.assert_array_equal(losses, same)
+    assert (seconds[1:] < slow[1:]).all()
+    full = predicted(saved, schedule, "paper", graph="full")
+    assert full[0][-1] < slow[-1]
+    with pytest.raises(InputError, match="averager = 'papers'"):
+        predicted(saved, schedule, "papers")
+
+
+def test_a_folder_without_a_plan(tmp_path):
+    with pytest.raises(InputError, match=r"plan.json.*is not there.*sdfeel plan --out"):
+        read_plan(tmp_path)
+
+
+DAMAGE = {
+    "version": 2, "objective": {}, "choice": {"tau1": 0}, "seconds": "soon", "reasons": [3],
+    "raced": [{"label": "a"}], "pilot": {"iterations": [1], "seconds": [], "losses": []},
+    "points": [], "lr": 0.0, "numbers": {"magic": 1.0}, "network": {"clusters": [[0]]},
+    "profile": {"rates": {}}, "parameters": "many", "settings": {"lr": -1}, "extra": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", DAMAGE)
+def test_a_damaged_file_is_named(text, tmp_path, key):
+    content = json.loads(text) | {key: DAMAGE[key]}
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with pytest.raises(InputError, match=r"plan\.json"):
+        read_plan(tmp_path)
+
+
+def places(value, path=()):
+    """Every key of a file, and the first few places of every list."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:3])
+    for key, own in inside:
+        yield (*path, key)
+        if isinstance(own, dict | list):
+            yield from places(own, (*path, key))
+
+
+NUMBERS = st.floats(allow_nan=True) | st.integers(-(10**20), 10**20)
+ANYTHING = st.none() | st.booleans() | NUMBERS | st.text(max_size=5) | st.just([]) | st.just({})
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_ends_in_a_traceback(text, tmp_path, data):
+    """Any value anywhere in the file: a plan that can be asked, or a named error."""
+    content = json.loads(text)
+    *way, key = data.draw(st.sampled_from(list(places(content))))
+    place = content
+    for step in way:
+        place = place[step]
+    place[key] = data.draw(ANYTHING)
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    with contextlib.suppress(InputError):
+        predicted(read_plan(tmp_path))
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_profile_is_what_its_table_says(name):
+    found = load_profile(name)
+    assert profile_of(json.loads(json.dumps(profile_table(found))), found.name) == found
+
+
+def test_devices_and_presence_have_tables():
+    table = profile_table(load_profile("paper"))
+    table["devices"] = {"classes": [{"name": "phone", "share": 1.0, "speed": 0.5, "link": 1.0}]}
+    table["availability"] = {"trace": [[0, 0.0, 5.0], [1, 1.0, 2.0]]}
+    table["links"] = {"0-1": 1e6}
+    assert profile_table(profile_of(table)) == table
+    with pytest.raises(InputError, match="three numbers"):
+        profile_of(table | {"availability": {"trace": [[0, 1.0]]}})
+
+
+def test_names_make_methods():
+    found = methods_from({"codecs.up": "int8", "correction": "two-level", "tau1": 3})
+    assert found.names["codecs.up"] == "int8"
+    assert found.names["correction"] == "two-level"
+    assert methods_from({}).plain
