@@ -21,7 +21,7 @@ export class NetworkView {
     this.store = store;
     this.known = new Map();
     this.follows = true;
-    this.which = el("select", { "data-testid": "network-of", onchange: () => { this.follows = true; this.draw(); } });
+    this.which = el("select", { "data-testid": "network-of", onchange: () => { this.chosen = this.which.value; this.follows = true; this.draw(); } });
     this.slider = el("input", {
       type: "range", min: 0, max: 0, value: 0, class: "grow", "data-testid": "replay", "aria-label": "Replay: evaluation",
       oninput: () => { this.follows = Number(this.slider.value) === Number(this.slider.max); this.paint(); },
@@ -37,12 +37,12 @@ export class NetworkView {
     this.picture.addEventListener("pointerleave", hideTip);
   }
 
-  // What can be shown: the deployment, and every run that has rows.
+  // What can be shown: the deployment, and every run but those of its edges.
   offer() {
-    const names = [...this.store.runs.keys()];
+    const names = [...this.store.runs.values()].filter((run) => !run.about.real).map((run) => run.name);
     const edges = this.store.deployment?.edges?.length ? ["the deployment"] : [];
     keepIfSame(this.which, [edges, names], () => {
-      const before = this.which.value;
+      const before = this.chosen;
       const options = [...edges.map((label) => ["/deployment", label]), ...names.map((name) => [name, name])];
       return options.map(([value, label]) => el("option", { value, selected: value === before }, label));
     });
@@ -97,6 +97,7 @@ export class NetworkView {
   }
 
   show(world) {
+    world.mark = JSON.stringify([world.key, world.nodes.map((n) => [n.name, n.clients]), world.links.map((l) => l.name)]);
     this.world = world;
     const rows = world.run ? world.run.metrics.rows : 0;
     this.slider.max = Math.max(0, rows - 1);
@@ -147,7 +148,7 @@ export class NetworkView {
     }
     const measured = world.links.map((link) => link.apart).filter((value) => Number.isFinite(value));
     this.most = this.highest(world, measured);
-    const mark = JSON.stringify([world.key, world.nodes.map((n) => [n.name, n.clients]), world.links.map((l) => l.name), document.documentElement.dataset.theme]);
+    const mark = `${world.mark} ${document.documentElement.dataset.theme}`;
     if (this.mark !== mark) { this.mark = mark; this.build(); }
     this.colourLinks(world, moment);
     this.when.textContent = moment ? `iteration ${moment.iteration}, ${short(moment.seconds)} s` : "";
@@ -205,6 +206,7 @@ export class NetworkView {
       const far = radius + 14;
       group.append(svg("text", {
         x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) + 4, "text-anchor": "middle", fill: colour("soft"), "font-size": count > 40 ? 8 : 12,
+        ...(count > 40 ? outwards(x + far * Math.cos(angle), y + far * Math.sin(angle), angle) : {}),
       }, String(node.clients)));
     }
     group.append(...dots);
@@ -217,12 +219,14 @@ export class NetworkView {
 
   colourLinks(world, moment) {
     const widest = Math.max(...world.links.map((link) => link.bytes), 1e-12);
+    const [soft, bad, panel, full, empty] = ["soft", "bad", "panel", "c0", "paper"].map(colour);
+    const wide = Math.min(4.8, 600 / world.links.length); // many links leave each less room
     const rounds = moment && world.graph.tau ? Math.floor(moment.iteration / world.graph.tau) : 0;
     world.links.forEach((link, n) => {
       const line = this.lines[n];
       const known = Number.isFinite(link.apart);
-      line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : colour("soft")) : colour("bad"));
-      line.setAttribute("stroke-width", (1.2 + 4.8 * (link.bytes / widest)).toFixed(2));
+      line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : soft) : bad);
+      line.setAttribute("stroke-width", (1.2 + wide * (link.bytes / widest)).toFixed(2));
       if (link.up) line.removeAttribute("stroke-dasharray");
       else line.setAttribute("stroke-dasharray", "7 6");
       line.setAttribute("data-apart", known ? link.apart : "");
@@ -230,8 +234,8 @@ export class NetworkView {
     });
     world.nodes.forEach((node, n) => {
       const spot = this.spots[n];
-      spot.circle.setAttribute("fill", node.edge?.problem ? colour("bad") : colour("panel"));
-      spot.dots.forEach((dot, c) => dot.setAttribute("fill", c < node.present ? colour("c0") : colour("paper")));
+      spot.circle.setAttribute("fill", node.edge?.problem ? bad : panel);
+      spot.dots.forEach((dot, c) => dot.setAttribute("fill", c < node.present ? full : empty));
     });
   }
 
@@ -272,6 +276,12 @@ export class NetworkView {
       ...(graph?.problem ? [el("p", { class: "empty" }, graph.problem)] : []),
     ]);
   }
+}
+
+// Read along the way from the middle, and never upside down: so a hundred numbers have room.
+function outwards(x, y, angle) {
+  const turned = Math.cos(angle) < 0 ? angle + Math.PI : angle;
+  return { transform: `rotate(${((turned * 180) / Math.PI).toFixed(1)} ${x} ${y})`, y: y + 3, x };
 }
 
 function scaleBar(most, live) {

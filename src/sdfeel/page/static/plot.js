@@ -59,7 +59,7 @@ export class Chart {
     this.marks = svg("g");
     if (!this.curves.length) {
       parts.push(svg("text", { x: WIDTH / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
-        `no ${this.titles.y} yet`));
+        `no ${this.titles.y || "rows"} yet`));
     }
     this.picture.replaceChildren(...parts, inside, this.marks);
     this.picture.setAttribute("aria-label", `${this.titles.y} over ${this.titles.x}: ${this.curves.map((c) => c.label).join(", ")}`);

@@ -17,7 +17,8 @@ export class TimeView {
     this.lanes = el("div", { class: "wide", "data-testid": "lanes" });
     this.stack = el("div", { class: "wide", "data-testid": "stack" });
     const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part));
-    section.append(el("div", { class: "bar" }, el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds), ...keys),
+    this.choose = [el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds)];
+    section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
   }
 
@@ -29,6 +30,7 @@ export class TimeView {
     });
     const name = this.which.value;
     this.lanes.hidden = !name;
+    for (const label of this.choose) label.hidden = !name;
     let found = null;
     if (name) {
       const run = this.store.runs.get(name);
