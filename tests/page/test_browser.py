@@ -26,6 +26,11 @@ def trained(tmp_path_factory) -> Path:
         world.model, world.datasets, network=world.network, engine="vectorised", lr=0.1, steps=12,
         evaluate_every=2, averager="metropolis", out=folder / "small",
     )  # fmt: skip
+    sdfeel.train(
+        world.model, world.datasets, network=world.network, engine="vectorised", lr=0.1, steps=12,
+        evaluate_every=2, averager="metropolis", pace="asynchronous", profile="paper-h10",
+        out=folder / "without rounds",
+    )  # fmt: skip
     return folder
 
 
@@ -135,6 +140,21 @@ def test_the_network_replays_and_the_timeline_adds_up(serve, visit, trained: Pat
     run = json.loads((trained / "small" / "run.json").read_text())
     assert float(total.get_attribute("data-value")) == algorithm_of(config, run).round_cost().total
     assert page.get_by_test_id("timeline").locator("rect[data-part=compute]").count() > 0
+
+
+def test_a_run_without_rounds_has_a_timeline(serve, visit, trained: Path) -> None:
+    server = serve(trained)
+    page = visit(server)
+    page.get_by_test_id("time-of").select_option("without rounds")
+    page.wait_for_selector("[data-bar=mean] th:text('turns')")
+    told = page.evaluate(
+        "fetch('api/timeline?rounds=4&run=without+rounds').then((answer) => answer.json())"
+    )
+    for lane in range(3):
+        wanted = sum(box["lane"] == lane and box["parts"]["compute"] > 0 for box in told["boxes"])
+        drawn = page.get_by_test_id("lanes").locator(f"rect[data-lane='{lane}'][data-part=compute]")
+        assert drawn.count() == wanted > 0
+    assert page.locator("[data-bar=clock]").count() == 0
 
 
 def test_sentences_not_blank_pages(serve, visit, write_run, curve, tmp_path: Path) -> None:

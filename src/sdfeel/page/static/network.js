@@ -220,13 +220,14 @@ export class NetworkView {
   colourLinks(world, moment) {
     const widest = Math.max(...world.links.map((link) => link.bytes), 1e-12);
     const [soft, bad, panel, full, empty] = ["soft", "bad", "panel", "c0", "paper"].map(colour);
-    const wide = Math.min(4.8, 600 / world.links.length); // many links leave each less room
+    // Many links leave each less room.
+    const [least, wide] = [Math.min(1.2, 300 / world.links.length), Math.min(4.8, 300 / world.links.length)];
     const rounds = moment && world.graph.tau ? Math.floor(moment.iteration / world.graph.tau) : 0;
     world.links.forEach((link, n) => {
       const line = this.lines[n];
       const known = Number.isFinite(link.apart);
       line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : soft) : bad);
-      line.setAttribute("stroke-width", (1.2 + wide * (link.bytes / widest)).toFixed(2));
+      line.setAttribute("stroke-width", (least + wide * (link.bytes / widest)).toFixed(2));
       if (link.up) line.removeAttribute("stroke-dasharray");
       else line.setAttribute("stroke-dasharray", "7 6");
       line.setAttribute("data-apart", known ? link.apart : "");
