@@ -16,6 +16,11 @@ import sdfeel
 from sdfeel.page.what_if import what_if
 from sdfeel.reports.bands import band
 
+# Of texts, on the screen.
+HEIGHTS = """
+(texts) => texts.filter((t) => t.checkVisibility()).map((t) => t.getBoundingClientRect().height)
+"""
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
@@ -176,6 +181,23 @@ def test_narrow_and_in_both_themes(serve, visit, trained: Path, theme: str) -> N
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     page.get_by_role("button", name="Use").click()
     assert page.evaluate("document.documentElement.dataset.theme") != theme
+    for place in ("curves", "network", "timeline"):
+        sizes = page.get_by_test_id(place).locator("svg text").evaluate_all(HEIGHTS)
+        assert min(sizes) > 9, f"{place} can be read: letters of {min(sizes)} pixels"
+
+
+def test_without_a_mouse(serve, visit, trained: Path) -> None:
+    """Tab reaches the servers once; arrows go round, and the tip tells of a server's links."""
+    page = visit(serve(trained))
+    spots = page.get_by_test_id("network").locator("g[data-server]")
+    spots.first.wait_for()
+    assert page.locator("g[data-server][tabindex='0']").count() == 1
+    spots.first.focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.server") == "2"
+    tip = page.get_by_test_id("tip").inner_text()
+    assert "server 2: 1 of 1 clients" in tip
+    assert "apart" in tip
 
 
 def renderers(browser) -> list[int]:

@@ -31,18 +31,27 @@ def printed(line: str, folder: Path) -> dict:
     return json.loads(done.output)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {},
-        {"tau1": "7", "tau2": "3", "averager": "chebyshev", "graph": "torus", "servers": "12"},
-        {"scheme": "hierfavg", "profile": "paper-downlink", "up": "int8", "down": "int4"},
-        {"averager": "all-reduce", "graph": "star", "clients": "2"},
-        {"scheme": "fedavg", "profile": "shared-backhaul"},
-        {"client_server": "1000000", "server_server": "2e7", "parameters": "1000"},
-        {"spread": "10", "servers": "4", "clients": "3"},
-    ],
-)
+ASKED: list[dict[str, str]] = [
+    {},
+    {"tau1": "7", "tau2": "3", "averager": "chebyshev", "graph": "torus", "servers": "12"},
+    {"alpha": "9", "between": "int8", "graph": "full", "averager": "metropolis"},
+    {"scheme": "hierfavg", "profile": "paper-downlink", "up": "int8", "down": "int4"},
+    {"averager": "all-reduce", "graph": "star", "clients": "2"},
+    {"scheme": "fedavg", "profile": "shared-backhaul"},
+    {"scheme": "fedavg", "client_cloud": "1e6", "cpu": "5e9"},
+    {"scheme": "hierfavg", "server_cloud": "2e6"},
+    {"client_server": "1000000", "server_server": "2e7", "parameters": "1000"},
+    {"spread": "10", "servers": "4", "clients": "3"},
+]
+
+
+def test_everything_that_can_be_set_is_compared() -> None:
+    found = choices()
+    can = {*found["numbers"], *found["words"], *found["rates"], "spread"}
+    assert {name for asked in ASKED for name in asked} == can
+
+
+@pytest.mark.parametrize("asked", ASKED)
 def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Path) -> None:
     found = what_if(asked)
     clock, topology = found["commands"]
@@ -55,6 +64,21 @@ def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Pat
     said = printed(topology, tmp_path)
     for name in ("zeta", "contraction"):
         assert found[name] == pytest.approx(said[name], rel=1e-9, abs=1e-12), name
+
+
+def test_what_is_set_counts() -> None:
+    """Each on its own changes a number: nothing that can be moved is without effect."""
+    plain = what_if({})
+    moved = {
+        "tau1": "3", "tau2": "2", "alpha": "2", "servers": "8", "clients": "3", "up": "int8",
+        "down": "int8", "between": "int8", "parameters": "1000", "averager": "chebyshev",
+        "graph": "star", "scheme": "fedavg", "profile": "paper-downlink", "cpu": "1e9",
+        "client_server": "1e6", "server_server": "1e6", "spread": "4",
+    }  # fmt: skip
+    told = ("seconds_per_round", "bytes_per_round", "zeta", "contraction")
+    for name, value in moved.items():
+        found = what_if({name: value})
+        assert [found[key] for key in told] != [plain[key] for key in told], name
 
 
 def test_what_has_no_rounds_or_devices_of_its_own_is_not_offered() -> None:

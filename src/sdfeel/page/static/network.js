@@ -148,7 +148,7 @@ export class NetworkView {
     }
     const measured = world.links.map((link) => link.apart).filter((value) => Number.isFinite(value));
     this.most = this.highest(world, measured);
-    const mark = `${world.mark} ${document.documentElement.dataset.theme}`;
+    const mark = `${world.mark} ${document.documentElement.dataset.theme} ${this.zoom.toFixed(1)}`;
     if (this.mark !== mark) { this.mark = mark; this.build(); }
     this.colourLinks(world, moment);
     this.when.textContent = moment ? `iteration ${moment.iteration}, ${short(moment.seconds)} s` : "";
@@ -176,6 +176,9 @@ export class NetworkView {
     return [SIZE / 2 + radius * Math.cos(angle), SIZE / 2 + radius * Math.sin(angle), angle];
   }
 
+  // Text keeps its size where the picture is made smaller.
+  get zoom() { return Math.min(1.8, Math.max(1, SIZE / (this.picture.clientWidth || SIZE))); }
+
   build() {
     const { nodes, links } = this.world;
     const count = nodes.length;
@@ -194,7 +197,7 @@ export class NetworkView {
     const [x, y, angle] = this.place(n, count);
     const radius = Math.max(5, Math.min(22, 170 / count));
     const circle = svg("circle", { cx: x, cy: y, r: radius, stroke: colour("ink"), "stroke-width": 1.5 });
-    const group = svg("g", { "data-server": node.name, tabindex: 0, onpointermove: (event) => this.tipNode(n, event), onpointerleave: hideTip, onfocus: (event) => this.tipNode(n, event), onblur: hideTip }, circle);
+    const group = svg("g", { "data-server": node.name, tabindex: n ? -1 : 0, onkeydown: (event) => this.key(n, event), onpointermove: (event) => this.tipNode(n, event), onpointerleave: hideTip, onfocus: (event) => this.tipNode(n, event), onblur: hideTip }, circle);
     const dots = [];
     if (node.clients <= MOST_DOTS && count <= 40) {
       for (let c = 0; c < node.clients; c += 1) {
@@ -205,16 +208,26 @@ export class NetworkView {
     } else {
       const far = radius + 14;
       group.append(svg("text", {
-        x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) + 4, "text-anchor": "middle", fill: colour("soft"), "font-size": count > 40 ? 8 : 12,
+        x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) + 4, "text-anchor": "middle", fill: colour("soft"), "font-size": (count > 40 ? 8 : 12) * this.zoom,
         ...(count > 40 ? outwards(x + far * Math.cos(angle), y + far * Math.sin(angle), angle) : {}),
       }, String(node.clients)));
     }
     group.append(...dots);
     if (count <= 40) {
-      group.append(svg("text", { x, y: y + 4.5, "text-anchor": "middle", fill: colour("ink"), "font-size": Math.min(13, 160 / count + 5) },
+      group.append(svg("text", { x, y: y + 4.5, "text-anchor": "middle", fill: colour("ink"), "font-size": Math.min(13, 160 / count + 5) * this.zoom },
         node.name.length > 6 && !this.world.live ? node.name.slice(0, 6) : node.name.slice(0, 8)));
     }
     return { group, circle, dots };
+  }
+
+  // One stop of the tab key; arrows go from server to server.
+  key(n, event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    const next = (n + step + this.spots.length) % this.spots.length;
+    this.spots.forEach((spot, m) => spot.group.setAttribute("tabindex", m === next ? 0 : -1));
+    this.spots[next].group.focus();
+    event.preventDefault();
   }
 
   colourLinks(world, moment) {
@@ -257,6 +270,11 @@ export class NetworkView {
     if (!this.world.live) lines.push(`${short(node.share * 100, 4)} % of all data`);
     else if (node.edge.problem) lines.push(node.edge.problem);
     else lines.push(`period ${node.edge.period} of ${node.edge.periods}, ${node.edge.phase}`, node.edge.clients.join(", "));
+    const own = this.world.links.filter((link) => link.a === n || link.b === n);
+    for (const link of own.slice(0, MOST_DOTS)) {
+      const apart = Number.isFinite(link.apart) ? `, ${short(link.apart)} apart` : "";
+      lines.push(`link ${link.name}: ${link.up ? "up" : "down"}${apart}`);
+    }
     showTip(lines.map((line) => el("div", {}, line)), event.clientX ?? box.right, event.clientY ?? box.bottom);
   }
 

@@ -5,7 +5,6 @@ import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from
 const PARTS = ["compute", "upload", "exchange", "waiting", "download"];
 const MEASURED = { collect: "upload", mix: "exchange", save: "save" };
 const MOST_LANES = 100;
-const WIDTH = 960;
 
 export class TimeView {
   constructor(section, store) {
@@ -20,6 +19,7 @@ export class TimeView {
     this.choose = [el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds)];
     section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
+    new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth - this.width) > 1) this.draw(); }).observe(this.stack);
   }
 
   async draw() {
@@ -53,7 +53,8 @@ export class TimeView {
   }
 
   paint(found) {
-    const theme = document.documentElement.dataset.theme;
+    this.width = Math.min(1300, Math.max(280, Math.round(this.stack.clientWidth || 960)));
+    const theme = `${document.documentElement.dataset.theme} ${this.width}`;
     const boxes = found?.boxes ?? [];
     keepIfSame(this.lanes, [this.mark, found?.iteration, found?.seconds, found?.whole, boxes.length, theme, this.which.value],
       () => (boxes.length ? [this.timeline(found), ...this.leftOff(found)] : []));
@@ -83,14 +84,14 @@ export class TimeView {
     const [left, top] = [70, 6];
     const first = Math.min(...boxes.map((box) => box.start));
     const last = Math.max(...ends);
-    const sx = (t) => left + ((t - first) / (last - first || 1)) * (WIDTH - left - 14);
+    const sx = (t) => left + ((t - first) / (last - first || 1)) * (this.width - left - 14);
     const height = top + lanes * tall + 40;
     const parts = [];
-    for (const t of ticks(first, last, 8)) {
+    for (const t of ticks(first, last, this.width / 120)) {
       parts.push(svg("line", { x1: sx(t), x2: sx(t), y1: top, y2: top + lanes * tall, stroke: colour("line") }));
       parts.push(svg("text", { x: sx(t), y: top + lanes * tall + 16, "text-anchor": "middle", "font-size": 12, fill: colour("soft") }, short(t)));
     }
-    parts.push(svg("text", { x: WIDTH / 2, y: height - 4, "text-anchor": "middle", "font-size": 12, fill: colour("ink") }, "simulated seconds"));
+    parts.push(svg("text", { x: this.width / 2, y: height - 4, "text-anchor": "middle", "font-size": 12, fill: colour("ink") }, "simulated seconds"));
     names.forEach((name, lane) => {
       if (lanes > 40 && lane % 5 !== 0) return;
       parts.push(svg("text", { x: left - 6, y: top + lane * tall + tall * 0.75, "text-anchor": "end", "font-size": Math.min(12, tall + 1), fill: colour("ink") }, name));
@@ -110,26 +111,29 @@ export class TimeView {
         at += seconds;
       }
     }
-    return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
+    return svg("svg", { viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
   }
 
   bars(bars) {
     const most = Math.max(...bars.map(([, parts]) => total(parts)), 1e-12);
-    const [left, tall] = [250, 30];
+    const narrow = this.width < 600; // then a bar's name stands above it
+    const [left, tall] = narrow ? [2, 52] : [250, 30];
     const drawn = bars.flatMap(([label, parts], n) => {
       let x = left;
+      const top = n * tall + (narrow ? 22 : 4);
       const boxes = named(parts).map(([part, seconds]) => {
-        const width = (seconds / most) * (WIDTH - left - 90);
-        const box = svg("rect", { x, y: n * tall + 4, width, height: tall - 8, fill: colour(MEASURED[part] ?? part) });
+        const width = (seconds / most) * (this.width - left - 90);
+        const box = svg("rect", { x, y: top, width, height: 22, fill: colour(MEASURED[part] ?? part) });
         box.append(svg("title", {}, `${part}: ${short(seconds)} s`));
         x += width;
         return box;
       });
-      const text = { "font-size": 13, fill: colour("ink"), y: n * tall + tall / 2 + 4 };
-      return [svg("text", { x: left - 8, "text-anchor": "end", ...text }, label.slice(0, 36)), ...boxes,
-        svg("text", { x: x + 6, ...text }, `${short(total(parts))} s`)];
+      const text = { "font-size": 13, fill: colour("ink") };
+      const place = narrow ? { x: left, y: top - 6 } : { x: left - 8, y: top + 15, "text-anchor": "end" };
+      return [svg("text", { ...place, ...text }, label.slice(0, 36)), ...boxes,
+        svg("text", { x: x + 6, y: top + 15, ...text }, `${short(total(parts))} s`)];
     });
-    return svg("svg", { viewBox: `0 0 ${WIDTH} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
+    return svg("svg", { viewBox: `0 0 ${this.width} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
   }
 }
 
