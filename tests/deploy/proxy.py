@@ -64,6 +64,7 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
+            writer.transport.abort()  # also where nobody was at the target
             self._tasks.discard(task)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,11 @@ import sdfeel
 from sdfeel.page.what_if import what_if
 from sdfeel.reports.bands import band
 
+# Of texts, on the screen.
+HEIGHTS = """
+(texts) => texts.filter((t) => t.checkVisibility()).map((t) => t.getBoundingClientRect().height)
+"""
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
@@ -24,6 +30,11 @@ def trained(tmp_path_factory) -> Path:
     sdfeel.train(
         world.model, world.datasets, network=world.network, engine="vectorised", lr=0.1, steps=12,
         evaluate_every=2, averager="metropolis", out=folder / "small",
+    )  # fmt: skip
+    sdfeel.train(
+        world.model, world.datasets, network=world.network, engine="vectorised", lr=0.1, steps=12,
+        evaluate_every=2, averager="metropolis", pace="asynchronous", profile="paper-h10",
+        out=folder / "without rounds",
     )  # fmt: skip
     return folder
 
@@ -136,6 +147,21 @@ def test_the_network_replays_and_the_timeline_adds_up(serve, visit, trained: Pat
     assert page.get_by_test_id("timeline").locator("rect[data-part=compute]").count() > 0
 
 
+def test_a_run_without_rounds_has_a_timeline(serve, visit, trained: Path) -> None:
+    server = serve(trained)
+    page = visit(server)
+    page.get_by_test_id("time-of").select_option("without rounds")
+    page.wait_for_selector("[data-bar=mean] th:text('turns')")
+    told = page.evaluate(
+        "fetch('api/timeline?rounds=4&run=without+rounds').then((answer) => answer.json())"
+    )
+    for lane in range(3):
+        wanted = sum(box["lane"] == lane and box["parts"]["compute"] > 0 for box in told["boxes"])
+        drawn = page.get_by_test_id("lanes").locator(f"rect[data-lane='{lane}'][data-part=compute]")
+        assert drawn.count() == wanted > 0
+    assert page.locator("[data-bar=clock]").count() == 0
+
+
 def test_sentences_not_blank_pages(serve, visit, write_run, curve, tmp_path: Path) -> None:
     server = serve(tmp_path)
     page = visit(server)
@@ -155,14 +181,62 @@ def test_narrow_and_in_both_themes(serve, visit, trained: Path, theme: str) -> N
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     page.get_by_role("button", name="Use").click()
     assert page.evaluate("document.documentElement.dataset.theme") != theme
+    for place in ("curves", "network", "timeline"):
+        sizes = page.get_by_test_id(place).locator("svg text").evaluate_all(HEIGHTS)
+        assert min(sizes) > 9, f"{place} can be read: letters of {min(sizes)} pixels"
 
 
-def test_many_rows_take_little_memory(serve, visit, write_run, curve, tmp_path: Path) -> None:
-    """100,000 rows, as of a run of hours: the heap stays far below 300 MB, the path short."""
-    write_run(curve(count=100_000), "long")
+def test_without_a_mouse(serve, visit, trained: Path) -> None:
+    """Tab reaches the servers once; arrows go round, and the tip tells of a server's links."""
+    page = visit(serve(trained))
+    spots = page.get_by_test_id("network").locator("g[data-server]")
+    spots.first.wait_for()
+    assert page.locator("g[data-server][tabindex='0']").count() == 1
+    spots.first.focus()
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.server") == "2"
+    tip = page.get_by_test_id("tip").inner_text()
+    assert "server 2: 1 of 1 clients" in tip
+    assert "apart" in tip
+
+
+def renderers(browser) -> list[int]:
+    """The processes that hold pages, by their numbers."""
+    session = browser.new_browser_cdp_session()
+    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session.detach()
+    return [process["id"] for process in found if process["type"] == "renderer"]
+
+
+def resident(process: int) -> int:
+    """Bytes of memory."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE")
+
+
+def test_a_long_run_takes_little_memory(
+    serve, visit, browser, write_run, curve, tmp_path: Path
+) -> None:
+    """100,000 rows, as of a run of hours, that come in while the page is open: the browser's
+    process stays below 300 MB, and what is drawn does not grow with the rows.
+    """
+    table = curve(count=100_000)
+    folder = write_run(table.head(20_000), "long", summary=False)
+    before = set(renderers(browser))
     page = visit(serve(tmp_path))
-    page.wait_for_selector("[data-testid=chart-0] path[data-rows='100000']", timeout=60_000)
-    page.evaluate("window.gc?.()")
-    assert page.evaluate("performance.memory.usedJSHeapSize") < 150e6
-    drawn = page.get_by_test_id("chart-0").locator("path[data-run]").get_attribute("d")
-    assert len(drawn) < 60_000
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    chart = page.get_by_test_id("chart-0").locator("path[data-run]")
+    nodes = []
+    for rows in range(20_000, 100_001, 20_000):
+        table.head(rows).to_csv(folder / "metrics.csv", index=False)
+        page.wait_for_selector(f"[data-testid=chart-0] path[data-rows='{rows}']")
+        session.send("HeapProfiler.collectGarbage")
+        told = session.send("Performance.getMetrics")["metrics"]
+        measured = {one["name"]: one["value"] for one in told}
+        nodes.append(measured["Nodes"])
+        assert measured["JSHeapUsedSize"] < 100e6
+        assert len(chart.get_attribute("d")) < 60_000
+    own = set(renderers(browser)) - before  # the page's, and one that waits for the next page
+    assert max(map(resident, own)) < 300e6
+    assert nodes[-1] <= nodes[1] + 50

@@ -17,6 +17,7 @@ NORTH = EdgeStatus(
 )  # fmt: skip
 SOUTH = replace(NORTH, name="south", clients=("c3",), expected=1, links={"north": "up 3+0"})
 GONE = EdgeStatus("north", problem="UNAVAILABLE: Connection refused")
+REFUSED = "nothing listens at its address (UNAVAILABLE: Connection refused)"
 
 
 class Time:
@@ -45,8 +46,8 @@ def test_a_lost_edge_is_the_cause_of_the_lost_link(events: Events, time: Time) -
     events.take([GONE, lost])
     said = [(e.what, e.cause) for e in events.list]
     assert said == [
-        ("north stopped answering", "UNAVAILABLE: Connection refused"),
-        ("south lost north", "north does not answer: UNAVAILABLE: Connection refused"),
+        ("north stopped answering", REFUSED),
+        ("south lost north", f"north does not answer: {REFUSED}"),
     ]
     time.now += 8
     events.take([NORTH, replace(SOUTH, period=4)])
@@ -54,9 +55,47 @@ def test_a_lost_edge_is_the_cause_of_the_lost_link(events: Events, time: Time) -
 
 
 def test_a_cut_link_is_told_from_a_dead_edge(events: Events) -> None:
-    events.take([replace(NORTH, links={"south": "down 3+1"}), SOUTH])
-    assert [(e.what, e.cause) for e in events.list] == [
-        ("north lost south", "south answers us: the way between the two is cut")
+    """Not by an answer of before the loss: the edge may have died since."""
+    lost = replace(NORTH, links={"south": "down 3+1"})
+    events.take([lost, SOUTH])
+    said = [("north lost south", "south is asked whether it is there")]
+    assert [(e.what, e.cause) for e in events.list] == said
+    events.take([lost, replace(SOUTH)])
+    said = [("north lost south", "south answers us: the way between the two is cut")]
+    assert [(e.what, e.cause) for e in events.list] == said
+
+
+def test_what_was_never_there_has_not_been_lost(time: Time) -> None:
+    """A deployment that begins: edges answer one after the other, then meet, then clients come."""
+    events = Events({"north": ["c1", "c2"], "south": ["c3"]}, now=time)
+    north = replace(NORTH, period=0, clients=(), links={"south": "down 0+0"}, phase="gathering")
+    north = replace(north, seconds_per_period=0.0)
+    silent = EdgeStatus("south", problem="UNAVAILABLE: Connection refused")
+    for _ in range(2):
+        time.now += 30  # far longer than a period: but nobody knows yet how long one takes
+        events.take([north, silent])
+    south = replace(north, name="south", links={"north": "down 0+0"}, expected=1)
+    events.take([north, south])
+    events.take([replace(north), replace(south)])
+    said = [(e.what, e.cause, e.ended is None) for e in events.list]
+    late = "it has not come since this page began to look"
+    assert said == [
+        ("south does not answer", REFUSED, False),
+        ("c1 is not at north", late, True),
+        ("c2 is not at north", late, True),
+        ("north has no link to south", "south answers us: the way between the two is cut", True),
+        ("south has no link to north", "north answers us: the way between the two is cut", True),
+        ("c3 is not at south", late, True),
+    ]
+    events.take([NORTH, SOUTH])
+    assert all(e.ended is not None for e in events.list)
+    assert {e.back for e in events.list} == {"answers", "came", "met"}
+
+
+def test_the_frozen_is_told_from_the_dead(events: Events) -> None:
+    events.take([replace(GONE, problem="DEADLINE_EXCEEDED: Deadline Exceeded"), SOUTH])
+    assert [e.cause for e in events.list] == [
+        "it is frozen, overloaded or cut off (DEADLINE_EXCEEDED: Deadline Exceeded)"
     ]
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 from worlds import Problem
 
 import sdfeel
+from sdfeel.algorithm.timeline import timeline as spans_of
 from sdfeel.cli import app
+from sdfeel.page.lanes import PARTS
 from sdfeel.page.runs import Runs
-from sdfeel.page.timeline import PARTS, Timeline, algorithm_of
+from sdfeel.page.timeline import Timeline, algorithm_of, timeline_of
+from sdfeel.page.turns import TurnTimeline
 from sdfeel.page.views import Views
 from sdfeel.page.what_if import choices, what_if
 from sdfeel.records.following import FollowedRun
+
+COLLECTS = ("compute", "upload", "waiting")
 
 
 def printed(line: str, folder: Path) -> dict:
@@ -25,18 +31,27 @@ def printed(line: str, folder: Path) -> dict:
     return json.loads(done.output)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {},
-        {"tau1": "7", "tau2": "3", "averager": "chebyshev", "graph": "torus", "servers": "12"},
-        {"scheme": "hierfavg", "profile": "paper-downlink", "up": "int8", "down": "int4"},
-        {"averager": "all-reduce", "graph": "star", "clients": "2"},
-        {"scheme": "fedavg", "profile": "shared-backhaul"},
-        {"client_server": "1000000", "server_server": "2e7", "parameters": "1000"},
-        {"spread": "10", "servers": "4", "clients": "3"},
-    ],
-)
+ASKED: list[dict[str, str]] = [
+    {},
+    {"tau1": "7", "tau2": "3", "averager": "chebyshev", "graph": "torus", "servers": "12"},
+    {"alpha": "9", "between": "int8", "graph": "full", "averager": "metropolis"},
+    {"scheme": "hierfavg", "profile": "paper-downlink", "up": "int8", "down": "int4"},
+    {"averager": "all-reduce", "graph": "star", "clients": "2"},
+    {"scheme": "fedavg", "profile": "shared-backhaul"},
+    {"scheme": "fedavg", "client_cloud": "1e6", "cpu": "5e9"},
+    {"scheme": "hierfavg", "server_cloud": "2e6"},
+    {"client_server": "1000000", "server_server": "2e7", "parameters": "1000"},
+    {"spread": "10", "servers": "4", "clients": "3"},
+]
+
+
+def test_everything_that_can_be_set_is_compared() -> None:
+    found = choices()
+    can = {*found["numbers"], *found["words"], *found["rates"], "spread"}
+    assert {name for asked in ASKED for name in asked} == can
+
+
+@pytest.mark.parametrize("asked", ASKED)
 def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Path) -> None:
     found = what_if(asked)
     clock, topology = found["commands"]
@@ -49,6 +64,21 @@ def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Pat
     said = printed(topology, tmp_path)
     for name in ("zeta", "contraction"):
         assert found[name] == pytest.approx(said[name], rel=1e-9, abs=1e-12), name
+
+
+def test_what_is_set_counts() -> None:
+    """Each on its own changes a number: nothing that can be moved is without effect."""
+    plain = what_if({})
+    moved = {
+        "tau1": "3", "tau2": "2", "alpha": "2", "servers": "8", "clients": "3", "up": "int8",
+        "down": "int8", "between": "int8", "parameters": "1000", "averager": "chebyshev",
+        "graph": "star", "scheme": "fedavg", "profile": "paper-downlink", "cpu": "1e9",
+        "client_server": "1e6", "server_server": "1e6", "spread": "4",
+    }  # fmt: skip
+    told = ("seconds_per_round", "bytes_per_round", "zeta", "contraction")
+    for name, value in moved.items():
+        found = what_if({name: value})
+        assert [found[key] for key in told] != [plain[key] for key in told], name
 
 
 def test_what_has_no_rounds_or_devices_of_its_own_is_not_offered() -> None:
@@ -86,7 +116,7 @@ def test_the_timeline_ends_where_the_clock_of_the_run_was(small, tmp_path: Path,
     timeline = Timeline(algorithm_of(run.network, run.config))
     for row in range(run.metrics.rows):
         taken = run.metrics.row(row)
-        assert timeline.advance(int(taken["iteration"]))
+        assert timeline.advance(taken)
         if timeline.k == taken["iteration"]:
             assert float(timeline.clock.at.max()) == taken["seconds"]
     tau1 = timeline.algorithm.schedule.tau1
@@ -108,15 +138,58 @@ def test_devices_that_are_off_are_off_on_the_page_too(small, tmp_path: Path) -> 
     timeline = Timeline(algorithm_of(run.network, run.config))
     for row in range(run.metrics.rows):
         taken = run.metrics.row(row)
-        assert timeline.advance(int(taken["iteration"]))
+        assert timeline.advance(taken)
         assert float(timeline.clock.at.max()) == taken["seconds"]
 
 
-@pytest.mark.parametrize("options", [{"pace": "asynchronous"}, {"scheme": "fedbuff"}])
-def test_a_run_without_rounds_has_no_timeline(small, tmp_path: Path, options) -> None:
-    run = train(small, tmp_path / "run", **options)
-    with pytest.raises(sdfeel.InputError, match="only synchronous and deadline"):
-        Timeline(algorithm_of(run.network, run.config))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pace": "asynchronous", "profile": "paper-h10", "seed": 5},
+        {"pace": "asynchronous", "profile": "paper"},  # all are ready together
+        {"pace": "asynchronous", "profile": "paper-downlink", "averager": "all-reduce"},
+        {"scheme": "fedbuff", "profile": "paper-h10"},
+        {"scheme": "fedasync", "profile": "paper-downlink"},
+    ],
+)
+def test_turns_are_those_of_the_run_and_of_the_command(small, tmp_path: Path, options) -> None:
+    """Ends where the run's agenda was at every row; its boxes are the spans of `sdfeel clock`."""
+    schedule = sdfeel.Schedule(tau1=3, tau2=2, alpha=2)
+    run = train(small, tmp_path / "run", schedule=schedule, **options)
+    timeline = timeline_of(algorithm_of(run.network, run.config))
+    assert isinstance(timeline, TurnTimeline)
+    for row in range(run.metrics.rows):
+        taken = run.metrics.row(row)
+        assert timeline.advance(taken)
+        assert timeline.agenda.seconds == taken["seconds"]
+    assert min(seconds for box in timeline.boxes for seconds in box.parts.values()) >= 0
+    boxes = list(timeline.boxes)
+    spans = spans_of(timeline.algorithm, timeline.agenda.seconds)
+    for lane, begun in enumerate(timeline.agenda.begun):
+        own = [box for box in boxes if box.lane == lane]
+        assert own[0].start == 0
+        assert own[-1].end == pytest.approx(begun, rel=1e-9), "nothing is lost"
+        who = f"{'client' if timeline.is_star else 'server'} {lane}"
+        kinds = {"computes": ("compute",)} if timeline.is_star else {"collects": COLLECTS}
+        for does, parts in kinds.items():
+            wanted = [(s.begin, s.end - s.begin) for s in spans if (s.who, s.does) == (who, does)]
+            found = [(box.start, sum(box.parts[part] for part in parts)) for box in own]
+            assert np.array(found) == pytest.approx(np.array(wanted[: len(found)]), rel=1e-9)
+
+
+def test_who_is_fast_has_more_turns(small, tmp_path: Path) -> None:
+    run = train(small, tmp_path / "run", pace="asynchronous", profile="paper-h10", seed=5)
+    views = Views(Runs([tmp_path]))
+    views.table["runs"]({})
+    shown = views.table["timeline"]({"run": "run", "rounds": "16"})
+    counts = [sum(box["lane"] == lane for box in shown["boxes"]) for lane in range(3)]
+    assert shown["names"] == ["server 0", "server 1", "server 2"]
+    assert max(counts) > min(counts) > 0
+    assert shown["seconds"] == run.metrics.row(run.metrics.rows - 1)["seconds"]
+    assert shown["clock"] is None, "there are no rounds"
+    network = views.table["network"]({"run": "run"})
+    assert network["averager"] == "metropolis"
+    assert "no rounds" in network["problem"]
 
 
 def test_unequal_servers_wait(small, tmp_path: Path) -> None:
@@ -125,7 +198,7 @@ def test_unequal_servers_wait(small, tmp_path: Path) -> None:
     algorithm = algorithm_of(run.network, run.config)
     algorithm.uplink.latencies.t_cmp[:] = [1, 1, 1, 2, 1, 1]
     timeline = Timeline(algorithm)
-    timeline.advance(10)
+    timeline.advance({"iteration": 10})
     waited = sum(period.parts["waiting"] for period in timeline.periods)
     assert waited[0] == pytest.approx(0, abs=1e-9), "client 3 is of server 0, the slowest"
     assert min(waited[1:]) > 0.5

@@ -155,5 +155,13 @@ def test_broken_folders_get_a_sentence_each(serve, write_run, curve, tmp_path: P
     assert "was written by sdfeel 99.1.0" in told["newer"]
 
 
+def test_the_same_run_twice_is_no_band(serve, write_run, curve, tmp_path: Path) -> None:
+    """A copy of a run has no other seed; a third that has one belongs to either of them."""
+    for name, seed in (("one", 0), ("copy", 0), ("other", 1)):
+        write_run(curve(count=3), name, seed=seed)
+    groups = [run["group"] for run in ask(serve(tmp_path), "runs")["runs"]]
+    assert len(set(groups)) == 2
+
+
 def test_an_empty_folder_gets_a_sentence(serve, tmp_path: Path) -> None:
     assert "No run in" in ask(serve(tmp_path), "runs")["notes"][0]

@@ -15,7 +15,7 @@ __all__ = ["Events", "Incident"]
 
 KEPT = 500
 # An edge stalls when a period takes this many times as long as its last one, and so many seconds.
-TIMES, AT_LEAST = 5.0, 2.0
+TIMES, AT_LEAST = 5.0, 1.0
 
 
 @dataclass
@@ -52,6 +52,8 @@ class Events:
     _open: dict[tuple[str, ...], Incident] = field(default_factory=dict)
     _last: dict[str, EdgeStatus] = field(default_factory=dict)
     _moved: dict[str, float] = field(default_factory=dict)
+    _met: set[tuple[str, str]] = field(default_factory=set)  # edge, and a peer or client of it
+    _as_lost: dict[tuple[str, str], EdgeStatus] = field(default_factory=dict)
     _number: int = 0
 
     def take(self, rows: Sequence[EdgeStatus]) -> None:
@@ -81,23 +83,18 @@ class Events:
         """What is not as it should be with one edge: key, then words, cause and end."""
         edge = row.name
         if row.problem:
-            began = edge in self._last
-            what = f"{edge} stopped answering" if began else f"{edge} does not answer"
-            yield ("silent", edge), (what, row.problem, "answers again")
+            what, back = f"{edge} does not answer", "answers"
+            if edge in self._last:
+                what, back = f"{edge} stopped answering", "answers again"
+            yield ("silent", edge), (what, _why_silent(row.problem), back)
             return
-        others = {other.name: other for other in rows}
         if row.phase == "finished":
             return
+        others = {other.name: other for other in rows}
         for peer, state in row.links.items():
-            if not state.startswith("up"):
-                cause = _why_lost(others.get(peer))
-                yield ("link", edge, peer), (f"{edge} lost {peer}", cause, "back")
+            yield from self._link(edge, peer, state, others.get(peer))
         if edge in self._last or row.period > 0:
-            for client in self.homes.get(edge, ()):
-                if client not in row.clients:
-                    guest = [o.name for o in rows if client in o.clients]
-                    cause = f"it is a guest of {guest[0]}" if guest else "its stream has ended"
-                    yield ("client", edge, client), (f"{client} left {edge}", cause, "back")
+            yield from self._clients(row, rows)
         for warning in row.warnings:
             yield ("warning", edge, warning), (f"{edge} warns", warning, "over")
         stalled = self._stalled(row)
@@ -105,12 +102,48 @@ class Events:
             what = f"{edge} stalls in period {row.period + 1}, {row.phase}"
             yield ("stall", edge), (what, self._why_stalled(row, others), "goes on")
 
+    def _link(
+        self, edge: str, peer: str, state: str, other: EdgeStatus | None
+    ) -> Iterator[tuple[tuple[str, ...], tuple[str, str, str]]]:
+        if state.startswith("up"):
+            self._met.add((edge, peer))
+            self._as_lost.pop((edge, peer), None)
+            return
+        # Whoever does not answer may still look well in an answer of before the loss.
+        is_old = other is self._as_lost.setdefault((edge, peer), other) if other else False
+        cause = f"{peer} is asked whether it is there"
+        if other is None or other.problem or not is_old:
+            cause = _why_lost(other)
+        if (edge, peer) in self._met or state != "down 0+0":
+            yield ("link", edge, peer), (f"{edge} lost {peer}", cause, "back")
+        elif other is None or not other.problem or peer in self._last:
+            yield ("link", edge, peer), (f"{edge} has no link to {peer}", cause, "met")
+
+    def _clients(
+        self, row: EdgeStatus, rows: Sequence[EdgeStatus]
+    ) -> Iterator[tuple[tuple[str, ...], tuple[str, str, str]]]:
+        edge = row.name
+        self._met |= {(edge, client) for client in row.clients}
+        for client in self.homes.get(edge, ()):
+            if client in row.clients:
+                continue
+            guest = [o.name for o in rows if client in o.clients]
+            where = f"it is a guest of {guest[0]}" if guest else ""
+            if (edge, client) in self._met:
+                cause = where or "its stream has ended"
+                yield ("client", edge, client), (f"{client} left {edge}", cause, "back")
+            else:
+                cause = where or "it has not come since this page began to look"
+                yield ("client", edge, client), (f"{client} is not at {edge}", cause, "came")
+
     def _stalled(self, row: EdgeStatus) -> bool:
         before = self._last.get(row.name)
         is_back = ("silent", row.name) in self._open  # it has its time again
         if before is None or before.period != row.period or is_back:
             self._moved[row.name] = self.now()
             return False
+        if not row.seconds_per_period and row.phase != "paused":
+            return False  # its first period: nobody knows how long one takes
         limit = max(AT_LEAST, TIMES * row.seconds_per_period)
         return self.now() - self._moved[row.name] > limit
 
@@ -154,7 +187,16 @@ def _why_lost(peer: EdgeStatus | None) -> str:
     if peer is None:
         return "it is not in the deployment file"
     if peer.problem:
-        return f"{peer.name} does not answer: {peer.problem}"
+        return f"{peer.name} does not answer: {_why_silent(peer.problem)}"
     if peer.phase == "finished":
         return f"{peer.name} has finished"
     return f"{peer.name} answers us: the way between the two is cut"
+
+
+def _why_silent(problem: str) -> str:
+    """In words, with what gRPC says."""
+    if problem.startswith("DEADLINE_EXCEEDED"):
+        return f"it is frozen, overloaded or cut off ({problem})"
+    if "Connection refused" in problem:
+        return f"nothing listens at its address ({problem})"
+    return problem

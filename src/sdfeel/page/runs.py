@@ -238,18 +238,22 @@ def _numbers(text: str) -> list[int]:
 
 def _groups(runs: Mapping[str, FollowedRun]) -> dict[str, str]:
     """Runs that differ by their seed alone belong together; by name, what the group is called."""
-    alike: dict[str, list[str]] = {}
+    alike: dict[str, dict[str, str]] = {}  # names by seeds
     for name, run in runs.items():
         rest = json.loads(json.dumps(run.config, default=str))
+        seeds = []
         for key in SEEDS:
             section, _, leaf = key.rpartition(".")
             place = rest.get(section) if section else rest
             if isinstance(place, dict):
-                place.pop(leaf, None)
-        folder = str(Path(name).parent)
-        mark = json.dumps([folder, rest], sort_keys=True) if rest else name
-        alike.setdefault(mark, []).append(name)
-    return {name: _common(names) for names in alike.values() for name in names}
+                seeds.append(place.pop(leaf, None))
+        mark = json.dumps([str(run.path.parent), rest], sort_keys=True) if rest else name
+        if json.dumps(seeds) in alike.get(mark, {}):
+            mark = name  # the same run twice is no other seed
+        alike.setdefault(mark, {})[json.dumps(seeds)] = name
+    return {
+        name: _common(list(names.values())) for names in alike.values() for name in names.values()
+    }
 
 
 def _common(names: Sequence[str]) -> str:

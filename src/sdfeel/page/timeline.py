@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.pace import Deadline, Event, Synchronous
+from sdfeel.algorithm.pace import Event, TurnPace
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock
 from sdfeel.errors import InputError
 from sdfeel.network import Clusters, Network
+from sdfeel.page.lanes import MOST, PATIENCE, Box, shares
+from sdfeel.page.turns import TurnTimeline
 from sdfeel.simulation.settings import Settings
 
-__all__ = ["PARTS", "Timeline", "algorithm_of", "network_of"]
+__all__ = ["Timeline", "algorithm_of", "network_of", "timeline_of"]
 
-PARTS = ("compute", "upload", "exchange", "waiting", "download")
 Seconds = NDArray[np.float64]
-PATIENCE = 1.0  # real seconds that one look may take; the next goes on from there
 KEPT = 64  # upload periods that are kept to be shown
 
 
@@ -71,6 +71,12 @@ def algorithm_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Algorit
     return settings.algorithm(network_of(drawn, config), profile, int(drawn["parameters"]))
 
 
+def timeline_of(algorithm: Algorithm) -> Timeline | TurnTimeline:
+    """By rounds, or by turns where nobody waits."""
+    is_by_turns = isinstance(algorithm.pace, TurnPace)
+    return TurnTimeline(algorithm) if is_by_turns else Timeline(algorithm)
+
+
 @dataclass
 class Period:
     """One upload period: when each server began, and its seconds by part."""
@@ -81,10 +87,13 @@ class Period:
     start: Seconds
     parts: dict[str, Seconds]
 
-    def as_dict(self) -> dict[str, Any]:
+    def boxes(self) -> list[Box]:
+        """One for each server."""
         parts = {name: seconds.tolist() for name, seconds in self.parts.items()}
-        about = {"first": self.first, "last": self.last, "mixed": self.mixed}
-        return {**about, "start": self.start.tolist(), "parts": parts}
+        return [
+            Box(d, self.first, self.last, start, {name: own[d] for name, own in parts.items()})
+            for d, start in enumerate(self.start.tolist())
+        ]
 
 
 def _rounded(seconds: Seconds, at: Seconds) -> Seconds:
@@ -102,15 +111,15 @@ class Timeline:
     periods: deque[Period] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def __post_init__(self) -> None:
-        if not isinstance(self.algorithm.pace, Synchronous | Deadline):
-            name = type(self.algorithm.pace).__name__
-            raise InputError("pace", name, "has no timeline here: only synchronous and deadline")
         self.clock = self.algorithm.clock()
 
-    def advance(self, iteration: int) -> bool:
-        """Up to the last period that has ended by then; False if it takes more than a look."""
+    def is_past(self, row: Mapping[str, float]) -> bool:
+        return self.k > row["iteration"]
+
+    def advance(self, row: Mapping[str, float]) -> bool:
+        """Up to the last period that has ended by a row; False if it takes more than a look."""
         end = time.monotonic() + PATIENCE
-        while (event := self._next()).last <= iteration:
+        while (event := self._next()).last <= row["iteration"]:
             self.periods.append(self._play(event))
             self.k = event.last
             if time.monotonic() > end:
@@ -158,21 +167,18 @@ class Timeline:
 
     def shown(self, rounds: int) -> dict[str, Any]:
         """The last rounds, and where a round's seconds went: the mean over them and servers."""
-        tau2 = self.algorithm.schedule.tau2
-        wanted = min(max(rounds, 1) * tau2, KEPT)
-        whole = list(self.periods)[-wanted:]
-        count = max(len(whole) / tau2, 1e-300)
-        mean = {
-            name: float(sum(p.parts[name].mean() for p in whole) / count) if whole else 0.0
-            for name in PARTS
-        }
+        tau2, servers = self.algorithm.schedule.tau2, self.algorithm.network.servers
+        wanted = min(max(rounds, 1) * tau2, KEPT, max(MOST // servers, 1))
+        boxes = [box for period in list(self.periods)[-wanted:] for box in period.boxes()]
+        count = max(len(boxes) / tau2, 1e-300)
         cost = self.algorithm.round_cost()
         return {
             "iteration": self.k,
-            "servers": self.algorithm.network.servers,
             "seconds": float(self.clock.at.max()),
-            "periods": [period.as_dict() for period in whole],
-            "mean": mean,
+            "names": [f"server {d}" for d in range(servers)],
+            "boxes": [box.as_dict() for box in boxes],
+            "mean": shares(boxes, count),
+            "mean_of": "mean over servers, last rounds",
             "clock": {
                 "compute": cost.compute,
                 "upload": cost.upload,

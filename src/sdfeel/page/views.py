@@ -46,6 +46,7 @@ class Views:
         return self.runs.band(names, query.get("x", "seconds"), query.get("y", "train_loss"))
 
     def _network(self, query: Query) -> dict[str, Any]:
+        from sdfeel.algorithm.pace import TurnPace
         from sdfeel.page.timeline import algorithm_of, network_of
 
         run = self.runs.get(query.get("run", ""))
@@ -63,31 +64,36 @@ class Views:
         except InputError as problem:
             return {**found, "problem": str(problem)}
         on_edges = algorithm.network.servers == network.servers
+        found |= {
+            "scheme": algorithm.scheme,
+            "averager": algorithm.averager.name if on_edges else None,
+            "contraction": algorithm.averager.contraction if on_edges else None,
+        }
+        if isinstance(algorithm.pace, TurnPace):
+            words = "Nobody waits for another here: there are no rounds whose bytes could be told."
+            return finite({**found, "problem": words})  # type: ignore[no-any-return]
         sent, links = algorithm.round_bytes(), network.graph.number_of_edges()
         uses_links = on_edges and algorithm.averager.route != "cloud"
         return finite({  # type: ignore[no-any-return]
             **found,
-            "scheme": algorithm.scheme,
-            "averager": algorithm.averager.name if on_edges else None,
-            "contraction": algorithm.averager.contraction if on_edges else None,
             "tau": algorithm.schedule.tau,
             "bytes_per_round": sent,
             "link_bytes_per_round": sent["between"] / links if uses_links and links else 0.0,
         })  # fmt: skip
 
     def _timeline(self, query: Query) -> dict[str, Any]:
-        from sdfeel.page.timeline import Timeline, algorithm_of
+        from sdfeel.page.timeline import algorithm_of, timeline_of
 
         name = query.get("run", "")
         run = self.runs.get(name)
         rows = run.metrics.rows
-        reached = int(run.metrics.columns["iteration"][rows - 1]) if rows else 0
+        row = {"iteration": 0.0, "seconds": 0.0} | (run.metrics.row(rows - 1) if rows else {})
         key = (name, repr((run.config, run.network)))
         with self._lock:
             timeline = self._timelines.get(key)
-            if timeline is None or timeline.k > reached:
-                timeline = self._timelines[key] = Timeline(algorithm_of(run.network, run.config))
-            whole = timeline.advance(reached)
+            if timeline is None or timeline.is_past(row):
+                timeline = self._timelines[key] = timeline_of(algorithm_of(run.network, run.config))
+            whole = timeline.advance(row)
             shown = timeline.shown(_whole(query, "rounds", MOST_ROUNDS, 1))
         return finite({**shown, "whole": whole})  # type: ignore[no-any-return]
 

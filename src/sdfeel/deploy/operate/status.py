@@ -22,7 +22,7 @@ from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
 
-__all__ = ["EdgeStatus", "ask", "is_well", "status_table"]
+__all__ = ["EdgeStatus", "Line", "ask", "is_well", "or_ended", "status_table"]
 
 
 @dataclass(frozen=True)
@@ -71,26 +71,55 @@ async def ask(
     credentials = operator(deployment)
     names = [edge.name for edge in deployment.edges]
     rows = await asyncio.gather(*(_one(deployment, credentials, n, timeout) for n in names))
-    return [_or_ended(deployment, row, state) if row.problem else row for row in rows]
+    return [or_ended(deployment, row, state) for row in rows]
 
 
 async def _one(
     deployment: Deployment, credentials: Credentials, edge: str, timeout: float
 ) -> EdgeStatus:
-    channel = open_channel(deployment, credentials, edge)
-    nonce = credentials.challenge()
+    line = Line(deployment, credentials, edge)
     try:
-        reply: v1.StatusReply = await call_status(channel, timeout, nonce)
-        credentials.check_edge(edge, reply, nonce)
-    except grpc.aio.AioRpcError as problem:
-        # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
-        details = printable((problem.details() or "").rpartition("last error: ")[2])
-        return EdgeStatus(edge, problem=f"{problem.code().name}: {details}")
-    except Refused as refusal:
-        return EdgeStatus(edge, problem=refusal.reason)
+        return await line.ask(timeout)
     finally:
-        await channel.close()
-    return _row(edge, reply)
+        await line.close()
+
+
+class Line:
+    """To one edge, for who asks again and again: it stands until something is wrong with it."""
+
+    def __init__(self, deployment: Deployment, credentials: Credentials, edge: str) -> None:
+        self._deployment, self._credentials, self.edge = deployment, credentials, edge
+        self._channel: grpc.aio.Channel | None = None
+        self._stamp = credentials.stamp
+
+    async def ask(self, timeout: float) -> EdgeStatus:
+        if self._stamp != self._credentials.stamp:  # renewed
+            await self.close()
+        if self._channel is None:
+            self._channel = open_channel(self._deployment, self._credentials, self.edge)
+            self._stamp = self._credentials.stamp
+        row = await self._answer(self._channel, timeout)
+        if row.problem:
+            await self.close()  # gRPC would wait before it dials again
+        return row
+
+    async def _answer(self, channel: grpc.aio.Channel, timeout: float) -> EdgeStatus:
+        nonce = self._credentials.challenge()
+        try:
+            reply: v1.StatusReply = await call_status(channel, timeout, nonce)
+            self._credentials.check_edge(self.edge, reply, nonce)
+        except grpc.aio.AioRpcError as problem:
+            # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
+            details = printable((problem.details() or "").rpartition("last error: ")[2])
+            return EdgeStatus(self.edge, problem=f"{problem.code().name}: {details}")
+        except Refused as refusal:
+            return EdgeStatus(self.edge, problem=refusal.reason)
+        return _row(self.edge, reply)
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
 
 
 def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
@@ -126,7 +155,10 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
     )
 
 
-def _or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
+def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
+    """Of an edge that does not answer: how it ended, if its checkpoints lie here and it has."""
+    if not row.problem:
+        return row
     periods = deployment.schedule.iterations // deployment.schedule.tau1
     folder = state_folder(deployment, row.name, state / row.name if state else None)
     done = Store(folder, {}).periods()

@@ -56,12 +56,19 @@ export class Curves {
     for (const chart of this.charts) {
       this.offer(chart, names);
       const y = chart.metric.value;
-      chart.titles = { x: XS[this.x.value], y };
+      chart.titles = { x: this.axis(), y };
       chart.log = this.log.checked;
       const shown = entries.filter((entry) => !this.hidden.has(entry.name));
       chart.curves = shown.map((entry) => this.curve(entry, y)).filter((curve) => curve !== null);
       chart.draw();
     }
+  }
+
+  // The seconds of a deployment's runs are real ones.
+  axis() {
+    const runs = [...this.store.runs.values()];
+    const real = this.x.value === "seconds" && runs.length > 0 && runs.every((run) => run.about.real);
+    return XS[real ? "elapsed" : this.x.value];
   }
 
   offer(chart, names) {

@@ -56,23 +56,47 @@ function state(answer) {
   return `${answer.runs.length} runs, ${going} under way, ${rows} rows`;
 }
 
-// What the last look saw; nothing is drawn again where nothing is new.
-let seen = "";
+// What the last looks saw; nothing is drawn again where nothing is new.
+const seen = { runs: "", deployment: "" };
 
-async function look() {
+function isNew(which, answer) {
+  const now = JSON.stringify(answer);
+  const before = seen[which];
+  seen[which] = now;
+  return now !== before;
+}
+
+async function lookAtRuns() {
+  const answer = await store.look();
+  section("state").textContent = state(answer);
+  keepIfSame(section("notes"), answer.notes, () => answer.notes.map((note) => el("p", { class: "note" }, note)));
+  if (isNew("runs", answer)) {
+    curves.draw();
+    network.draw();
+    time.draw();
+    document.documentElement.dataset.drawn = "yes";
+  } else if (!time.found?.whole) time.draw();
+}
+
+// On its own: a long run that is being read must not keep a fault waiting.
+async function lookAtDeployment() {
+  if (!store.answer?.deployment) return;
+  store.deployment = await ask("deployment");
+  const { asked, ...shown } = store.deployment;
+  if (!isNew("deployment", shown)) return;
+  deployment.draw();
+  network.draw();
+  time.draw();
+}
+
+async function again(look) {
   try {
-    const answer = await store.look();
-    if (answer.deployment) store.deployment = await ask("deployment");
-    section("state").textContent = state(answer);
-    keepIfSame(section("notes"), answer.notes, () => answer.notes.map((note) => el("p", { class: "note" }, note)));
-    const { asked, ...shown } = store.deployment ?? {};
-    const now = JSON.stringify([answer, shown]);
-    if (now !== seen) { seen = now; draw(); document.documentElement.dataset.drawn = "yes"; }
-    else if (!time.found?.whole) time.draw();
+    await look();
   } catch (problem) {
     section("state").textContent = `the server does not answer (${problem.message}); it is asked again`;
   }
-  setTimeout(look, document.hidden ? AWAY : EVERY);
+  setTimeout(() => again(look), document.hidden ? AWAY : EVERY);
 }
 
-look();
+again(lookAtRuns);
+again(lookAtDeployment);

@@ -21,7 +21,7 @@ export class NetworkView {
     this.store = store;
     this.known = new Map();
     this.follows = true;
-    this.which = el("select", { "data-testid": "network-of", onchange: () => { this.follows = true; this.draw(); } });
+    this.which = el("select", { "data-testid": "network-of", onchange: () => { this.chosen = this.which.value; this.follows = true; this.draw(); } });
     this.slider = el("input", {
       type: "range", min: 0, max: 0, value: 0, class: "grow", "data-testid": "replay", "aria-label": "Replay: evaluation",
       oninput: () => { this.follows = Number(this.slider.value) === Number(this.slider.max); this.paint(); },
@@ -37,12 +37,12 @@ export class NetworkView {
     this.picture.addEventListener("pointerleave", hideTip);
   }
 
-  // What can be shown: the deployment, and every run that has rows.
+  // What can be shown: the deployment, and every run but those of its edges.
   offer() {
-    const names = [...this.store.runs.keys()];
+    const names = [...this.store.runs.values()].filter((run) => !run.about.real).map((run) => run.name);
     const edges = this.store.deployment?.edges?.length ? ["the deployment"] : [];
     keepIfSame(this.which, [edges, names], () => {
-      const before = this.which.value;
+      const before = this.chosen;
       const options = [...edges.map((label) => ["/deployment", label]), ...names.map((name) => [name, name])];
       return options.map(([value, label]) => el("option", { value, selected: value === before }, label));
     });
@@ -97,6 +97,7 @@ export class NetworkView {
   }
 
   show(world) {
+    world.mark = JSON.stringify([world.key, world.nodes.map((n) => [n.name, n.clients]), world.links.map((l) => l.name)]);
     this.world = world;
     const rows = world.run ? world.run.metrics.rows : 0;
     this.slider.max = Math.max(0, rows - 1);
@@ -147,7 +148,7 @@ export class NetworkView {
     }
     const measured = world.links.map((link) => link.apart).filter((value) => Number.isFinite(value));
     this.most = this.highest(world, measured);
-    const mark = JSON.stringify([world.key, world.nodes.map((n) => [n.name, n.clients]), world.links.map((l) => l.name), document.documentElement.dataset.theme]);
+    const mark = `${world.mark} ${document.documentElement.dataset.theme} ${this.zoom.toFixed(1)}`;
     if (this.mark !== mark) { this.mark = mark; this.build(); }
     this.colourLinks(world, moment);
     this.when.textContent = moment ? `iteration ${moment.iteration}, ${short(moment.seconds)} s` : "";
@@ -175,6 +176,9 @@ export class NetworkView {
     return [SIZE / 2 + radius * Math.cos(angle), SIZE / 2 + radius * Math.sin(angle), angle];
   }
 
+  // Text keeps its size where the picture is made smaller.
+  get zoom() { return Math.min(1.8, Math.max(1, SIZE / (this.picture.clientWidth || SIZE))); }
+
   build() {
     const { nodes, links } = this.world;
     const count = nodes.length;
@@ -193,7 +197,7 @@ export class NetworkView {
     const [x, y, angle] = this.place(n, count);
     const radius = Math.max(5, Math.min(22, 170 / count));
     const circle = svg("circle", { cx: x, cy: y, r: radius, stroke: colour("ink"), "stroke-width": 1.5 });
-    const group = svg("g", { "data-server": node.name, tabindex: 0, onpointermove: (event) => this.tipNode(n, event), onpointerleave: hideTip, onfocus: (event) => this.tipNode(n, event), onblur: hideTip }, circle);
+    const group = svg("g", { "data-server": node.name, tabindex: n ? -1 : 0, onkeydown: (event) => this.key(n, event), onpointermove: (event) => this.tipNode(n, event), onpointerleave: hideTip, onfocus: (event) => this.tipNode(n, event), onblur: hideTip }, circle);
     const dots = [];
     if (node.clients <= MOST_DOTS && count <= 40) {
       for (let c = 0; c < node.clients; c += 1) {
@@ -204,25 +208,39 @@ export class NetworkView {
     } else {
       const far = radius + 14;
       group.append(svg("text", {
-        x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) + 4, "text-anchor": "middle", fill: colour("soft"), "font-size": count > 40 ? 8 : 12,
+        x: x + far * Math.cos(angle), y: y + far * Math.sin(angle) + 4, "text-anchor": "middle", fill: colour("soft"), "font-size": (count > 40 ? 8 : 12) * this.zoom,
+        ...(count > 40 ? outwards(x + far * Math.cos(angle), y + far * Math.sin(angle), angle) : {}),
       }, String(node.clients)));
     }
     group.append(...dots);
     if (count <= 40) {
-      group.append(svg("text", { x, y: y + 4.5, "text-anchor": "middle", fill: colour("ink"), "font-size": Math.min(13, 160 / count + 5) },
+      group.append(svg("text", { x, y: y + 4.5, "text-anchor": "middle", fill: colour("ink"), "font-size": Math.min(13, 160 / count + 5) * this.zoom },
         node.name.length > 6 && !this.world.live ? node.name.slice(0, 6) : node.name.slice(0, 8)));
     }
     return { group, circle, dots };
   }
 
+  // One stop of the tab key; arrows go from server to server.
+  key(n, event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    const next = (n + step + this.spots.length) % this.spots.length;
+    this.spots.forEach((spot, m) => spot.group.setAttribute("tabindex", m === next ? 0 : -1));
+    this.spots[next].group.focus();
+    event.preventDefault();
+  }
+
   colourLinks(world, moment) {
     const widest = Math.max(...world.links.map((link) => link.bytes), 1e-12);
+    const [soft, bad, panel, full, empty] = ["soft", "bad", "panel", "c0", "paper"].map(colour);
+    // Many links leave each less room.
+    const [least, wide] = [Math.min(1.2, 300 / world.links.length), Math.min(4.8, 300 / world.links.length)];
     const rounds = moment && world.graph.tau ? Math.floor(moment.iteration / world.graph.tau) : 0;
     world.links.forEach((link, n) => {
       const line = this.lines[n];
       const known = Number.isFinite(link.apart);
-      line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : colour("soft")) : colour("bad"));
-      line.setAttribute("stroke-width", (1.2 + 4.8 * (link.bytes / widest)).toFixed(2));
+      line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : soft) : bad);
+      line.setAttribute("stroke-width", (least + wide * (link.bytes / widest)).toFixed(2));
       if (link.up) line.removeAttribute("stroke-dasharray");
       else line.setAttribute("stroke-dasharray", "7 6");
       line.setAttribute("data-apart", known ? link.apart : "");
@@ -230,8 +248,8 @@ export class NetworkView {
     });
     world.nodes.forEach((node, n) => {
       const spot = this.spots[n];
-      spot.circle.setAttribute("fill", node.edge?.problem ? colour("bad") : colour("panel"));
-      spot.dots.forEach((dot, c) => dot.setAttribute("fill", c < node.present ? colour("c0") : colour("paper")));
+      spot.circle.setAttribute("fill", node.edge?.problem ? bad : panel);
+      spot.dots.forEach((dot, c) => dot.setAttribute("fill", c < node.present ? full : empty));
     });
   }
 
@@ -252,6 +270,11 @@ export class NetworkView {
     if (!this.world.live) lines.push(`${short(node.share * 100, 4)} % of all data`);
     else if (node.edge.problem) lines.push(node.edge.problem);
     else lines.push(`period ${node.edge.period} of ${node.edge.periods}, ${node.edge.phase}`, node.edge.clients.join(", "));
+    const own = this.world.links.filter((link) => link.a === n || link.b === n);
+    for (const link of own.slice(0, MOST_DOTS)) {
+      const apart = Number.isFinite(link.apart) ? `, ${short(link.apart)} apart` : "";
+      lines.push(`link ${link.name}: ${link.up ? "up" : "down"}${apart}`);
+    }
     showTip(lines.map((line) => el("div", {}, line)), event.clientX ?? box.right, event.clientY ?? box.bottom);
   }
 
@@ -272,6 +295,12 @@ export class NetworkView {
       ...(graph?.problem ? [el("p", { class: "empty" }, graph.problem)] : []),
     ]);
   }
+}
+
+// Read along the way from the middle, and never upside down: so a hundred numbers have room.
+function outwards(x, y, angle) {
+  const turned = Math.cos(angle) < 0 ? angle + Math.PI : angle;
+  return { transform: `rotate(${((turned * 180) / Math.PI).toFixed(1)} ${x} ${y})`, y: y + 3, x };
 }
 
 function scaleBar(most, live) {

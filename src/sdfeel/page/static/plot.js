@@ -2,9 +2,8 @@
 
 import { colour, el, hideTip, logTicks, save, short, showTip, svg, ticks } from "./util.js";
 
-const [WIDTH, HEIGHT] = [620, 340];
+const HEIGHT = 340;
 const BOX = { left: 62, right: 12, top: 12, bottom: 44 };
-const INNER = { width: WIDTH - BOX.left - BOX.right, height: HEIGHT - BOX.top - BOX.bottom };
 
 export class Chart {
   // curves: [{name, label, x, y (Column-like: data, length), low, high, look}]
@@ -16,7 +15,7 @@ export class Chart {
     this.zoom = null;
     this.at = null;
     this.picture = svg("svg", {
-      viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img", "data-testid": `chart-${name}`,
+      viewBox: `0 0 620 ${HEIGHT}`, tabindex: 0, role: "img", "data-testid": `chart-${name}`,
     });
     this.files = el("span", {},
       ...["PNG", "SVG", "CSV"].map((kind) => el("button", {
@@ -28,25 +27,33 @@ export class Chart {
     this.listen();
   }
 
+  // A pixel of the picture is one of the screen, so text keeps its size on a narrow one.
+  fit() {
+    this.width = Math.min(1000, Math.max(280, Math.round(this.picture.clientWidth || 620)));
+    this.inner = { width: this.width - BOX.left - BOX.right, height: HEIGHT - BOX.top - BOX.bottom };
+    this.picture.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
+  }
+
   draw() {
+    this.fit();
     this.ranges();
     const grid = colour("line");
     const [ink, soft, paper] = [colour("ink"), colour("soft"), colour("paper")];
     const text = { "font-family": "system-ui, sans-serif", "font-size": 13 };
-    const parts = [svg("rect", { width: WIDTH, height: HEIGHT, fill: paper })];
-    for (const x of ticks(...this.span, 6)) {
+    const parts = [svg("rect", { width: this.width, height: HEIGHT, fill: paper })];
+    for (const x of ticks(...this.span, this.width / 100)) {
       const at = this.sx(x);
-      parts.push(svg("line", { x1: at, x2: at, y1: BOX.top, y2: BOX.top + INNER.height, stroke: grid, "stroke-width": 0.7 }));
+      parts.push(svg("line", { x1: at, x2: at, y1: BOX.top, y2: BOX.top + this.inner.height, stroke: grid, "stroke-width": 0.7 }));
       parts.push(svg("text", { x: at, y: HEIGHT - 26, fill: soft, "text-anchor": "middle", ...text }, short(x)));
     }
     for (const y of this.log ? logTicks(...this.rise) : ticks(...this.rise, 5)) {
       const at = this.sy(y);
-      parts.push(svg("line", { x1: BOX.left, x2: WIDTH - BOX.right, y1: at, y2: at, stroke: grid, "stroke-width": 0.7 }));
+      parts.push(svg("line", { x1: BOX.left, x2: this.width - BOX.right, y1: at, y2: at, stroke: grid, "stroke-width": 0.7 }));
       parts.push(svg("text", { x: BOX.left - 6, y: at + 4, fill: soft, "text-anchor": "end", ...text }, short(y, 4)));
     }
-    parts.push(svg("text", { x: BOX.left + INNER.width / 2, y: HEIGHT - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
+    parts.push(svg("text", { x: BOX.left + this.inner.width / 2, y: HEIGHT - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
     const clip = `clip-${this.name}`;
-    parts.push(svg("clipPath", { id: clip }, svg("rect", { x: BOX.left, y: BOX.top, ...INNER })));
+    parts.push(svg("clipPath", { id: clip }, svg("rect", { x: BOX.left, y: BOX.top, ...this.inner })));
     const inside = svg("g", { "clip-path": `url(#${clip})` });
     for (const curve of this.curves) {
       const stroke = colour(curve.look.colour);
@@ -58,8 +65,8 @@ export class Chart {
     }
     this.marks = svg("g");
     if (!this.curves.length) {
-      parts.push(svg("text", { x: WIDTH / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
-        `no ${this.titles.y} yet`));
+      parts.push(svg("text", { x: this.width / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
+        `no ${this.titles.y || "rows"} yet`));
     }
     this.picture.replaceChildren(...parts, inside, this.marks);
     this.picture.setAttribute("aria-label", `${this.titles.y} over ${this.titles.x}: ${this.curves.map((c) => c.label).join(", ")}`);
@@ -98,12 +105,12 @@ export class Chart {
     }
   }
 
-  sx(x) { return BOX.left + ((x - this.span[0]) / (this.span[1] - this.span[0])) * INNER.width; }
+  sx(x) { return BOX.left + ((x - this.span[0]) / (this.span[1] - this.span[0])) * this.inner.width; }
 
   sy(y) {
     const [low, high] = this.log ? this.rise.map(Math.log) : this.rise;
     const value = this.log ? Math.log(y) : y;
-    return BOX.top + INNER.height * (1 - (value - low) / (high - low));
+    return BOX.top + this.inner.height * (1 - (value - low) / (high - low));
   }
 
   usable(y) { return Number.isFinite(y) && (!this.log || y > 0); }
@@ -141,8 +148,8 @@ export class Chart {
   listen() {
     const x = (event) => {
       const box = this.picture.getBoundingClientRect();
-      const at = ((event.clientX - box.left) / box.width) * WIDTH;
-      const share = Math.min(1, Math.max(0, (at - BOX.left) / INNER.width));
+      const at = ((event.clientX - box.left) / box.width) * this.width;
+      const share = Math.min(1, Math.max(0, (at - BOX.left) / this.inner.width));
       return this.span[0] + share * (this.span[1] - this.span[0]);
     };
     let from = null;
@@ -158,6 +165,7 @@ export class Chart {
     this.picture.addEventListener("dblclick", () => this.zoomTo(null));
     this.picture.addEventListener("blur", () => this.leave());
     this.picture.addEventListener("keydown", (event) => this.key(event));
+    new ResizeObserver(() => { if (this.width && this.picture.clientWidth !== this.width) this.draw(); }).observe(this.picture);
   }
 
   leave() { this.at = null; this.marks?.replaceChildren(); hideTip(); }
@@ -191,11 +199,11 @@ export class Chart {
     if (!this.curves.length || !this.span) return;
     this.at = at;
     const marks = [svg("line", {
-      x1: this.sx(at), x2: this.sx(at), y1: BOX.top, y2: BOX.top + INNER.height, stroke: colour("soft"), "stroke-dasharray": "3 3",
+      x1: this.sx(at), x2: this.sx(at), y1: BOX.top, y2: BOX.top + this.inner.height, stroke: colour("soft"), "stroke-dasharray": "3 3",
     })];
     if (from !== null) {
       const [a, b] = [this.sx(from), this.sx(at)].sort((p, q) => p - q);
-      marks.push(svg("rect", { x: a, y: BOX.top, width: b - a, height: INNER.height, fill: colour("accent"), opacity: 0.15 }));
+      marks.push(svg("rect", { x: a, y: BOX.top, width: b - a, height: this.inner.height, fill: colour("accent"), opacity: 0.15 }));
     }
     const rows = [];
     for (const curve of this.curves) {
@@ -212,7 +220,7 @@ export class Chart {
     this.marks.replaceChildren(...marks);
     const box = this.picture.getBoundingClientRect();
     const [px, py] = event ? [event.clientX, event.clientY]
-      : [box.left + (this.sx(at) / WIDTH) * box.width, box.top + box.height / 3];
+      : [box.left + (this.sx(at) / this.width) * box.width, box.top + box.height / 3];
     const head = el("tr", {}, el("td", {}, ""), el("td", {}, this.titles.x), el("td", {}, this.titles.y));
     showTip([el("table", {}, head, ...rows.slice(0, 24)),
       ...(rows.length > 24 ? [el("div", {}, `and ${rows.length - 24} more`)] : [])], px, py);
@@ -222,9 +230,9 @@ export class Chart {
     const copy = this.picture.cloneNode(true);
     copy.lastElementChild.remove();
     copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    copy.setAttribute("width", WIDTH);
+    copy.setAttribute("width", this.width);
     copy.setAttribute("height", HEIGHT + 20 * this.curves.length);
-    copy.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT + 20 * this.curves.length}`);
+    copy.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT + 20 * this.curves.length}`);
     copy.firstElementChild.setAttribute("height", HEIGHT + 20 * this.curves.length);
     this.curves.forEach((curve, n) => {
       const y = HEIGHT + 20 * n + 8;

@@ -4,8 +4,7 @@ import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from
 
 const PARTS = ["compute", "upload", "exchange", "waiting", "download"];
 const MEASURED = { collect: "upload", mix: "exchange", save: "save" };
-const MOST = 6000; // boxes of one picture
-const WIDTH = 960;
+const MOST_LANES = 100;
 
 export class TimeView {
   constructor(section, store) {
@@ -17,8 +16,10 @@ export class TimeView {
     this.lanes = el("div", { class: "wide", "data-testid": "lanes" });
     this.stack = el("div", { class: "wide", "data-testid": "stack" });
     const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part));
-    section.append(el("div", { class: "bar" }, el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds), ...keys),
+    this.choose = [el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds)];
+    section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
+    new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth - this.width) > 1) this.draw(); }).observe(this.stack);
   }
 
   async draw() {
@@ -29,6 +30,7 @@ export class TimeView {
     });
     const name = this.which.value;
     this.lanes.hidden = !name;
+    for (const label of this.choose) label.hidden = !name;
     let found = null;
     if (name) {
       const run = this.store.runs.get(name);
@@ -51,78 +53,87 @@ export class TimeView {
   }
 
   paint(found) {
-    const theme = document.documentElement.dataset.theme;
-    const periods = found?.periods ?? [];
-    keepIfSame(this.lanes, [this.mark, found?.iteration, found?.whole, periods.length, theme, this.which.value], () => (periods.length ? [this.timeline(found)] : []));
+    this.width = Math.min(1300, Math.max(280, Math.round(this.stack.clientWidth || 960)));
+    const theme = `${document.documentElement.dataset.theme} ${this.width}`;
+    const boxes = found?.boxes ?? [];
+    keepIfSame(this.lanes, [this.mark, found?.iteration, found?.seconds, found?.whole, boxes.length, theme, this.which.value],
+      () => (boxes.length ? [this.timeline(found), ...this.leftOff(found)] : []));
     const bars = [];
-    if (found) {
-      bars.push(["the clock (sdfeel clock)", found.clock, "clock"]);
-      if (periods.length) bars.push(["mean over servers, last rounds", found.mean, "mean"]);
-    }
+    if (found?.clock) bars.push(["the clock (sdfeel clock)", found.clock, "clock"]);
+    if (boxes.length) bars.push([found.mean_of, found.mean, "mean"]);
     for (const edge of this.store.deployment?.edges ?? []) {
       const parts = edge.phases ?? {};
       if (Object.keys(parts).length) bars.push([`${edge.name}, measured, its last period`, parts, edge.name]);
     }
     keepIfSame(this.stack, [bars, theme], () => (bars.length ? [this.bars(bars), table(bars)]
       : [el("p", { class: "empty" }, "Nothing to add up yet.")]));
-    this.lanes.hidden = !periods.length;
+    this.lanes.hidden = !boxes.length;
+  }
+
+  leftOff({ names }) {
+    const more = names.length - MOST_LANES;
+    return more > 0 ? [el("p", { class: "empty" }, `and ${more} more, which are in the mean below`)] : [];
   }
 
   timeline(found) {
-    const { servers } = found;
-    const most = Math.max(1, Math.floor(MOST / (servers * 4)));
-    const periods = found.periods.slice(-most);
-    const tall = servers > 40 ? 8 : servers > 20 ? 13 : 20;
-    const [left, top] = [52, 6];
-    const first = Math.min(...periods[0].start);
-    const last = Math.max(...periods.flatMap((p) => p.start.map((s, d) => s + PARTS.reduce((sum, part) => sum + p.parts[part][d], 0))));
-    const sx = (t) => left + ((t - first) / (last - first || 1)) * (WIDTH - left - 14);
-    const height = top + servers * tall + 40;
+    const names = found.names.slice(0, MOST_LANES);
+    const lanes = names.length;
+    const boxes = found.boxes.filter((box) => box.lane < lanes);
+    const ends = boxes.map((box) => PARTS.reduce((sum, part) => sum + box.parts[part], box.start));
+    const tall = lanes > 40 ? 8 : lanes > 20 ? 13 : 20;
+    const [left, top] = [70, 6];
+    const first = Math.min(...boxes.map((box) => box.start));
+    const last = Math.max(...ends);
+    const sx = (t) => left + ((t - first) / (last - first || 1)) * (this.width - left - 14);
+    const height = top + lanes * tall + 40;
     const parts = [];
-    for (const t of ticks(first, last, 8)) {
-      parts.push(svg("line", { x1: sx(t), x2: sx(t), y1: top, y2: top + servers * tall, stroke: colour("line") }));
-      parts.push(svg("text", { x: sx(t), y: top + servers * tall + 16, "text-anchor": "middle", "font-size": 12, fill: colour("soft") }, short(t)));
+    for (const t of ticks(first, last, this.width / 120)) {
+      parts.push(svg("line", { x1: sx(t), x2: sx(t), y1: top, y2: top + lanes * tall, stroke: colour("line") }));
+      parts.push(svg("text", { x: sx(t), y: top + lanes * tall + 16, "text-anchor": "middle", "font-size": 12, fill: colour("soft") }, short(t)));
     }
-    parts.push(svg("text", { x: WIDTH / 2, y: height - 4, "text-anchor": "middle", "font-size": 12, fill: colour("ink") }, "simulated seconds"));
-    for (let d = 0; d < servers; d += 1) {
-      const y = top + d * tall;
-      if (servers <= 40 || d % 5 === 0) {
-        parts.push(svg("text", { x: left - 6, y: y + tall * 0.75, "text-anchor": "end", "font-size": Math.min(12, tall + 1), fill: colour("ink") }, `${d}`));
-      }
-      for (const period of periods) {
-        let at = period.start[d];
-        for (const part of PARTS) {
-          const seconds = period.parts[part][d];
-          if (seconds <= 0) continue;
-          const about = `server ${d}, iterations ${period.first} to ${period.last}: ${part} ${short(seconds)} s, from ${short(at)} s`;
-          parts.push(svg("rect", {
-            x: sx(at), y: y + 1, width: Math.max(0.4, sx(at + seconds) - sx(at)), height: tall - 2, fill: colour(part), "data-part": part,
-            onpointermove: (event) => showTip([el("div", {}, about)], event.clientX, event.clientY), onpointerleave: hideTip,
-          }));
-          at += seconds;
-        }
+    parts.push(svg("text", { x: this.width / 2, y: height - 4, "text-anchor": "middle", "font-size": 12, fill: colour("ink") }, "simulated seconds"));
+    names.forEach((name, lane) => {
+      if (lanes > 40 && lane % 5 !== 0) return;
+      parts.push(svg("text", { x: left - 6, y: top + lane * tall + tall * 0.75, "text-anchor": "end", "font-size": Math.min(12, tall + 1), fill: colour("ink") }, name));
+    });
+    const fills = Object.fromEntries(PARTS.map((part) => [part, colour(part)]));
+    for (const box of boxes) {
+      let at = box.start;
+      for (const part of PARTS) {
+        const [from, seconds] = [at, box.parts[part]];
+        if (seconds <= 0) continue;
+        const about = `${names[box.lane]}, iterations ${box.first} to ${box.last}: ${part} ${short(seconds)} s, from ${short(from)} s`;
+        parts.push(svg("rect", {
+          x: sx(from), y: top + box.lane * tall + 1, width: Math.max(0.4, sx(from + seconds) - sx(from)), height: tall - 2,
+          fill: fills[part], "data-part": part, "data-lane": box.lane,
+          onpointermove: (event) => showTip([el("div", {}, about)], event.clientX, event.clientY), onpointerleave: hideTip,
+        }));
+        at += seconds;
       }
     }
-    return svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
+    return svg("svg", { viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
   }
 
   bars(bars) {
     const most = Math.max(...bars.map(([, parts]) => total(parts)), 1e-12);
-    const [left, tall] = [250, 30];
+    const narrow = this.width < 600; // then a bar's name stands above it
+    const [left, tall] = narrow ? [2, 52] : [250, 30];
     const drawn = bars.flatMap(([label, parts], n) => {
       let x = left;
+      const top = n * tall + (narrow ? 22 : 4);
       const boxes = named(parts).map(([part, seconds]) => {
-        const width = (seconds / most) * (WIDTH - left - 90);
-        const box = svg("rect", { x, y: n * tall + 4, width, height: tall - 8, fill: colour(MEASURED[part] ?? part) });
+        const width = (seconds / most) * (this.width - left - 90);
+        const box = svg("rect", { x, y: top, width, height: 22, fill: colour(MEASURED[part] ?? part) });
         box.append(svg("title", {}, `${part}: ${short(seconds)} s`));
         x += width;
         return box;
       });
-      const text = { "font-size": 13, fill: colour("ink"), y: n * tall + tall / 2 + 4 };
-      return [svg("text", { x: left - 8, "text-anchor": "end", ...text }, label.slice(0, 36)), ...boxes,
-        svg("text", { x: x + 6, ...text }, `${short(total(parts))} s`)];
+      const text = { "font-size": 13, fill: colour("ink") };
+      const place = narrow ? { x: left, y: top - 6 } : { x: left - 8, y: top + 15, "text-anchor": "end" };
+      return [svg("text", { ...place, ...text }, label.slice(0, 36)), ...boxes,
+        svg("text", { x: x + 6, y: top + 15, ...text }, `${short(total(parts))} s`)];
     });
-    return svg("svg", { viewBox: `0 0 ${WIDTH} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
+    return svg("svg", { viewBox: `0 0 ${this.width} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
   }
 }
 

@@ -45,12 +45,13 @@ export class WhatIf {
 
   add(name, title, input, range = null) {
     input.dataset.testid = `set-${name}`;
-    const label = el("label", {}, title, input);
+    const label = el("label", {}, el("span", {}, title), input);
     if (range) {
       const slider = el("input", { type: "range", min: range[0], max: range[1], value: input.value, step: 1, "data-testid": `slide-${name}`, "aria-label": title });
       slider.addEventListener("input", () => { input.value = slider.value; this.soon(); });
       input.addEventListener("input", () => { slider.value = input.value; });
-      label.append(slider);
+      input.before(slider);
+      label.classList.add("slides");
     }
     input.addEventListener("input", () => this.soon());
     this.inputs.set(name, input);

@@ -1,0 +1,36 @@
+"""What a timeline is made of: boxes in lanes, each with its seconds by what they went into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["MOST", "PARTS", "PATIENCE", "Box", "shares"]
+
+PARTS = ("compute", "upload", "exchange", "waiting", "download")
+PATIENCE = 1.0  # real seconds that one look may take; the next goes on from there
+MOST = 1500  # boxes of a picture
+
+
+@dataclass(frozen=True)
+class Box:
+    """One period of one lane, by iterations; its parts follow each other from `start` on."""
+
+    lane: int
+    first: int
+    last: int
+    start: float
+    parts: dict[str, float]
+
+    @property
+    def end(self) -> float:
+        return self.start + sum(self.parts.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def shares(boxes: Sequence[Box], count: float) -> dict[str, float]:
+    """Seconds by part, summed over boxes and divided by `count`."""
+    return {name: sum(box.parts[name] for box in boxes) / count for name in PARTS}
