@@ -19,7 +19,7 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
-from sdfeel.deploy.link.transport import Call, Caller, Stream, Transport
+from sdfeel.deploy.link.transport import Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
@@ -27,6 +27,7 @@ from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.admission import Admission
 from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.answers import Answers
+from sdfeel.deploy.node.calls import Calls
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.node.recorder import Recorder
 from sdfeel.deploy.node.rounds import Rounds
@@ -34,9 +35,8 @@ from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround, check_done
+from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.notary import Notary
@@ -76,7 +76,6 @@ class EdgeServer:
         self.bell = Bell()
         first = self._read_first(constants=out is not None)
         self._with_edges = CommonGround.of_edges(self.topology, first.vector.sha256)
-        self._with_clients = CommonGround.of_clients(deployment)
         self.store = store or Store.of(deployment, name, state, first)
         model, done, found = self._restore(first.vector)
         elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
@@ -103,6 +102,18 @@ class EdgeServer:
         )
         self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
         self.answers = self._make_answers()
+        self.calls = Calls(
+            name,
+            self.topology,
+            self._with_edges,
+            CommonGround.of_clients(deployment),
+            self.admission,
+            self.cluster,
+            self.links,
+            self.states,
+            self.answers,
+            self.log,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
@@ -235,8 +246,7 @@ class EdgeServer:
         """On both ports; InputError names the one that cannot be had."""
         field, place = ("listen" if self.me.listen else "address"), self.address
         try:
-            calls = {Call.WORK: self._work, Call.LINK: self._link, Call.MODEL: self._model}
-            await self.transport.listen(calls, self._status)
+            await self.transport.listen(self.calls.streams, self.calls.status)
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
                 self._http = serve_http(
@@ -256,7 +266,7 @@ class EdgeServer:
             self.credentials,
             self.deployment.deadlines,
             self.answers.hello,
-            self._check_neighbour,
+            self.calls.check_neighbour,
             self.states.all,
         )
 
@@ -325,48 +335,6 @@ class EdgeServer:
         """What `handshakes` found out: callers that never came as far as a call."""
         self.metrics.handshakes.labels(reason).inc(count)
         self.log("handshake-refused", reason=reason, count=count, detail=detail)
-
-    # The calls.
-
-    async def _work(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "client") as identity:
-            hello = await self.admission.hello(stream)
-            self._with_clients.check(hello)
-            self.cluster.greet(hello, identity)
-            await stream.write(v1.FromEdge(hello=self.answers.answer(hello, identity)))
-            await self.cluster.serve(hello, stream)
-
-    async def _link(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "edge") as identity:
-            hello = await self.admission.hello(stream)
-            if identity is not None and identity.name != hello.name:
-                raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            link = self.links.get(hello.name)
-            if link is None or self.topology.leads(self.name, hello.name):
-                raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
-            self._check_neighbour(hello, hello.name)
-            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
-            await link.serve(stream, hello, self.states.all())
-
-    def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
-        """Raises Refused if these two must not work together."""
-        self._with_edges.check(hello)
-        check_done(hello.done, self.topology.periods)
-        if hello.name != name:
-            raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
-
-    async def _model(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "operator") as identity:
-            hello = await self.admission.hello(stream)
-            self._with_edges.check(hello)
-            self.log("exported", period=self.done)
-            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
-            for message in self.answers.model():
-                await stream.write(message)
-
-    async def _status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
-        with self.admission.admitted(caller, "edge", "operator") as identity:
-            return self.answers.status(request.nonce, identity)
 
     @property
     def warnings(self) -> list[str]:
