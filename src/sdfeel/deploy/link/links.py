@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +133,12 @@ class Links(dict[str, Link]):
         progress = v1.Progress(done=self.done, checkpoint=self._checkpoint, waiting=waiting)
         self[peer].tell(v1.LinkMessage(progress=progress))
 
-    def may_leave(self, done: int) -> bool:
+    def may_leave(self, is_behind: Callable[[Link], bool]) -> bool:
         """Whether nobody waits for this edge any more, at either end of a link."""
         for peer in self:
             if self._waiting[peer] != any(name == peer for name, _ in self.agreement.open):
                 self._tell_progress(peer)
-        behind = [link for link in self.values() if link.up and (link.done < done or link.waits)]
+        behind = [link for link in self.values() if link.up and (link.waits or is_behind(link))]
         return not behind and not self.agreement.open
 
 

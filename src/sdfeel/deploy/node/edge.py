@@ -171,18 +171,20 @@ class EdgeServer:
         )
         adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
         return Rounds(
-            self.deployment,
-            self.topology,
-            self.store,
-            model,
-            done,
-            self.cluster,
-            self.links,
-            mixer,
-            self.bell,
-            self.log,
-            self.metrics,
-            adopter if is_new else None,
+            deployment=self.deployment,
+            topology=self.topology,
+            store=self.store,
+            model=model,
+            done=done,
+            last=self.topology.periods,
+            cluster=self.cluster,
+            links=self.links,
+            states=self.states,
+            mixer=mixer,
+            bell=self.bell,
+            log=self.log,
+            metrics=self.metrics,
+            adopter=adopter if is_new else None,
         )
 
     def _make_answers(self) -> Answers:
