@@ -34,6 +34,7 @@ class Inbox:
     size, most  of a model: its values, and what one may be
     came        is told that a model is whole
     refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
+    swap        is given the models of swaps without rounds
     reached     the last exchange for which the neighbour has announced a model
     """
 
@@ -45,9 +46,10 @@ class Inbox:
         metrics: Metrics,
         came: Callable[[], None],
         refuse: Callable[[wire.Refused, Key | None], None],
+        swap: Callable[[v1.ModelHeader, Vector], None],
     ) -> None:
         self._size, self._most, self._folder, self._metrics = size, most, folder, metrics
-        self._came, self._refused = came, refuse
+        self._came, self._refused, self._swap = came, refuse, swap
         self._incoming: wire.Incoming | None = None
         self._offers: dict[tuple[Key, int], Offer] = {}
         self.reached: Key = (0, 0)
@@ -101,6 +103,9 @@ class Inbox:
     def _put(self, announced: v1.ModelHeader, vector: Vector) -> None:
         if announced.stage == v1.Stage.LENT:
             self.loans.came((announced.period, vector))
+            return
+        if announced.stage in (v1.Stage.OFFER, v1.Stage.ANSWER):
+            self._swap(announced, vector)
             return
         id_ = Id(announced.period, announced.exchange, announced.ballot)
         slot = (id_[:2], announced.stage)

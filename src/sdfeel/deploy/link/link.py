@@ -33,7 +33,8 @@ class Hooks:
 
     word: Callable[[v1.Decision], None] = lambda _: None
     state: Callable[[v1.LinkState], None] = lambda _: None
-    wanted: Callable[[], None] = lambda: None
+    wanted: Callable[[v1.Wanted], None] = lambda _: None
+    swap: Callable[[v1.ModelHeader, Vector], None] = lambda *_: None
     vouch: Callable[[], None] = lambda: None
     met: Callable[[v1.Hello], None] = lambda _: None
     progress: Callable[[v1.Progress], None] = lambda _: None
@@ -79,7 +80,13 @@ class Link:
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
         self._inbox = Inbox(
-            self.size, self.most, self.folder, self.metrics, self._came, self._tell_refusal
+            self.size,
+            self.most,
+            self.folder,
+            self.metrics,
+            self._came,
+            self._tell_refusal,
+            self._swap,
         )
 
     @property
@@ -200,7 +207,7 @@ class Link:
             self.announced = (message.announce.period, message.announce.view)
             self.missed = min(self.missed, HOPELESS - 1)  # another chance
         elif kind == "wanted":
-            self.hooks.wanted()
+            self.hooks.wanted(message.wanted)
         elif kind == "vouch":
             self.hooks.vouch()
 
@@ -218,6 +225,9 @@ class Link:
             self.moved_at = asyncio.get_running_loop().time()
         self.waits = progress.waiting
         self.hooks.progress(progress)
+
+    def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:
+        self.hooks.swap(announced, vector)
 
     def _came(self) -> None:
         self.missed = 0
@@ -256,6 +266,10 @@ class Link:
             or self.done >= key[0]
             or self._inbox.reached > key  # models come in order: the peer has left this exchange
         )
+
+    def has_declined(self, key: Key, generation: int) -> bool:
+        """Whether a swap that was offered on this stream will not be answered."""
+        return not self.up or self.generation != generation or self._refused == key
 
     def was_missed(self, start: float) -> None:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""

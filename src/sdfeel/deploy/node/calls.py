@@ -64,7 +64,7 @@ class Calls:
     def check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self.edges.check(hello)
-        check_done(hello.done, self.topology.periods)
+        check_done(hello.done, self.topology.plan(name))
         if hello.name != name:
             raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
 

@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.averaging import Upload
 from sdfeel.deploy.node.lateness import Lateness
+from sdfeel.deploy.node.session import Session
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
@@ -22,29 +22,10 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
 from sdfeel.deploy.waiting import Bell
 
-__all__ = ["Cluster", "Session"]
+__all__ = ["Cluster", "Tasks"]
 
 Tasks = Callable[[str], v1.Task]  # what a client is asked to do
-WORDS = 64
 COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
-
-
-class Session:
-    """One client's standing stream; what is due to the client waits here, newest work only."""
-
-    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
-        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
-        sent = metrics.bytes.labels("clients", "out").inc
-        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
-
-    def give(self, task: v1.Task, model: Vector) -> None:
-        self.outbox.replace(v1.FromEdge(task=task), model)
-
-    def tell(self, note: v1.FromEdge) -> None:
-        self.outbox.tell(note)
-
-    def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
-        self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
 
 
 class Cluster:
@@ -258,7 +239,8 @@ class Cluster:
                         vector = incoming.feed(message.chunk)
                     self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
                     if vector is not None and incoming is not None:
-                        upload, announced = Upload(vector, incoming.moved), incoming.announced
+                        announced = incoming.announced
+                        upload = Upload(vector, incoming.moved, announced.steps)
                         incoming = None
                         self._accept(session, announced, upload)
                 except wire.Refused as refusal:
@@ -281,6 +263,9 @@ class Cluster:
             raise wire.Refused("replayed", f"a second model for period {announced.period}")
         if announced.samples != self.topology.deployment.client(session.name).samples:
             raise wire.Refused("samples", f"{announced.samples} samples, not as provisioned")
+        steps = self.topology.deployment.most_steps
+        if steps and not 1 <= announced.steps <= steps:
+            raise wire.Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
         most, start = self.topology.deployment.limits.magnitude, self._work
         assert start is not None  # noqa: S101 - there is a period
         return wire.Incoming(announced, self.size, most, self._folder, start[1])

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.exchange.mixer import Mixer
-from sdfeel.deploy.exchange.patience import Patience
 from sdfeel.deploy.link.agreement import Agreement
 from sdfeel.deploy.link.agreement_notes import load
 from sdfeel.deploy.link.dialler import Dialler
@@ -25,12 +23,11 @@ from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.admission import Admission
-from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.answers import Answers
 from sdfeel.deploy.node.calls import Calls
 from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.node.paces import make_periods
 from sdfeel.deploy.node.recorder import Recorder
-from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.observe.refusals import Refusals
@@ -94,8 +91,7 @@ class EdgeServer:
         self._life = secrets.randbits(62)
         self.links = self._make_links(model.size, done, found)
         self.states = self._make_states(first.vector, elsewhere)
-        self.rounds = self._make_rounds(model, done, is_new=found is None)
-        self.rounds.saved = self.links.agreement.checkpoint
+        self.rounds = make_periods(self, model, found)
         self.results = self._make_results()
         self.recorder = Recorder(
             self.topology, name, self.results, self.log, out, lambda: self.model, first
@@ -127,7 +123,7 @@ class EdgeServer:
             self.store.folder,
             agreement,
             done,
-            self.topology.periods,
+            self.topology.plan,
             self.deployment.limits.magnitude,
             self.bell,
             self.log,
@@ -136,7 +132,7 @@ class EdgeServer:
         )
         for link in links.values():
             link.weights = self.topology.weights_digest
-            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
+            link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
         return links
 
     def _make_states(self, first: Vector, elsewhere: dict[str, int]) -> LinkStates:
@@ -156,37 +152,6 @@ class EdgeServer:
             link.hooks.state = lambda state, peer=peer: states.take(state, peer)  # type: ignore[misc]
         return states
 
-    def _make_rounds(self, model: Vector, done: int, is_new: bool) -> Rounds:
-        seconds, folder = self.deployment.deadlines.exchange, self.store.folder
-        patience = Patience(self.bell, seconds, self.topology.tau2)
-        mixer = Mixer(
-            self.name,
-            self.topology,
-            self.links,
-            folder,
-            patience,
-            self.log,
-            self.metrics,
-            self.states,
-        )
-        adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
-        return Rounds(
-            deployment=self.deployment,
-            topology=self.topology,
-            store=self.store,
-            model=model,
-            done=done,
-            last=self.topology.periods,
-            cluster=self.cluster,
-            links=self.links,
-            states=self.states,
-            mixer=mixer,
-            bell=self.bell,
-            log=self.log,
-            metrics=self.metrics,
-            adopter=adopter if is_new else None,
-        )
-
     def _make_answers(self) -> Answers:
         return Answers(
             self.name,
@@ -205,9 +170,8 @@ class EdgeServer:
     def _make_results(self) -> Results:
         topology = self.topology
         every = self.deployment.evaluate_every
-        results = Results(
-            topology.tau1, topology.periods, every, topology.weights, self.log, self.metrics
-        )
+        last = self.rounds.last
+        results = Results(topology.tau1, last, every, topology.weights, self.log, self.metrics)
         self.cluster.on_upload = lambda client, about: results.report(client, about.measures)
         self.rounds.on_period = results.take
         return results
@@ -230,7 +194,7 @@ class EdgeServer:
         if found is None:
             self.log("fresh-start", values=model.size)
             return model, 0, None
-        self.log("resumed", period=found.done)
+        self.log("resumed", period=found.done, checkpoint=found.agreement.get("checkpoint", 0))
         return found.model, found.done, found
 
     # Starting and stopping.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,7 @@ class Periods(ABC):
         self.on_saved: Callable[[], None] = lambda: None
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self._started = 0.0
+        self._beside: set[asyncio.Task[None]] = set()
         rule = Rule(table.rule, table.limit, table.trim)
         self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
 
@@ -177,8 +178,16 @@ class Periods(ABC):
         self.on_saved()
         self.bell.ring()
 
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins something that goes on beside the periods."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
     async def settle(self) -> None:
         """Ended from outside, it may still be writing: nobody else must begin before it has."""
+        for task in self._beside:
+            task.cancel()
         if self._saving is not None:
             await asyncio.wait({self._saving})
 
