@@ -24,7 +24,7 @@ a being `compensation`, to which it rises from 0 within the first `anneal` secon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,7 +39,7 @@ from sdfeel.errors import InputError, closest
 if TYPE_CHECKING:
     from sdfeel.algorithm.schemes import Algorithm
 
-__all__ = ["PSI", "Asynchronous", "ClusterAgenda", "Times", "times_of"]
+__all__ = ["PSI", "Asynchronous", "ClusterAgenda", "Times", "normalised", "times_of"]
 
 Array = NDArray[np.float64]
 MIXINGS = ("mean-preserving", "stale-weights")
@@ -107,6 +107,33 @@ class Asynchronous(TurnPace):
     def exponent(self, at: float) -> float:
         """a, at this second."""
         return self.compensation * (min(1.0, at / self.anneal) if self.anneal else 1.0)
+
+    def scale(self, rate: float, slowest: float, at: float) -> float:
+        """s_d of a server with this rate."""
+        return 1.0 if rate == slowest else float((slowest / rate) ** self.exponent(at))
+
+    def flow(self, own: float, other: float, psi: float, degree: int) -> float:
+        """c_dj between servers with these shares; `degree` is the largest of all."""
+        return psi * min(own, other) / (1 + degree)
+
+    def stale_weights(
+        self, own: float, others: Sequence[float], psi: Sequence[float], servers: int
+    ) -> tuple[float, ...]:
+        """What each neighbour's model counts where only the server that is ready moves."""
+        weights = [share * each for share, each in zip(others, psi, strict=True)]
+        total = sum(weights) + own * self.weight(0, servers)
+        return tuple(float(each / total) if total > 0 else 0.0 for each in weights)
+
+
+def normalised(samples: Array, steps: NDArray[np.int64]) -> tuple[Array, float]:
+    """What each client's model counts in the normalised aggregation: m-hat_i thetabar_d / theta_i,
+    of those who made a step; and what their server's model w_d(0) does.
+    """
+    weights = samples / samples.sum() if len(samples) else samples
+    if len(samples) and (steps != steps[0]).any():
+        weights = weights * (weights @ steps) / steps
+        return weights, float(weights.sum())
+    return weights, 1.0 if len(samples) else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,22 +230,13 @@ class ClusterAgenda(Agenda):
         clients = own[there]
         steps = self.times.steps[clients]
         counts = np.array(algorithm.network.shares.samples)[clients]
-        weights = counts / counts.sum() if len(clients) else counts
-        scale = self._scale(group)
-        if len(clients) and (steps != steps[0]).any():
-            weights = weights * (weights @ steps) / steps
-            total = float(weights.sum())
-        else:
-            total = 1.0 if len(clients) else 0.0
+        weights, total = normalised(counts, steps)
+        rate, at = self.times.rate, float(self.ready[group])
+        scale = self.pace.scale(float(rate[group]), float(rate.min()), at)
         first = self.iterations[clients] + 1
         self.count += 1
         self.latest[group] = self.count
         return Part(clients, first, first + steps - 1, scale * weights, scale * total)
-
-    def _scale(self, group: int) -> float:
-        rate = self.times.rate
-        a = self.pace.exponent(float(self.ready[group]))
-        return 1.0 if rate[group] == rate.min() else float((rate.min() / rate[group]) ** a)
 
     def mixing(self, group: int) -> Flow | None:
         near = tuple(self.algorithm.network.neighbours(group))
@@ -228,14 +246,10 @@ class ClusterAgenda(Agenda):
         psi = [self.pace.weight(self.count - int(self.latest[j]), many) for j in near]
         shares = self.algorithm.network.shares.cluster
         if self.pace.mixing == "stale-weights":
-            weights = [shares[j] * own for j, own in zip(near, psi, strict=True)]
-            total = sum(weights) + shares[group] * self.pace.weight(0, many)
-            inward = (
-                tuple(float(own / total) for own in weights) if total > 0 else (0.0,) * len(near)
-            )
+            inward = self.pace.stale_weights(shares[group], [shares[j] for j in near], psi, many)
             return Flow(group, near, inward, (0.0,) * len(near))
         c = [
-            own * min(shares[group], shares[j]) / (1 + self._degree)
+            self.pace.flow(shares[group], shares[j], own, self._degree)
             for j, own in zip(near, psi, strict=True)
         ]
         return Flow(

@@ -10,6 +10,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.pace import Synchronous
+from sdfeel.deploy.pace import PaceField, check_pace
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, route_of
 from sdfeel.toml import read_toml
@@ -92,6 +95,9 @@ class Limits(_Table):
     )
     values: int = Field(default=500_000_000, ge=1, le=2**40, description="of a model")
     magnitude: float = Field(default=1e9, gt=0, lt=1e30, description="of a value of a model")
+    steps: int = Field(
+        default=10, ge=1, le=10**6, description="of a client in a period without rounds, in tau1"
+    )
 
 
 class Security(_Table):
@@ -166,6 +172,7 @@ class Deployment(_Table):
     name: Name
     seed: Seed = 0
     schedule: ScheduleTable
+    pace: PaceField = Synchronous()
     edges: list[Edge] = Field(min_length=1, max_length=1000)  # their matrix is dense
     clients: list[Client] = Field(min_length=1, max_length=100_000)
     model: ModelTable = ModelTable()
@@ -189,6 +196,12 @@ class Deployment(_Table):
     def evaluate_every(self) -> int:
         """Iterations between two rows of a run folder."""
         return self.evaluation.every or max(1, self.schedule.iterations // 20)
+
+    @property
+    def most_steps(self) -> int:
+        """That a client may make in a period; 0 in rounds, where it makes tau1."""
+        is_free = isinstance(self.pace, Asynchronous)
+        return self.limits.steps * self.schedule.tau1 if is_free else 0
 
     def path(self, relative: Path) -> Path:
         """A path of the file, which counts from the file's own folder."""
@@ -238,6 +251,7 @@ def _check(deployment: Deployment) -> None:
         if not any(client.edge == name for client in deployment.clients):
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
     _check_schedule(deployment.schedule)
+    check_pace(deployment)
     if deployment.deadlines.exchange <= deployment.deadlines.round:
         raise InputError(
             "deadlines.exchange",

@@ -89,6 +89,39 @@ class Topology:
         schedule = self.deployment.schedule
         return self.network.averager(schedule.averager, schedule.alpha)
 
+    def seconds(self, edge: str) -> float:
+        """T_d of an edge that waits for no other cluster; 0 in rounds."""
+        deadline = getattr(self.deployment.pace, "deadline", None)
+        if isinstance(deadline, tuple):
+            return float(deadline[self.edges.index(edge)])
+        return float(deadline or 0.0)
+
+    def plan(self, edge: str) -> int:
+        """The periods that an edge makes.
+
+        Without rounds the edge with the longest deadline makes iterations / tau1, and the others
+        as many as fit into the same time.
+        """
+        return self._plans[edge]
+
+    @cached_property
+    def _plans(self) -> dict[str, int]:
+        seconds = {edge: self.seconds(edge) for edge in self.edges}
+        longest = max(seconds.values())
+        return {
+            edge: round(self.periods * longest / own) if own else self.periods
+            for edge, own in seconds.items()
+        }
+
+    def counted(self, done: int, edge: str, me: str) -> int:
+        """How far an edge is, in periods of another one."""
+        return done * self.plan(me) // self.plan(edge)
+
+    @cached_property
+    def degree(self) -> int:
+        """The largest number of neighbours."""
+        return max(int(degree) for _, degree in self.network.graph.degree())
+
     def is_inter(self, period: int) -> bool:
         """Whether exchanges follow the averaging inside clusters at the end of this period."""
         return period % self.tau2 == 0

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.link.agreement import Id
-from sdfeel.deploy.link.loans import Loans
+from sdfeel.deploy.link.inbox import Inbox, Key, Offer
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
@@ -24,19 +23,8 @@ from sdfeel.deploy.waiting import Bell
 
 __all__ = ["Key", "Link", "Offer"]
 
-Key = tuple[int, int]  # period and exchange
-OFFERS = 3
 WORDS = 1024
 HOPELESS = 3
-
-
-@dataclass(frozen=True)
-class Offer:
-    """A neighbour's model in an exchange."""
-
-    vector: Vector
-    view: str
-    id: Id
 
 
 @dataclass
@@ -45,7 +33,8 @@ class Hooks:
 
     word: Callable[[v1.Decision], None] = lambda _: None
     state: Callable[[v1.LinkState], None] = lambda _: None
-    wanted: Callable[[], None] = lambda: None
+    wanted: Callable[[v1.Wanted], None] = lambda _: None
+    swap: Callable[[v1.ModelHeader, Vector], None] = lambda *_: None
     vouch: Callable[[], None] = lambda: None
     met: Callable[[v1.Hello], None] = lambda _: None
     progress: Callable[[v1.Progress], None] = lambda _: None
@@ -89,11 +78,16 @@ class Link:
         self._keeps_mean = True
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
-        self._incoming: wire.Incoming | None = None
-        self._offers: dict[tuple[Key, int], Offer] = {}
-        self._reached: Key = (0, 0)
         self._refused: Key = (0, 0)
-        self._loans = Loans()
+        self._inbox = Inbox(
+            self.size,
+            self.most,
+            self.folder,
+            self.metrics,
+            self._came,
+            self._tell_refusal,
+            self._swap,
+        )
 
     @property
     def up(self) -> bool:
@@ -114,9 +108,8 @@ class Link:
             self._ended()
         self._stream = stream
         self._outbox = Outbox(stream, lambda chunk: v1.LinkMessage(chunk=chunk), self._sent, WORDS)
-        self._incoming = None
-        self._offers.clear()
-        self.announced, self._reached, self._refused = (0, ""), (0, 0), (0, 0)
+        self._inbox.clear()
+        self.announced, self._refused = (0, ""), (0, 0)
         self.generation += 1
         self.missed = 0
         self.done, self.met_at, self.waits = hello.done, hello.done, True
@@ -147,10 +140,7 @@ class Link:
 
     def _ended(self) -> None:
         self._stream = self._outbox = None
-        if self._incoming is not None:
-            self._incoming.abandon()
-            self._incoming = None
-        self._loans.came(None)
+        self._inbox.end()
         self.log("link-down", peer=self.peer)
         self.hooks.lost()
         self.bell.ring()
@@ -186,7 +176,7 @@ class Link:
 
     def lend(self, vector: Vector, period: int) -> None:
         """To a neighbour that asked; not again while the last loan is on its way."""
-        if self._outbox is not None and self._loans.give(self._outbox, vector, period):
+        if self._outbox is not None and self._inbox.loans.give(self._outbox, vector, period):
             self.log("lent", peer=self.peer, period=period)
 
     async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
@@ -194,16 +184,16 @@ class Link:
         if not self.up:
             return None
         self.tell(v1.LinkMessage(wanted=v1.Wanted()))
-        return await self._loans.take(seconds)
+        return await self._inbox.loans.take(seconds)
 
     # What comes in.
 
     def _take(self, message: v1.LinkMessage) -> None:
         kind = message.WhichOneof("body")
         if kind == "model":
-            self._open(message.model)
+            self._inbox.open(message.model)
         elif kind == "chunk":
-            self._feed(message.chunk)
+            self._inbox.feed(message.chunk)
         elif kind == "decision":
             if message.decision.word == v1.Word.REFUSE:
                 self._refused = (message.decision.period, message.decision.exchange)
@@ -217,7 +207,7 @@ class Link:
             self.announced = (message.announce.period, message.announce.view)
             self.missed = min(self.missed, HOPELESS - 1)  # another chance
         elif kind == "wanted":
-            self.hooks.wanted()
+            self.hooks.wanted(message.wanted)
         elif kind == "vouch":
             self.hooks.vouch()
 
@@ -236,58 +226,17 @@ class Link:
         self.waits = progress.waiting
         self.hooks.progress(progress)
 
-    def _open(self, announced: v1.ModelHeader) -> None:
-        is_lent = announced.stage == v1.Stage.LENT
-        if not is_lent:
-            self._reached = max(self._reached, (announced.period, announced.exchange))
-        if self._incoming is not None:
-            self._refuse(wire.Refused("truncated", "a new model before the last one was whole"))
-        try:
-            if is_lent and not self._loans.is_wanted:
-                raise wire.Refused("unasked", "a model that was not asked for")
-            self._incoming = wire.Incoming(announced, self.size, self.most, self.folder)
-        except wire.Refused as refusal:
-            self._tell_refusal(announced, refusal)
+    def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:
+        self.hooks.swap(announced, vector)
+
+    def _came(self) -> None:
+        self.missed = 0
+
+    def _tell_refusal(self, refusal: wire.Refused, key: Key | None) -> None:
+        if key is None:
+            self._count(refusal)
             return
-        self._receive(self._incoming.begin, len(announced.data))
-
-    def _feed(self, chunk: v1.Chunk) -> None:
-        if self._incoming is not None:  # else: the rest of a model that was refused
-            incoming = self._incoming
-            self._receive(lambda: incoming.feed(chunk), len(chunk.data))
-
-    def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
-        self.metrics.bytes.labels("edges", "in").inc(size)
-        try:
-            vector = feed()
-        except wire.Refused as refusal:
-            self._refuse(refusal)
-            return
-        if vector is not None and self._incoming is not None:
-            self.missed = 0
-            announced, self._incoming = self._incoming.announced, None
-            if announced.stage == v1.Stage.LENT:
-                self._loans.came((announced.period, vector))
-                return
-            id_ = Id(announced.period, announced.exchange, announced.ballot)
-            slot = (id_[:2], announced.stage)
-            self._offers[slot] = Offer(vector, announced.view, id_)
-            while len(self._offers) > OFFERS:
-                del self._offers[min(self._offers)]
-
-    def _refuse(self, refusal: wire.Refused) -> None:
-        assert self._incoming is not None  # noqa: S101 - by its callers
-        announced = self._incoming.announced
-        self._incoming.abandon()
-        self._incoming = None
-        self._tell_refusal(announced, refusal)
-
-    def _tell_refusal(self, announced: v1.ModelHeader, refusal: wire.Refused) -> None:
-        key = (announced.period, announced.exchange)
         self._count(refusal, key=key)
-        if announced.stage == v1.Stage.LENT:
-            self._loans.came(None)
-            return
         self._refused = key
         self.refuse(key, refusal.reason)
 
@@ -298,15 +247,15 @@ class Link:
     # What an exchange asks.
 
     def has(self, key: Key, stage: v1.Stage) -> bool:
-        return (key, stage) in self._offers
+        return self._inbox.has(key, stage)
 
     def take(self, key: Key, stage: v1.Stage) -> Offer | None:
         """The neighbour's model in this exchange, if it has come; once."""
-        return self._offers.pop((key, stage), None)
+        return self._inbox.take(key, stage)
 
     def is_at(self, period: int) -> bool:
         """Whether the neighbour has come to the exchanges of a period."""
-        return self.up and max(self._reached[0], self.announced[0]) >= period
+        return self.up and max(self._inbox.reached[0], self.announced[0]) >= period
 
     def has_left(self, key: Key, generation: int) -> bool:
         """Whether this exchange can no longer use the link."""
@@ -315,8 +264,12 @@ class Link:
             or self.generation != generation
             or self._refused == key
             or self.done >= key[0]
-            or self._reached > key  # models come in order: the peer has left this exchange
+            or self._inbox.reached > key  # models come in order: the peer has left this exchange
         )
+
+    def has_declined(self, key: Key, generation: int) -> bool:
+        """Whether a swap that was offered on this stream will not be answered."""
+        return not self.up or self.generation != generation or self._refused == key
 
     def was_missed(self, start: float) -> None:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
@@ -330,4 +283,4 @@ class Link:
 
     def forget(self, period: int) -> None:
         """Drops what belongs to finished periods."""
-        self._offers = {slot: o for slot, o in self._offers.items() if slot[0][0] > period}
+        self._inbox.forget(period)

@@ -115,7 +115,7 @@ class LinkStates:
             raise Refused("gossip", f"{state.edge} has no such links")
         if not set(state.clients) <= self.topology.allowed(state.edge):
             raise Refused("gossip", f"{state.edge} has clients that are not on its list")
-        check_done(state.done, self.topology.periods)
+        check_done(state.done, self.topology.plan(state.edge))
         text = self._text(state)
         self.notary.check(text, state.certificate, state.signature, state.edge)
 
@@ -151,8 +151,16 @@ class LinkStates:
         enough = min(2, len(self.topology.edges) - 1)
         return ranked[enough - 1] if len(ranked) >= enough > 0 else 0
 
+    def declare(self) -> None:
+        """Tells everybody how far we are."""
+        self._keep(self._signed(*self._now()), None)
+
+    def told(self) -> dict[str, int]:
+        """How far edges were when they last said so."""
+        return {edge: state.done for edge, state in self._states.items() if edge != self.me}
+
     def others(self) -> dict[str, int]:
-        """How far the edges are that are in reach."""
+        """How far the edges are that are in reach, in our own periods."""
         graph = nx.Graph(self.up())
         graph.add_node(self.me)
         part = nx.node_connected_component(graph, self.me)
@@ -161,7 +169,8 @@ class LinkStates:
         for peer, link in self.links.items():
             if link.up:
                 known[peer] = max(link.done, known.get(peer, 0))
-        return known
+        counted = self.topology.counted
+        return {edge: counted(done, edge, self.me) for edge, done in known.items()}
 
 
 def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Links(dict[str, Link]):
         folder: Path,
         agreement: Agreement[Change],
         done: int,
-        periods: int,
+        plan: Callable[[str], int],
         most: float,
         bell: Bell,
         log: Log,
@@ -53,9 +53,13 @@ class Links(dict[str, Link]):
         self.is_unsaved = self.have_gone_on = False
         self.done, self._checkpoint = done, agreement.checkpoint
         self._waiting: dict[str, bool] = {}
+        # What swaps without rounds need: see `exchange.flows`.
+        self.on_use: Callable[[Action[Change]], None] = lambda _: None
+        self.counts: Callable[[], list[v1.Count]] = list
+        self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
         for peer in peers:
             self[peer] = Link(
-                peer, size, periods, most, folder, bell, log, metrics, refused, self._hooks(peer)
+                peer, size, plan(peer), most, folder, bell, log, metrics, refused, self._hooks(peer)
             )
             self._waiting[peer] = False
 
@@ -63,7 +67,7 @@ class Links(dict[str, Link]):
         return Hooks(
             word=lambda decision: self._hear(peer, decision),
             met=lambda hello: self._met(peer, hello),
-            progress=lambda word: self.agreement.progress(peer, word.checkpoint),
+            progress=lambda word: self._progress(peer, word),
             lost=lambda: self.perform(self.agreement.lost(peer)),
         )
 
@@ -72,6 +76,10 @@ class Links(dict[str, Link]):
             self.have_gone_on = True
         self.perform(self.agreement.met(peer, hello.incarnation, hello.checkpoint))
         self._tell_progress(peer)
+
+    def _progress(self, peer: str, word: v1.Progress) -> None:
+        self.agreement.progress(peer, word.checkpoint)
+        self.on_progress(peer, word)
 
     def _hear(self, peer: str, decision: v1.Decision) -> None:
         word = HEARD.get(decision.word)
@@ -106,6 +114,8 @@ class Links(dict[str, Link]):
                 self[action.peer].say(_decision(action, sha256))
             elif action.do in (Do.USE, Do.LEAVE_OUT):
                 self[action.peer].count(action.do is Do.USE)
+                if action.do is Do.USE:
+                    self.on_use(action)
             elif action.do is Do.PERSIST:
                 self.is_unsaved = True
             else:
@@ -113,6 +123,7 @@ class Links(dict[str, Link]):
 
     def _note(self, action: Action[Change]) -> None:
         fields: dict[str, Any] = {"peer": action.peer, "key": action.id[:2]}
+        fields |= {"ballot": action.id.ballot, "since": self.agreement.checkpoint}
         if action.do is Do.TAKE_BACK:
             self._log("taken-back", **fields)
         else:
@@ -130,15 +141,17 @@ class Links(dict[str, Link]):
     def _tell_progress(self, peer: str) -> None:
         waiting = any(name == peer for name, _ in self.agreement.open)
         self._waiting[peer] = waiting
-        progress = v1.Progress(done=self.done, checkpoint=self._checkpoint, waiting=waiting)
+        progress = v1.Progress(
+            done=self.done, checkpoint=self._checkpoint, waiting=waiting, counts=self.counts()
+        )
         self[peer].tell(v1.LinkMessage(progress=progress))
 
-    def may_leave(self, done: int) -> bool:
+    def may_leave(self, is_behind: Callable[[Link], bool]) -> bool:
         """Whether nobody waits for this edge any more, at either end of a link."""
         for peer in self:
             if self._waiting[peer] != any(name == peer for name, _ in self.agreement.open):
                 self._tell_progress(peer)
-        behind = [link for link in self.values() if link.up and (link.done < done or link.waits)]
+        behind = [link for link in self.values() if link.up and (link.waits or is_behind(link))]
         return not behind and not self.agreement.open
 
 

@@ -48,12 +48,14 @@ class EdgeCheckpoint:
 
     agreement  what `agreement_notes.dump` says of the edge's links
     changes    what those notes are about, by place; None: lost in a power cut
+    pace       what an edge without rounds counts
     """
 
     done: int
     model: Vector
     agreement: dict[str, Any] = field(default_factory=dict)
     changes: Sequence[Change | None] = ()
+    pace: dict[str, Any] = field(default_factory=dict)
 
 
 class Store:
@@ -134,6 +136,7 @@ class Store:
             "done": str(checkpoint.done),
             "agreement": json.dumps(checkpoint.agreement),
             "changes": json.dumps(table),
+            "pace": json.dumps(checkpoint.pace),
         }
         layout = self.layout or Layout.flat(checkpoint.model.size)
         write_model(self._path(checkpoint.done), layout, checkpoint.model, notes, inline)
@@ -214,7 +217,9 @@ class Store:
                 raise ValueError(f"it says period {found.notes['done']}")
             agreement = json.loads(found.notes["agreement"])
             table = json.loads(found.notes["changes"])
-            if not isinstance(agreement, dict) or not isinstance(table, list):
+            pace = json.loads(found.notes.get("pace", "{}"))
+            kinds = [isinstance(notes, dict) for notes in (agreement, pace)]
+            if not all(kinds) or not isinstance(table, list):
                 raise ValueError("its notes are of another kind")
             changes = [
                 self._change(entry, found.layout.size, found.changes, problems) for entry in table
@@ -222,7 +227,7 @@ class Store:
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
             path = self._path(period)
             raise _Damaged(f"checkpoint = {str(path)!r}: cannot be used: {problem}") from None
-        return EdgeCheckpoint(period, found.vector, agreement, changes)
+        return EdgeCheckpoint(period, found.vector, agreement, changes, pace)
 
     def _change(
         self, entry: Any, size: int, inline: list[Vector], problems: list[str]

@@ -12,6 +12,7 @@ the model, and begins to count anew.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +39,7 @@ class Adopter:
     bell: Bell
     log: Log
     patience: float
+    counted: Callable[[int, str], int]  # a neighbour's period in our own
 
     async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
@@ -59,7 +61,7 @@ class Adopter:
                     self.log("not-adopted", peer=link.peer, reason="no valid model in time")
             if found:
                 peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
-                period = min(found[peer][0], reached)
+                period = min(self.counted(found[peer][0], peer), reached)
                 self.log("adopted", peer=peer, period=period)
                 return period, found[peer][1]
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.node.cluster import Cluster
-from sdfeel.deploy.node.rounds import Rounds
+from sdfeel.deploy.node.periods import Periods
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.observe.results import Results
+from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.common_ground import CommonGround
@@ -45,7 +46,7 @@ class Answers:
     common: CommonGround
     credentials: Credentials
     lifetime: Lifetime
-    rounds: Rounds
+    rounds: Periods
     cluster: Cluster
     links: Links
     results: Results
@@ -83,7 +84,7 @@ class Answers:
         return v1.StatusReply(
             edge=self.name,
             period=rounds.done,
-            periods=self.topology.periods,
+            periods=rounds.last,
             phase=self.phase,
             ready=rounds.is_ready,
             clients=sorted(self.cluster.sessions),
@@ -107,6 +108,8 @@ class Answers:
             certificate_hours=self.lifetime.hours,
             phases=[v1.Measure(name=n, value=v) for n, v in rounds.period_phases.items()],
             memory=resident_bytes(),
+            pace=name_of_pace(self.topology.deployment.pace),
+            steps=value("sdfeel_steps"),
             **self.credentials.prove(nonce, caller),
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.asynchronous import normalised
 from sdfeel.algorithm.averaging import Rule
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
@@ -22,10 +23,14 @@ REMEMBERED = 64
 
 @dataclass(frozen=True)
 class Upload:
-    """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||."""
+    """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||.
+
+    steps   theta_i, as the client says; 0 in rounds, where they are tau1
+    """
 
     vector: Vector
     moved: float
+    steps: int = 0
 
 
 @dataclass
@@ -63,6 +68,21 @@ class ClusterMean:
     def usual(self) -> float:
         """The median norm of the last updates."""
         return statistics.median(self._usual) if self._usual else 0.0
+
+    def mean_steps(self, order: list[str], uploads: dict[str, Upload]) -> float:
+        """thetabar_d."""
+        weights = self.topology.weights(order) if order else []
+        return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
+
+    def normalised(
+        self, order: list[str], uploads: dict[str, Upload], begun: Vector, scale: float
+    ) -> tuple[list[Vector], list[float]]:
+        """What is added to a model without rounds, and how often: first w_d(0), then clients'."""
+        samples = [self.topology.deployment.client(name).samples for name in order]
+        steps = np.array([uploads[name].steps for name in order])
+        weights, total = normalised(np.array(samples, dtype=float), steps)
+        vectors = [begun, *(uploads[name].vector for name in order)]
+        return vectors, [-scale * total, *(float(scale * weight) for weight in weights)]
 
     async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
         """Over those who took part, in client order; nobody: the model stays."""

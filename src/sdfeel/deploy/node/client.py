@@ -15,6 +15,7 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.node.stride import Stride
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
@@ -28,6 +29,7 @@ __all__ = ["ClientProgram"]
 ATTEMPTS = 10  # to reach home at the start, before the fallbacks are asked
 LOOK_SECONDS = 0.5
 SENT = 64  # models whose receipt may still come
+LONGEST = 1e6  # seconds of a period
 REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds for them
 
 
@@ -35,6 +37,8 @@ REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds 
 class _Trained:
     model: Model
     measures: Mapping[str, float]
+    first: int
+    steps: int
 
 
 class ClientProgram:
@@ -64,9 +68,12 @@ class ClientProgram:
         self._answered_by: Identity | None = None
         self.edge: str | None = None
         self.accepted: list[int] = []
-        self._sent: deque[int] = deque(maxlen=SENT)
+        self._sent: deque[tuple[int, int]] = deque(maxlen=SENT)  # period, last iteration
+        self.stride = Stride(deployment.most_steps)
+        self._made = 0  # iterations that are in an edge's model, without rounds
         self._tell = Floods(self.log, *REMARKS)
         self._work: tuple[v1.Task, Vector] | None = None
+        self._given_at = 0.0
         self._training: asyncio.Task[_Trained] | None = None
         self._wake = asyncio.Event()
 
@@ -167,6 +174,7 @@ class ClientProgram:
             kind = message.WhichOneof("body")
             try:
                 if kind == "task":
+                    self._given_at = asyncio.get_running_loop().time()
                     task, incoming = message.task, self._open(message.task)
                     self._take(task, incoming.begin())
                 elif kind == "chunk" and incoming is not None and task is not None:
@@ -189,6 +197,8 @@ class ClientProgram:
 
     def _open(self, task: v1.Task) -> wire.Incoming:
         """Work is as the deployment file says: how much of it is not the edge's to decide."""
+        if self.deployment.most_steps:
+            return self._open_turn(task)
         schedule = self.deployment.schedule
         first, last = (task.period - 1) * schedule.tau1 + 1, task.period * schedule.tau1
         if (task.first, task.steps) != (
@@ -201,13 +211,28 @@ class ClientProgram:
         most = self.deployment.limits.magnitude
         return wire.Incoming(task.model, self.trainer.size, most)
 
+    def _open_turn(self, task: v1.Task) -> wire.Incoming:
+        """Without rounds an edge says how long, and its count of our steps: never more than can
+        have been.
+        """
+        most = self.deployment.most_steps
+        if not 0 < task.seconds <= LONGEST or not 0 < task.first <= most * task.period:
+            where = f"{task.seconds:g} s from {task.first} in period {task.period}"
+            raise wire.Refused("task", f"{where}: more than can be (at most {most} steps a period)")
+        return wire.Incoming(task.model, self.trainer.size, self.deployment.limits.magnitude)
+
     def _note(self, receipt: v1.Receipt) -> None:
         """A model is accepted once, and only one that was sent."""
         if receipt.verdict != v1.Verdict.ACCEPTED:
-            verdict = "late" if receipt.verdict == v1.Verdict.LATE else "model-refused"
+            is_late = receipt.verdict == v1.Verdict.LATE
+            verdict = "late" if is_late else "model-refused"
+            if is_late:
+                self.stride.was(in_time=False)
             self._tell(verdict, period=receipt.period, reason=receipt.reason)
-        elif receipt.period in self._sent:
-            self._sent.remove(receipt.period)
+        elif found := [sent for sent in self._sent if sent[0] == receipt.period]:
+            self._sent.remove(found[0])
+            self._made = max(self._made, found[0][1])
+            self.stride.was(in_time=True)
             self.accepted.append(receipt.period)
             self.log("accepted", period=receipt.period)
         self._wake.set()
@@ -239,31 +264,43 @@ class ClientProgram:
                 task, model = self._work
                 self._work = None
                 start = loop.time()
-                trained = await self._train(task, model)
+                first, steps = self._extent(task, start)
+                trained = await self._train(model, first, steps)
                 seconds = loop.time() - start
+                self.stride.took(steps, seconds)
                 if self._work is None:  # else the period is over: what we have is late
-                    await self._upload(stream, task, trained)
+                    await self._upload(stream, task.period, trained)
                     took = round(seconds, 6)
                     self.log("uploaded", period=task.period, trained=took, **trained.measures)
+                elif self.deployment.most_steps:
+                    self.stride.was(in_time=False)
 
-    async def _train(self, task: v1.Task, model: Vector) -> _Trained:
+    def _extent(self, task: v1.Task, now: float) -> tuple[int, int]:
+        """The first iteration and how many: as many as fit where the edge leaves it to us."""
+        if not self.deployment.most_steps:
+            return task.first, task.steps
+        left = task.seconds - (now - self._given_at)
+        return max(task.first, self._made + 1), self.stride.steps(task.seconds, left)
+
+    async def _train(self, model: Vector, first: int, steps: int) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
             await asyncio.wait({self._training})  # which does not end it if we are ended
-        self._training = asyncio.create_task(asyncio.to_thread(self._carry_out, task, model))
+        work = asyncio.to_thread(self._carry_out, model, first, steps)
+        self._training = asyncio.create_task(work)
         return await asyncio.shield(self._training)
 
-    def _carry_out(self, task: v1.Task, model: Vector) -> _Trained:
-        trained = self.trainer.train(model.array(), task.first, task.steps)
+    def _carry_out(self, model: Vector, first: int, steps: int) -> _Trained:
+        trained = self.trainer.train(model.array(), first, steps)
         measures = self.trainer.measures if isinstance(self.trainer, MeasuringTrainer) else {}
-        return _Trained(trained, measures)
+        return _Trained(trained, measures, first, steps)
 
-    async def _upload(self, stream: Stream, task: v1.Task, trained: _Trained) -> None:
+    async def _upload(self, stream: Stream, period: int, trained: _Trained) -> None:
         vector = as_vector(trained.model)
         measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
-        announced = wire.header(
-            vector, task.period, samples=self.trainer.samples, measures=measures
-        )
-        self._sent.append(task.period)
+        announced = wire.header(vector, period, samples=self.trainer.samples, measures=measures)
+        if self.deployment.most_steps:
+            announced.steps = trained.steps
+        self._sent.append((period, trained.first + trained.steps - 1))
         await stream.write(v1.FromClient(model=announced))
         for chunk in wire.chunks(vector):
             await stream.write(v1.FromClient(chunk=chunk))

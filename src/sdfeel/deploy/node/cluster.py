@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.averaging import Upload
 from sdfeel.deploy.node.lateness import Lateness
+from sdfeel.deploy.node.session import Session
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
@@ -22,28 +22,10 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
 from sdfeel.deploy.waiting import Bell
 
-__all__ = ["Cluster", "Session"]
+__all__ = ["Cluster", "Tasks"]
 
-WORDS = 64
+Tasks = Callable[[str], v1.Task]  # what a client is asked to do
 COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
-
-
-class Session:
-    """One client's standing stream; what is due to the client waits here, newest work only."""
-
-    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
-        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
-        sent = metrics.bytes.labels("clients", "out").inc
-        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
-
-    def give(self, task: v1.Task, model: Vector) -> None:
-        self.outbox.replace(v1.FromEdge(task=task), model)
-
-    def tell(self, note: v1.FromEdge) -> None:
-        self.outbox.tell(note)
-
-    def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
-        self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))
 
 
 class Cluster:
@@ -74,7 +56,7 @@ class Cluster:
         self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
-        self._task: tuple[v1.Task, Vector] | None = None
+        self._work: tuple[Tasks, Vector] | None = None
         self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
         self._refused, self._elsewhere = refused, elsewhere
@@ -85,31 +67,41 @@ class Cluster:
     # The edge's side: one period.
 
     async def collect(
-        self, period: int, model: Vector, seconds: float, over: Callable[[], bool]
+        self,
+        period: int,
+        model: Vector,
+        task: Tasks,
+        seconds: float,
+        over: Callable[[], bool],
     ) -> dict[str, Upload]:
         """Hands out the work of a period and returns what came back in time.
 
         Ends early when everybody who is there has answered, or when `over()` holds.
         """
-        self.period, self.is_open = period, True
-        self.uploads, self.failed = {}, set()
-        tau1 = self.topology.tau1
-        announced = wire.header(model, period)
-        first = (period - 1) * tau1 + 1
-        self._task = (v1.Task(period=period, first=first, steps=tau1, model=announced), model)
-        for session in self.sessions.values():
-            session.give(*self._task)
+        self.hand_out(period, model, task)
         start = asyncio.get_running_loop().time()
         complete = await self._bell.until(
-            lambda: over() or self._everybody_answered(), lambda: start + seconds
+            lambda: over() or self.everybody_answered, lambda: start + seconds
         )
+        return self.close(complete)
+
+    def hand_out(self, period: int, model: Vector, task: Tasks) -> None:
+        """Work for everybody who is there or comes until it is closed; `task` of a client."""
+        self.period, self.is_open = period, True
+        self.uploads, self.failed = {}, set()
+        self._work = (task, model)
+        for name, session in self.sessions.items():
+            session.give(task(name), model)
+
+    def close(self, complete: bool) -> dict[str, Upload]:
+        """What came back; whoever was expected and is not `complete` is late."""
         self.is_open = False
         if not complete:
             missing = sorted(self._expected() - set(self.uploads))
             self.awaited.clear()
             for name in missing:
-                self._lateness.missed(name, period)
-            self._log("deadline", period=period, missing=missing)
+                self._lateness.missed(name, self.period)
+            self._log("deadline", period=self.period, missing=missing)
         return self.uploads
 
     def _expected(self) -> set[str]:
@@ -122,7 +114,8 @@ class Cluster:
         """Whether somebody is here who usually answers."""
         return any(self._lateness.is_waited_for(name, self.period) for name in self.sessions)
 
-    def _everybody_answered(self) -> bool:
+    @property
+    def everybody_answered(self) -> bool:
         expected = self._expected() or set(self.sessions)
         return bool(expected) and expected <= set(self.uploads) | self.failed
 
@@ -205,8 +198,9 @@ class Cluster:
         self._tell("client-up", name, client=name, guest=name not in self.home)
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
-        elif self.is_open and self._task is not None and name not in self.uploads:
-            session.give(*self._task)
+        elif self.is_open and self._work is not None and name not in self.uploads:
+            task, model = self._work
+            session.give(task(name), model)
         self._changed()
         pump = asyncio.ensure_future(session.outbox.pump())
         try:
@@ -245,7 +239,8 @@ class Cluster:
                         vector = incoming.feed(message.chunk)
                     self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
                     if vector is not None and incoming is not None:
-                        upload, announced = Upload(vector, incoming.moved), incoming.announced
+                        announced = incoming.announced
+                        upload = Upload(vector, incoming.moved, announced.steps)
                         incoming = None
                         self._accept(session, announced, upload)
                 except wire.Refused as refusal:
@@ -268,7 +263,10 @@ class Cluster:
             raise wire.Refused("replayed", f"a second model for period {announced.period}")
         if announced.samples != self.topology.deployment.client(session.name).samples:
             raise wire.Refused("samples", f"{announced.samples} samples, not as provisioned")
-        most, start = self.topology.deployment.limits.magnitude, self._task
+        steps = self.topology.deployment.most_steps
+        if steps and not 1 <= announced.steps <= steps:
+            raise wire.Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
+        most, start = self.topology.deployment.limits.magnitude, self._work
         assert start is not None  # noqa: S101 - there is a period
         return wire.Incoming(announced, self.size, most, self._folder, start[1])
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.exchange.mixer import Mixer
-from sdfeel.deploy.exchange.patience import Patience
 from sdfeel.deploy.link.agreement import Agreement
 from sdfeel.deploy.link.agreement_notes import load
 from sdfeel.deploy.link.dialler import Dialler
@@ -19,24 +17,23 @@ from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.link_states import LinkStates
 from sdfeel.deploy.link.links import Links
-from sdfeel.deploy.link.transport import Call, Caller, Stream, Transport
+from sdfeel.deploy.link.transport import Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node.admission import Admission
-from sdfeel.deploy.node.adoption import Adopter
 from sdfeel.deploy.node.answers import Answers
+from sdfeel.deploy.node.calls import Calls
 from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.node.paces import make_periods
 from sdfeel.deploy.node.recorder import Recorder
-from sdfeel.deploy.node.rounds import Rounds
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround, check_done
+from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.notary import Notary
@@ -76,7 +73,6 @@ class EdgeServer:
         self.bell = Bell()
         first = self._read_first(constants=out is not None)
         self._with_edges = CommonGround.of_edges(self.topology, first.vector.sha256)
-        self._with_clients = CommonGround.of_clients(deployment)
         self.store = store or Store.of(deployment, name, state, first)
         model, done, found = self._restore(first.vector)
         elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
@@ -95,14 +91,25 @@ class EdgeServer:
         self._life = secrets.randbits(62)
         self.links = self._make_links(model.size, done, found)
         self.states = self._make_states(first.vector, elsewhere)
-        self.rounds = self._make_rounds(model, done, is_new=found is None)
-        self.rounds.saved = self.links.agreement.checkpoint
+        self.rounds = make_periods(self, model, found)
         self.results = self._make_results()
         self.recorder = Recorder(
             self.topology, name, self.results, self.log, out, lambda: self.model, first
         )
         self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
         self.answers = self._make_answers()
+        self.calls = Calls(
+            name,
+            self.topology,
+            self._with_edges,
+            CommonGround.of_clients(deployment),
+            self.admission,
+            self.cluster,
+            self.links,
+            self.states,
+            self.answers,
+            self.log,
+        )
         self._tasks: list[asyncio.Task[None]] = []
         self._http: ThreadingHTTPServer | None = None
 
@@ -116,7 +123,7 @@ class EdgeServer:
             self.store.folder,
             agreement,
             done,
-            self.topology.periods,
+            self.topology.plan,
             self.deployment.limits.magnitude,
             self.bell,
             self.log,
@@ -125,7 +132,7 @@ class EdgeServer:
         )
         for link in links.values():
             link.weights = self.topology.weights_digest
-            link.hooks.wanted = lambda link=link: self._lend(link)  # type: ignore[misc]
+            link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
         return links
 
     def _make_states(self, first: Vector, elsewhere: dict[str, int]) -> LinkStates:
@@ -145,35 +152,6 @@ class EdgeServer:
             link.hooks.state = lambda state, peer=peer: states.take(state, peer)  # type: ignore[misc]
         return states
 
-    def _make_rounds(self, model: Vector, done: int, is_new: bool) -> Rounds:
-        seconds, folder = self.deployment.deadlines.exchange, self.store.folder
-        patience = Patience(self.bell, seconds, self.topology.tau2)
-        mixer = Mixer(
-            self.name,
-            self.topology,
-            self.links,
-            folder,
-            patience,
-            self.log,
-            self.metrics,
-            self.states,
-        )
-        adopter = Adopter(self.links, self.states, self.bell, self.log, seconds)
-        return Rounds(
-            self.deployment,
-            self.topology,
-            self.store,
-            model,
-            done,
-            self.cluster,
-            self.links,
-            mixer,
-            self.bell,
-            self.log,
-            self.metrics,
-            adopter if is_new else None,
-        )
-
     def _make_answers(self) -> Answers:
         return Answers(
             self.name,
@@ -192,9 +170,8 @@ class EdgeServer:
     def _make_results(self) -> Results:
         topology = self.topology
         every = self.deployment.evaluate_every
-        results = Results(
-            topology.tau1, topology.periods, every, topology.weights, self.log, self.metrics
-        )
+        last = self.rounds.last
+        results = Results(topology.tau1, last, every, topology.weights, self.log, self.metrics)
         self.cluster.on_upload = lambda client, about: results.report(client, about.measures)
         self.rounds.on_period = results.take
         return results
@@ -217,7 +194,7 @@ class EdgeServer:
         if found is None:
             self.log("fresh-start", values=model.size)
             return model, 0, None
-        self.log("resumed", period=found.done)
+        self.log("resumed", period=found.done, checkpoint=found.agreement.get("checkpoint", 0))
         return found.model, found.done, found
 
     # Starting and stopping.
@@ -235,8 +212,7 @@ class EdgeServer:
         """On both ports; InputError names the one that cannot be had."""
         field, place = ("listen" if self.me.listen else "address"), self.address
         try:
-            calls = {Call.WORK: self._work, Call.LINK: self._link, Call.MODEL: self._model}
-            await self.transport.listen(calls, self._status)
+            await self.transport.listen(self.calls.streams, self.calls.status)
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
                 self._http = serve_http(
@@ -256,7 +232,7 @@ class EdgeServer:
             self.credentials,
             self.deployment.deadlines,
             self.answers.hello,
-            self._check_neighbour,
+            self.calls.check_neighbour,
             self.states.all,
         )
 
@@ -325,48 +301,6 @@ class EdgeServer:
         """What `handshakes` found out: callers that never came as far as a call."""
         self.metrics.handshakes.labels(reason).inc(count)
         self.log("handshake-refused", reason=reason, count=count, detail=detail)
-
-    # The calls.
-
-    async def _work(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "client") as identity:
-            hello = await self.admission.hello(stream)
-            self._with_clients.check(hello)
-            self.cluster.greet(hello, identity)
-            await stream.write(v1.FromEdge(hello=self.answers.answer(hello, identity)))
-            await self.cluster.serve(hello, stream)
-
-    async def _link(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "edge") as identity:
-            hello = await self.admission.hello(stream)
-            if identity is not None and identity.name != hello.name:
-                raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            link = self.links.get(hello.name)
-            if link is None or self.topology.leads(self.name, hello.name):
-                raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
-            self._check_neighbour(hello, hello.name)
-            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
-            await link.serve(stream, hello, self.states.all())
-
-    def _check_neighbour(self, hello: v1.Hello, name: str) -> None:
-        """Raises Refused if these two must not work together."""
-        self._with_edges.check(hello)
-        check_done(hello.done, self.topology.periods)
-        if hello.name != name:
-            raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
-
-    async def _model(self, stream: Stream) -> None:
-        with self.admission.admitted(stream, "operator") as identity:
-            hello = await self.admission.hello(stream)
-            self._with_edges.check(hello)
-            self.log("exported", period=self.done)
-            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
-            for message in self.answers.model():
-                await stream.write(message)
-
-    async def _status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
-        with self.admission.admitted(caller, "edge", "operator") as identity:
-            return self.answers.status(request.nonce, identity)
 
     @property
     def warnings(self) -> list[str]:

@@ -129,7 +129,7 @@ class Recorder:
         self._changed.set()
         await self._task
         self._task = None
-        if done == self._topology.periods:
+        if done == self._topology.plan(self._edge):
             await self._look()
         await self._write()
         if self._folder is not None:
@@ -152,7 +152,7 @@ class Recorder:
             "test_loss": last.get("test_loss"),
             "accuracy": last.get("test_accuracy", last.get("train_accuracy")),
             "engine": "deployment",
-            "interrupted": done < self._topology.periods,
+            "interrupted": done < self._topology.plan(self._edge),
         }
         folder.write_json("summary.json", summary)
 
@@ -172,6 +172,7 @@ def _config(deployment: Deployment, edge: str) -> dict[str, Any]:
         "edge": edge,
         "engine": "deployment",
         "averager": schedule.averager,
+        "pace": deployment.model_dump(mode="json")["pace"],
         "averaging_rule": deployment.averaging.model_dump(),
         "steps": schedule.iterations,
         "lr": deployment.local.lr,

@@ -4,96 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from sdfeel.algorithm.averaging import Rule
-from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.exchange.mixer import Mixer
-from sdfeel.deploy.link.agreement_notes import dump
-from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.disk import Disk
-from sdfeel.deploy.model.offload import offload
-from sdfeel.deploy.model.store import EdgeCheckpoint, Store
-from sdfeel.deploy.model.vectors import Change, NotFinite, Vector, probe
-from sdfeel.deploy.node.adoption import Adopter
-from sdfeel.deploy.node.averaging import ClusterMean, Upload
-from sdfeel.deploy.node.cluster import Cluster
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
-from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.waiting import Bell
+from sdfeel.deploy.model.vectors import NotFinite, Vector
+from sdfeel.deploy.node.averaging import Upload
+from sdfeel.deploy.node.periods import GRACE, Periods
+from sdfeel.deploy.protocol import v1
 
 __all__ = ["Rounds"]
 
-GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
 
+@dataclass(kw_only=True)
+class Rounds(Periods):
+    """Everybody waits for the slowest, within deadlines.
 
-@dataclass
-class Rounds:
-    """What an edge has learned so far, and how it goes on.
-
-    A period ends durable: what clients were told is accepted, and what they are given to work on,
-    is on disk. An edge that missed an exchange of its neighbours keeps its model and goes on in
-    their period, like a cluster in which nobody took part meanwhile: nothing it acknowledged is
-    lost, and the next exchange mixes it in with its weight.
+    An edge that missed an exchange of its neighbours keeps its model and goes on in their period,
+    like a cluster in which nobody took part meanwhile: nothing it acknowledged is lost, and the
+    next exchange mixes it in with its weight.
     """
 
-    deployment: Deployment
-    topology: Topology
-    store: Store
-    model: Vector
-    done: int
-    cluster: Cluster
-    links: Links
     mixer: Mixer
-    bell: Bell
-    log: Log
-    metrics: Metrics
-    adopter: Adopter | None = None  # of an edge that has no checkpoint
-    saved: int = 0  # the number of the last checkpoint on disk
-    phase: str = "starting"
-    period_seconds: float = 0.0
-    period_phases: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        table = self.deployment.averaging
-        self._saving: asyncio.Future[None] | None = None
-        self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
-        self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
-        self._started = 0.0
-        rule = Rule(table.rule, table.limit, table.trim)
-        self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it can do its part: a client or a neighbour is there."""
-        return bool(self.cluster.sessions) or any(link.up for link in self.links.values())
-
-    async def run(self) -> None:
-        """All periods, from the last one that is durable."""
-        loop = asyncio.get_running_loop()
-        start = self._started = loop.time()
-        loop.call_later(GRACE * self.deployment.deadlines.retry, self.bell.ring)
-        if self.adopter is not None:
-            await self._adopt(self.adopter, start)
-        await self._gather(start)
-        while self.done < self.topology.periods:
-            await self._period()
-        self.phase = "finished"
-        self.log("finished", period=self.done)
-        self.cluster.finish(self.done)
-        await self._linger()
-
-    async def _adopt(self, adopter: Adopter, start: float) -> None:
-        """Goes on from the neighbours' model rather than spoil it with the first one."""
-        self.phase = "adopting"
-        found = await adopter.run(start, self.model)
-        if found is not None:
-            self.metrics.adoptions.inc()
-            self.cluster.awaited.clear()
-            await self._save(*found)
+        super().__post_init__()
+        self.on_saved = self.states.call_witnesses
 
     async def _gather(self, start: float) -> None:
         """Waits once for the whole network, so that the first exchange finds it.
@@ -103,26 +40,15 @@ class Rounds:
         self.phase = "gathering"
         whole = 2 * self.topology.network.graph.number_of_edges()
         await self.bell.until(
-            lambda: len(self.mixer.states.up()) == whole or self.mixer.states.reached() > self.done,
+            lambda: len(self.states.up()) == whole or self.states.reached() > self.done,
             lambda: start + self.deployment.deadlines.exchange,
         )
 
-    async def _linger(self) -> None:
-        """Stays until neighbours and clients know, so that nobody is left waiting or in doubt."""
-        start = asyncio.get_running_loop().time()
+    async def _save_again(self) -> None:
+        await self._save(self.done, await self._repair(self.model))
 
-        def over() -> bool:
-            return self.links.may_leave(self.done) and not self.cluster.sessions
-
-        def deadline() -> float:
-            return start + self.deployment.deadlines.exchange
-
-        while await self.bell.until(lambda: over() or self.links.is_unsaved, deadline):
-            if not self.links.is_unsaved:
-                return
-            await self._save(self.done, await self._repair(self.model))
-        for peer, id_ in self.links.agreement.open:
-            self.log("unsettled", peer=peer, key=id_[:2])
+    def _is_behind(self, link: Link) -> bool:
+        return link.done < self.done
 
     async def _period(self) -> None:
         start = time.perf_counter()
@@ -158,7 +84,7 @@ class Rounds:
         if not any(link.up and link.done >= heading for link in self.links.values()):
             return 0
         tau2 = self.topology.tau2
-        reached = self.mixer.states.reached() // tau2 * tau2
+        reached = self.states.reached() // tau2 * tau2
         return reached if reached >= heading else 0
 
     async def _collect(self, period: int) -> dict[str, Upload]:
@@ -170,9 +96,13 @@ class Rounds:
             await self.bell.until(lambda: self.is_ready, lambda: forever)
             if self.cluster.is_empty:
                 return {}
+        tau1 = self.topology.tau1
+        announced = wire.header(self.model, period)
+        task = v1.Task(period=period, first=(period - 1) * tau1 + 1, steps=tau1, model=announced)
         return await self.cluster.collect(
             period,
             self.model,
+            lambda _: task,
             self.deployment.deadlines.round,
             lambda: bool(self._ahead(heading)) or self._holds_up(heading),
         )
@@ -202,58 +132,3 @@ class Rounds:
 
     async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
         return await self.mixer.run(period, model, await self.mixer.agree(period))
-
-    async def _repair(self, model: Vector) -> Vector:
-        """Adds what links turned out to have carried after all."""
-        owed = self.links.agreement.owed
-        while owed:
-            peer, change = owed.pop(0)
-            before, model = model, await self._add(change, model)
-            self.metrics.repairs.inc()
-            fields = {}
-            if self.deployment.audit:
-                fields = {"before": probe(before), "after": probe(model)}
-            self.log("repaired", peer=peer, **fields)
-        return model
-
-    async def _add(self, late: Change, model: Vector) -> Vector:
-        return await offload(model.is_large, lambda: late.applied(model, self.store.folder))
-
-    async def _save(self, period: int, model: Vector) -> None:
-        changes: list[Change] = []
-        notes = dump(self.links.agreement, changes)
-        self.links.is_unsaved = False
-        checkpoint = EdgeCheckpoint(period, model, notes, changes)
-        is_saved = False
-        while not is_saved:
-            self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
-            is_saved = await self.disk.took(self._saving)
-        self.model, self.done = model, period
-        self.saved = notes["checkpoint"]
-        self.links.saved(period, self.saved)
-        self.mixer.states.call_witnesses()
-        self.bell.ring()
-
-    async def settle(self) -> None:
-        """Ended from outside, it may still be writing: nobody else must begin before it has."""
-        if self._saving is not None:
-            await asyncio.wait({self._saving})
-
-    def _note(
-        self, period: int, order: list[str], used: int, times: tuple[float, float, float, float]
-    ) -> None:
-        start, collected, mixed, ended = times
-        self.period_seconds = ended - start
-        phases = {"collect": collected - start, "mix": mixed - collected, "save": ended - mixed}
-        self.period_phases = phases
-        for phase, seconds in phases.items():
-            self.metrics.phase.labels(phase).observe(seconds)
-        self.metrics.period.set(period)
-        self.metrics.participants.set(len(order))
-        self.log(
-            "period",
-            period=period,
-            participants=order,
-            links_used=used,
-            **{phase: round(seconds, 6) for phase, seconds in phases.items()},
-        )

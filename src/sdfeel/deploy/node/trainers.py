@@ -6,6 +6,7 @@ from typing import cast
 
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.pace import check_trainer
 from sdfeel.importing import imported
 
 __all__ = ["make_trainer"]
@@ -14,6 +15,7 @@ __all__ = ["make_trainer"]
 def make_trainer(deployment: Deployment, client: str) -> Trainer:
     """The trainer that `local.trainer` names: a function, or `flower:` and a Flower app."""
     path = deployment.local.trainer
+    check_trainer(deployment.pace, path)
     if path.startswith("flower:"):
         from sdfeel.deploy.node.flower_trainer import flower_trainer  # Flower is optional
 

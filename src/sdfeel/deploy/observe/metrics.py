@@ -52,6 +52,12 @@ class Metrics:
         self.adoptions = Counter(
             "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
         )
+        self.steps = Gauge(
+            "sdfeel_steps", "Mean steps of the clients at the last turn", registry=registry
+        )
+        self.staleness = Gauge(
+            "sdfeel_staleness", "Aggregations since a neighbour's last", ["peer"], registry=registry
+        )
         self.measures = Gauge(
             "sdfeel_measure", "Losses and metrics, the last of each", ["kind"], registry=registry
         )

@@ -80,7 +80,7 @@ class _Asker:
         try:
             stream = await door.dial(edge, Call.MODEL)
             await self._greet(stream, edge)
-            return await self._receive(stream)
+            return await self._receive(stream, edge)
         except (StreamLost, wire.Refused) as problem:
             return Answer(problem=printable(problem.reason))
         except TimeoutError:
@@ -107,10 +107,10 @@ class _Asker:
         self.credentials.check_edge(edge, answer.hello, nonce)
         common.check(answer.hello)
 
-    async def _receive(self, stream: Stream) -> Answer:
+    async def _receive(self, stream: Stream, edge: str) -> Answer:
         most = self.topology.deployment.limits.magnitude
         announced = (await self._next(stream, "model")).model
-        check_done(announced.period, self.topology.periods)
+        check_done(announced.period, self.topology.plan(edge))
         incoming = wire.Incoming(announced, self.first.layout.size, most)
         model = incoming.begin()
         while model is None:

@@ -20,6 +20,7 @@ from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.operate.asking import operator, printable
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 
 __all__ = ["EdgeStatus", "Line", "ask", "is_well", "or_ended", "status_table"]
@@ -50,6 +51,8 @@ class EdgeStatus:
     phases: dict[str, float] = field(default_factory=dict)  # seconds of the last period
     memory: int = 0  # bytes; 0: it does not tell
     link_disagreement: dict[str, float] = field(default_factory=dict)
+    pace: str = ""
+    steps: float | None = None  # mean of its clients' at its last turn; None in rounds
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -152,6 +155,8 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
         link_disagreement={
             printable(link.peer): _finite(link.disagreement) or 0.0 for link in reply.links
         },
+        pace=printable(reply.pace),
+        steps=_finite(reply.steps) or None,
     )
 
 
@@ -159,7 +164,7 @@ def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> Edg
     """Of an edge that does not answer: how it ended, if its checkpoints lie here and it has."""
     if not row.problem:
         return row
-    periods = deployment.schedule.iterations // deployment.schedule.tau1
+    periods = Topology(deployment).plan(row.name)
     folder = state_folder(deployment, row.name, state / row.name if state else None)
     done = Store(folder, {}).periods()
     if not done or done[-1] < periods:

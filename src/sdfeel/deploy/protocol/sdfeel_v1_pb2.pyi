@@ -16,6 +16,8 @@ class Stage(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UP: _ClassVar[Stage]
     DOWN: _ClassVar[Stage]
     LENT: _ClassVar[Stage]
+    OFFER: _ClassVar[Stage]
+    ANSWER: _ClassVar[Stage]
 
 class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -34,6 +36,8 @@ SWAP: Stage
 UP: Stage
 DOWN: Stage
 LENT: Stage
+OFFER: Stage
+ANSWER: Stage
 ACCEPTED: Verdict
 LATE: Verdict
 REFUSED: Verdict
@@ -92,7 +96,7 @@ class Measure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "ballot", "measures")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "ballot", "measures", "steps", "staleness", "counts")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -104,6 +108,9 @@ class ModelHeader(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     MEASURES_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -115,7 +122,20 @@ class ModelHeader(_message.Message):
     data: bytes
     ballot: int
     measures: _containers.RepeatedCompositeFieldContainer[Measure]
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ...) -> None: ...
+    steps: int
+    staleness: int
+    counts: _containers.RepeatedCompositeFieldContainer[Count]
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
+
+class Count(_message.Message):
+    __slots__ = ("edge", "turns", "steps")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    edge: str
+    turns: int
+    steps: float
+    def __init__(self, edge: _Optional[str] = ..., turns: _Optional[int] = ..., steps: _Optional[float] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("offset", "data")
@@ -126,16 +146,18 @@ class Chunk(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("period", "first", "steps", "model")
+    __slots__ = ("period", "first", "steps", "model", "seconds")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
     period: int
     first: int
     steps: int
     model: ModelHeader
-    def __init__(self, period: _Optional[int] = ..., first: _Optional[int] = ..., steps: _Optional[int] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ...) -> None: ...
+    seconds: float
+    def __init__(self, period: _Optional[int] = ..., first: _Optional[int] = ..., steps: _Optional[int] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("period", "verdict", "reason")
@@ -196,14 +218,16 @@ class Decision(_message.Message):
     def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("done", "checkpoint", "waiting")
+    __slots__ = ("done", "checkpoint", "waiting", "counts")
     DONE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     done: int
     checkpoint: int
     waiting: bool
-    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ...) -> None: ...
+    counts: _containers.RepeatedCompositeFieldContainer[Count]
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
@@ -243,8 +267,14 @@ class Vouch(_message.Message):
     def __init__(self) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("period", "ballot", "counts")
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    BALLOT_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    period: int
+    ballot: int
+    counts: _containers.RepeatedCompositeFieldContainer[Count]
+    def __init__(self, period: _Optional[int] = ..., ballot: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkMessage(_message.Message):
     __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch")
@@ -275,7 +305,7 @@ class StatusRequest(_message.Message):
     def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof", "phases", "memory")
+    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof", "phases", "memory", "pace", "steps")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     PERIODS_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +325,8 @@ class StatusReply(_message.Message):
     PROOF_FIELD_NUMBER: _ClassVar[int]
     PHASES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     period: int
     periods: int
@@ -314,7 +346,9 @@ class StatusReply(_message.Message):
     proof: bytes
     phases: _containers.RepeatedCompositeFieldContainer[Measure]
     memory: int
-    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ...) -> None: ...
+    pace: str
+    steps: float
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ..., pace: _Optional[str] = ..., steps: _Optional[float] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
     __slots__ = ("peer", "up", "used", "skipped", "disagreement")

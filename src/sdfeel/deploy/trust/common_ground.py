@@ -1,9 +1,9 @@
 """What two nodes must have the same in their files: what the mathematics needs, and no more.
 
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
-                       averager and the first model
-    client and edge    the name; tau1 and the seed, from which steps and batches follow; the
-                       client's samples
+                       averager, the pace with its settings and the first model
+    client and edge    the name; tau1, the seed and the name of the pace, from which steps and
+                       batches follow; the client's samples
 
 Everything else may differ: how long training goes on, who the clients are, addresses, deadlines,
 folders. Each node judges periods by its own plan (`check_done`). A field that only one program
@@ -22,6 +22,7 @@ from typing import Any
 
 from sdfeel.deploy.config import Deployment, ScheduleTable
 from sdfeel.deploy.model.wire import PROTOCOL, Refused
+from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
@@ -40,6 +41,8 @@ class CommonGround:
     @classmethod
     def of_clients(cls, deployment: Deployment) -> CommonGround:
         fields = {"seed": (deployment.seed, deployment.seed == 0), **_schedule(deployment, "tau1")}
+        pace = name_of_pace(deployment.pace)
+        fields["pace"] = (pace, pace == "synchronous")
         return cls(deployment, fields)
 
     @classmethod
@@ -52,6 +55,7 @@ class CommonGround:
             "model.initial": (first_model.hex()[:16], False),
         }
         fields |= _schedule(deployment, "tau1", "tau2", "alpha", "averager")
+        fields["pace"] = (deployment.pace, name_of_pace(deployment.pace) == "synchronous")
         return cls(deployment, fields)
 
     def tell(self) -> list[v1.Setting]:

@@ -1,0 +1,82 @@
+"""What callers may ask of an edge: who is let in for what, and who answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdfeel.deploy.link.link_states import LinkStates
+from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.link.transport import Call, Caller, Serve, Stream
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.node.admission import Admission
+from sdfeel.deploy.node.answers import Answers
+from sdfeel.deploy.node.cluster import Cluster
+from sdfeel.deploy.observe.logs import Log
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.common_ground import CommonGround, check_done
+
+__all__ = ["Calls"]
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Of one edge.
+
+    edges, clients  what they must have the same in their files
+    """
+
+    name: str
+    topology: Topology
+    edges: CommonGround
+    clients: CommonGround
+    admission: Admission
+    cluster: Cluster
+    links: Links
+    states: LinkStates
+    answers: Answers
+    log: Log
+
+    @property
+    def streams(self) -> dict[Call, Serve]:
+        return {Call.WORK: self._work, Call.LINK: self._link, Call.MODEL: self._model}
+
+    async def _work(self, stream: Stream) -> None:
+        with self.admission.admitted(stream, "client") as identity:
+            hello = await self.admission.hello(stream)
+            self.clients.check(hello)
+            self.cluster.greet(hello, identity)
+            await stream.write(v1.FromEdge(hello=self.answers.answer(hello, identity)))
+            await self.cluster.serve(hello, stream)
+
+    async def _link(self, stream: Stream) -> None:
+        with self.admission.admitted(stream, "edge") as identity:
+            hello = await self.admission.hello(stream)
+            if identity is not None and identity.name != hello.name:
+                raise wire.Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
+            link = self.links.get(hello.name)
+            if link is None or self.topology.leads(self.name, hello.name):
+                raise wire.Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
+            self.check_neighbour(hello, hello.name)
+            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
+            await link.serve(stream, hello, self.states.all())
+
+    def check_neighbour(self, hello: v1.Hello, name: str) -> None:
+        """Raises Refused if these two must not work together."""
+        self.edges.check(hello)
+        check_done(hello.done, self.topology.plan(name))
+        if hello.name != name:
+            raise wire.Refused("role", f"edge/{name} answers as {hello.name!r}")
+
+    async def _model(self, stream: Stream) -> None:
+        with self.admission.admitted(stream, "operator") as identity:
+            hello = await self.admission.hello(stream)
+            self.edges.check(hello)
+            self.log("exported", period=self.answers.rounds.done)
+            await stream.write(v1.LinkMessage(hello=self.answers.answer(hello, identity)))
+            for message in self.answers.model():
+                await stream.write(message)
+
+    async def status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
+        with self.admission.admitted(caller, "edge", "operator") as identity:
+            return self.answers.status(request.nonce, identity)

@@ -1,0 +1,31 @@
+"""One client's standing stream, as its edge has it."""
+
+from __future__ import annotations
+
+from sdfeel.deploy.link.outbox import Outbox
+from sdfeel.deploy.link.transport import Stream
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.protocol import v1
+
+__all__ = ["Session"]
+
+WORDS = 64
+
+
+class Session:
+    """What is due to the client waits here, newest work only."""
+
+    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
+        sent = metrics.bytes.labels("clients", "out").inc
+        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
+
+    def give(self, task: v1.Task, model: Vector) -> None:
+        self.outbox.replace(v1.FromEdge(task=task), model)
+
+    def tell(self, note: v1.FromEdge) -> None:
+        self.outbox.tell(note)
+
+    def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
+        self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))

@@ -1,0 +1,88 @@
+"""The pace of a deployment: rounds, or edges that wait for no other cluster.
+
+Both are the simulator's own objects with their own settings. What a deployment cannot do without
+rounds is refused here, by name, before any node starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator
+
+from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.pace import Synchronous
+from sdfeel.algorithm.tables import by_name
+from sdfeel.errors import InputError
+from sdfeel.simulation.named import from_table, to_table
+
+if TYPE_CHECKING:
+    from sdfeel.deploy.config import Deployment
+
+__all__ = ["PaceField", "check_pace", "name_of_pace"]
+
+Known = Synchronous | Asynchronous
+PACES: dict[str, type[Known]] = {"synchronous": Synchronous, "asynchronous": Asynchronous}
+
+
+def _read(value: Any) -> Known:
+    """A name, or a table with the settings of the pace."""
+    if isinstance(value, Mapping):
+        found: Known = from_table("pace", value, PACES)
+        return found
+    return by_name("pace", value, PACES, Known)
+
+
+def _table(pace: Known) -> dict[str, Any]:
+    return {key: value for key, value in to_table(pace, PACES).items() if value is not None}
+
+
+PaceField = Annotated[Known, PlainValidator(_read), PlainSerializer(_table)]
+
+
+def name_of_pace(pace: Known) -> str:
+    return str(_table(pace)["name"])
+
+
+def check_pace(deployment: Deployment) -> None:
+    """Raises InputError for what does not go together."""
+    pace, schedule = deployment.pace, deployment.schedule
+    if not isinstance(pace, Asynchronous):
+        return
+    many = len(deployment.edges)
+    if pace.deadline is None:
+        raise InputError(
+            "pace.deadline", None, "seconds for each edge: nobody knows how fast its clients are"
+        )
+    if isinstance(pace.deadline, tuple) and len(pace.deadline) != many:
+        remedy = f"one number, or a list of {many}: one an edge"
+        raise InputError("pace.deadline", list(pace.deadline), remedy)
+    kind = type(schedule)
+    for name in ("averager", "alpha"):
+        value = getattr(schedule, name)
+        if value != kind.model_fields[name].default:
+            remedy = "has no meaning without rounds: pace.mixing says how edges mix; remove it"
+            raise InputError(f"schedule.{name}", value, remedy)
+    rule = deployment.averaging.rule
+    if rule != "mean":
+        remedy = "without rounds clients' models are normalised by their steps: only mean"
+        raise InputError("averaging.rule", rule, remedy)
+    check_trainer(pace, deployment.local.trainer)
+    for client in deployment.clients:
+        if client.fallbacks:
+            remedy = "periods of edges cannot be compared without rounds, so nobody is a guest"
+            raise InputError(f"clients.{client.name}.fallbacks", client.fallbacks, remedy)
+    for edge in deployment.edges:
+        home = {client.name for client in deployment.clients if client.edge == edge.name}
+        strangers = sorted(set(edge.allow or ()) - home)
+        if strangers:
+            remedy = "clients of other edges; without rounds nobody is a guest"
+            raise InputError(f"edges.{edge.name}.allow", strangers, remedy)
+
+
+def check_trainer(pace: Known, path: str) -> None:
+    """Raises InputError if a trainer decides by itself how many steps it makes."""
+    if isinstance(pace, Asynchronous) and path.startswith("flower:"):
+        remedy = "an app does not say how many steps it makes, which a pace without rounds needs"
+        raise InputError("local.trainer", path, remedy)
