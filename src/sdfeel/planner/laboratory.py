@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
