@@ -24,9 +24,15 @@ from sdfeel.simulation.named import name_of
 from sdfeel.simulation.problem import Loss
 from sdfeel.simulation.result import Result
 from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.simulation import NegativeMixingWarning, RoundingWarning, Simulation
+from sdfeel.simulation.simulation import (
+    ClockWarning,
+    NegativeMixingWarning,
+    RoundingWarning,
+    Simulation,
+)
 
 __all__ = [
+    "ClockWarning",
     "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out", "train",
 ]  # fmt: skip
 
@@ -180,6 +186,7 @@ def carry_out(
     """Run a simulation to its end; `config` is what the folder says of it."""
     check_callbacks(callbacks)
     simulation.warn()
+    simulation.warn_of_clock(own=trainers is not None)
     if trainers is not None:
         simulation = simulation.by_periods()
     leads, name = simulation.ranks.leads, simulation.settings.engine

@@ -5,7 +5,17 @@ import torch
 from torch import fx, nn
 
 from sdfeel.errors import InputError
-from sdfeel.models import MODELS, build, cifar_cnn, count_flops, logistic_regression, mlp, mnist_cnn
+from sdfeel.models import (
+    MODELS,
+    build,
+    cifar_cnn,
+    count_flops,
+    count_flops_on,
+    layers_flops,
+    logistic_regression,
+    mlp,
+    mnist_cnn,
+)
 
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
@@ -104,3 +114,23 @@ def test_counting_leaves_the_model_and_the_generator_alone() -> None:
     assert not model.training
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (mnist_cnn(), (3, 1, 28, 28)),
+        (mlp(6, (5, 4)), (2, 6)),
+        (nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, bias=False), nn.BatchNorm2d(6)),
+         (2, 4, 9, 9)),
+        (nn.Sequential(nn.Linear(3, 2).requires_grad_(False), nn.Linear(2, 2)), (4, 3)),
+    ],
+)  # fmt: skip
+def test_layers_have_the_flops_that_the_counter_counts(model, shape):
+    """But for groups: the counter takes the gradient of their weights for that of all pairs."""
+    inputs = torch.zeros(shape)
+    assert layers_flops(model, inputs) == count_flops_on(model, inputs)
+
+
+def test_other_layers_are_left_to_the_counter():
+    assert layers_flops(nn.LSTM(3, 2), torch.zeros(1, 2, 3)) is None

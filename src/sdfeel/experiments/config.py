@@ -49,14 +49,17 @@ class NetworkConfig(_Strict):
 
 
 class DataConfig(_Strict):
-    name: str = "mnist-5k"
+    name: str = "mnist-5k"  # or "package.module:function": see experiments/brought.py
+    arguments: dict[str, Any] = Field(default_factory=dict)  # of that function
     partition: str = "dirichlet-fedma"
     concentration: float | None = Field(default=None, gt=0)  # of the Dirichlet partitions; 0.5
     seed: int | None = None  # of the partition; the run's own by default
 
 
 class ModelConfig(_Strict):
-    name: str = "paper-cnn"  # or "package.module:function", called as function(shape, classes)
+    name: str = "paper-cnn"  # or "package.module:function": see experiments/brought.py
+    arguments: dict[str, Any] = Field(default_factory=dict)  # of that function
+    loss: str | None = None  # "package.module:function" (outputs, targets); cross-entropy
     seed: int | None = None  # of the first values; the run's own by default
 
 

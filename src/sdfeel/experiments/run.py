@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
+import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.api import Result, carry_out
-from sdfeel.data import ClientData, ClientSource, Dataset, load, partition
+from sdfeel.data import ClientSource, load, partition
 from sdfeel.errors import InputError
-from sdfeel.experiments.config import NetworkConfig, RunConfig
-from sdfeel.importing import imported
+from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model
+from sdfeel.experiments.config import DataConfig, NetworkConfig, RunConfig
 from sdfeel.models import build
 from sdfeel.network import Network, read_graph
-from sdfeel.simulation.evaluation import subset
+from sdfeel.simulation.evaluation import Samples, subset
 from sdfeel.simulation.loop import Progress
 from sdfeel.simulation.simulation import Simulation
+from sdfeel.trees import rows
 
-__all__ = ["build_model", "build_network", "run", "simulation_of"]
+__all__ = ["build_model", "build_network", "data_of", "run", "simulation_of"]
 
 
 def run(
@@ -43,6 +43,7 @@ def run(
         simulation, trainers = _with_flower(config)
     if simulation.ranks.size > 1:
         _dataset.cache_clear()  # a rank holds the data of its own clients
+        _brought.cache_clear()
     return carry_out(
         simulation,
         out=out,
@@ -58,34 +59,62 @@ def _with_flower(config: RunConfig) -> tuple[Simulation, Sequence[Trainer]]:
     """The app has data of its own; what it trains is `model`, tested on the test samples here."""
     from sdfeel.flower.simulate import assemble  # Flower is optional
 
-    dataset = _dataset(config.data.name)
-    test = (dataset.test_inputs, dataset.test_targets)
+    network = build_network(config.network)
+    data = data_of(config, network.clients)
     return assemble(
         config.settings,
-        network=build_network(config.network),
-        model=build_model(config, dataset),
-        test=subset(test, config.evaluation.test_samples),
+        network=network,
+        model=build_model(config, data),
+        loss=bring_loss(config.model.loss),
+        test=_tested(config, data),
     )
 
 
 def simulation_of(config: RunConfig) -> Simulation:
     """The simulation that a config describes."""
     network = build_network(config.network)
-    dataset = _dataset(config.data.name)
-    test = (dataset.test_inputs, dataset.test_targets)
+    data = data_of(config, network.clients)
     return Simulation.assemble(
-        build_model(config, dataset),
-        _client_source(config, dataset, network.clients),
+        build_model(config, data),
+        _client_source(config, data, network.clients),
         config.settings,
         network=network,
-        test=subset(test, config.evaluation.test_samples),
+        loss=bring_loss(config.model.loss),
+        test=_tested(config, data),
     )
 
 
+def _tested(config: RunConfig, data: Brought) -> Samples | None:
+    return None if data.test is None else subset(data.test, config.evaluation.test_samples)
+
+
+def data_of(config: RunConfig, clients: int) -> Brought:
+    """A data set of ours by name, or what the user's function gives."""
+    own, seed = config.data, _seed(config)
+    if ":" in own.name:
+        return _brought(own.name, json.dumps(own.arguments, default=str), clients, seed)
+    if own.arguments:
+        raise InputError(
+            "data.arguments", own.arguments, "go with a function: data.name = my_file:load"
+        )
+    return _dataset(own.name)
+
+
+def _seed(config: RunConfig) -> int:
+    """Of the data: the run's own unless it is said."""
+    return config.settings.seed if config.data.seed is None else config.data.seed
+
+
 @lru_cache(maxsize=1)
-def _dataset(name: str) -> Dataset:
+def _dataset(name: str) -> Brought:
     """The runs of a comparison read and check it once."""
-    return load(name)
+    return Brought.of_dataset(load(name))
+
+
+@lru_cache(maxsize=1)
+def _brought(name: str, arguments: str, clients: int, seed: int) -> Brought:
+    """The same; arguments as JSON, which can be looked up."""
+    return bring_data(name, json.loads(arguments), clients, seed)
 
 
 def build_network(config: NetworkConfig) -> Network:
@@ -101,50 +130,41 @@ def build_network(config: NetworkConfig) -> Network:
     return Network.build(config.graph, config.servers, config.clients_per_server, **config.options)
 
 
-def _client_source(config: RunConfig, dataset: Dataset, clients: int) -> ClientSource:
+def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSource:
     """How the training samples are shared out to the clients."""
+    if data.source is not None or data.whole is None:
+        if config.data.partition != DataConfig().partition or config.data.concentration is not None:
+            remedy = "the function has shared out the data: it gives a list, one for each client"
+            raise InputError("data.partition", config.data.partition, remedy)
+        assert data.source is not None  # noqa: S101 - one of the two is there
+        return data.source
     options = {}
     if config.data.concentration is not None:
         options["concentration"] = config.data.concentration
-    seed = config.settings.seed if config.data.seed is None else config.data.seed
-    labels = dataset.train_targets.numpy()
-    parts = partition(config.data.partition, labels, clients, seed, **options)
-    whole = ClientData(
-        dataset.train_inputs, dataset.train_targets, np.array([0, len(dataset.train_targets)])
-    )
-    return ClientSource.of(whole, parts, clients, seed)
-
-
-def build_model(config: RunConfig, dataset: Dataset) -> nn.Module:
-    """A model of ours by name, or the user's own by its import path."""
-    name = config.model.name
-    seed = config.settings.seed if config.model.seed is None else config.model.seed
-    if ":" not in name:
-        return build(name, dataset.shape, dataset.classes, seed)
-    factory = imported("model.name", name)
-    given = _arguments(name, factory, dataset)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = factory(*given)
-    if not isinstance(model, nn.Module):
+    labels = data.whole.targets
+    if data.classes is None and config.data.partition != "iid":
+        remedy = "goes by labels, and the targets are none: data.partition = iid, or let the "
         raise InputError(
-            "model.name", name, "function(shape, classes) must return a torch.nn.Module"
+            "data.partition",
+            config.data.partition,
+            f"{remedy}function give a list of clients' data",
         )
-    return model
+    numbers = labels.numpy() if data.classes is not None else np.zeros(rows(labels), dtype=int)
+    parts = partition(config.data.partition, numbers, clients, _seed(config), **options)
+    return ClientSource.of(data.whole, parts, clients, _seed(config))
 
 
-def _arguments(name: str, factory: Callable[..., Any], dataset: Dataset) -> tuple[Any, ...]:
-    """What the user's function takes: (shape, classes), or nothing."""
-    choices: tuple[tuple[Any, ...], ...] = ((dataset.shape, dataset.classes), ())
-    for given in choices:
-        try:
-            inspect.signature(factory).bind(*given)
-        except TypeError:
-            continue
-        return given
-    raise InputError(
-        "model.name",
-        name,
-        f"is called as function(shape, classes), here with ({dataset.shape}, {dataset.classes}), "
-        "or as function()",
-    )
+def build_model(config: RunConfig, data: Brought) -> nn.Module:
+    """A model of ours by name, or the user's own by its import path."""
+    own = config.model
+    seed = config.settings.seed if own.seed is None else own.seed
+    if ":" in own.name:
+        return bring_model(own.name, own.arguments, data.shape, data.classes, seed)
+    if own.arguments:
+        raise InputError(
+            "model.arguments", own.arguments, "go with a function: model.name = my_file:build"
+        )
+    if data.classes is None or not isinstance(data.shape, tuple):
+        remedy = "our models take one array and labels: name your own, model.name = my_file:build"
+        raise InputError("model.name", own.name, remedy)
+    return build(own.name, data.shape, data.classes, seed)

@@ -1,6 +1,6 @@
 """The models room: the paper's networks. Any other `torch.nn.Module` is as welcome."""
 
-from sdfeel.models.flops import count_flops, count_flops_on
+from sdfeel.models.flops import count_flops, count_flops_on, layers_flops
 from sdfeel.models.networks import (
     MODELS,
     build,
@@ -17,6 +17,7 @@ __all__ = [
     "cifar_cnn",
     "count_flops",
     "count_flops_on",
+    "layers_flops",
     "logistic_regression",
     "mlp",
     "mnist_cnn",

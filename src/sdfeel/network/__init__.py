@@ -3,6 +3,7 @@
 from sdfeel.network.averagers import AVERAGERS, Averager, Builder, build_averager, route_of
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GRAPHS, build_graph, read_graph
+from sdfeel.network.matrix import MatrixAverager
 from sdfeel.network.mixing import (
     MixingMatrix,
     Spectrum,
@@ -19,6 +20,7 @@ __all__ = [
     "Averager",
     "Builder",
     "Clusters",
+    "MatrixAverager",
     "MixingMatrix",
     "Network",
     "Shares",

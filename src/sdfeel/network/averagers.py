@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdfeel.errors import InputError, closest
-from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum
+from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum, weighted_norm
 
 __all__ = [
     "AVERAGERS",
@@ -115,7 +115,11 @@ class Averager:
         if self.route != "neighbours" or not self.steps:
             return 1.0
         root = np.sqrt(self.shares)
-        eigenvalues = np.linalg.eigvalsh(self.generator / root[:, None] * root[None, :])
+        symmetric = self.generator / root[:, None] * root[None, :]
+        if not np.allclose(symmetric, symmetric.T):  # a matrix of the user's: at most this
+            norms = [weighted_norm(self.exchange(n), self.shares) for n in range(self.exchanges)]
+            return float(np.prod(np.maximum(norms, 1.0)))
+        eigenvalues = np.linalg.eigvalsh(symmetric)
         factors = np.abs(1 - np.outer(self.steps, eigenvalues[1:]))
         with np.errstate(over="ignore"):
             # at least 1: the mean, which no exchange shrinks, is rounded as well

@@ -210,6 +210,7 @@ def planned(
 ) -> Plan:
     """The plan in the setting of a simulation; `sdfeel plan` calls this too."""
     laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
+    simulation.warn_of_clock()
     codecs = {way: own for way in WAYS if (own := choices[f"codecs.{way}"]) is not None}
     corrections = choices["correction"]
     averagers, alpha = choices["averager"] or (), choices["alpha"] or ()

@@ -24,9 +24,15 @@ from sdfeel.algorithm.rates import RATES, Constant, Rate, ShapedRate, rate_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
 from sdfeel.algorithm.server_rule import SERVER_RULES, ServerRule, server_rule
-from sdfeel.clock import LatencyProfile, load_profile
+from sdfeel.clock import (
+    LatencyProfile,
+    load_profile,
+    profile_names,
+    profile_of,
+    profile_table,
+)
 from sdfeel.errors import InputError, closest
-from sdfeel.network import AVERAGERS, Averager, Builder, Network
+from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager, Network
 from sdfeel.simulation.named import from_table, name_of, to_table
 from sdfeel.validation import validated
 
@@ -62,18 +68,13 @@ def _key(default: Any, description: str, key: str | None = None, **more: Any) ->
     return Field(default, description=description, json_schema_extra={"key": key}, **more)
 
 
-def _row(field: str, known: Mapping[str, Any], *kinds: type) -> PlainValidator:
-    """A name of a table, or an object that could be a row of it."""
-
-    def check(value: Any) -> Any:
-        if isinstance(value, str):
-            if value not in known:
-                raise InputError(field, value, closest(value, known))
-        elif not isinstance(value, kinds) and not callable(value):
-            raise InputError(field, value, f"a name, or an object; {closest('', known)}")
-        return value
-
-    return PlainValidator(check)
+def _scheme(value: Any) -> Any:
+    """A name of the table, or a row of the user's."""
+    if isinstance(value, str) and value not in SCHEMES:
+        raise InputError("scheme", value, closest(value, SCHEMES))
+    if not isinstance(value, str | Scheme):
+        raise InputError("scheme", value, f"a name, or a `Scheme`; {closest('', SCHEMES)}")
+    return value
 
 
 def _rate(value: Any) -> Rate:
@@ -126,6 +127,25 @@ def _codecs(value: Any) -> dict[str, Codec]:
     return codecs_of(value)
 
 
+def _profile(value: Any) -> Any:
+    """A table is checked, and kept as it is."""
+    if isinstance(value, Mapping):
+        return profile_table(profile_of(value))
+    if not isinstance(value, str | Path | LatencyProfile):
+        raise InputError(
+            "profile", value, "a name, the path of a .toml file or its table as a dict"
+        )
+    return value
+
+
+def _averager(value: Any) -> Any:
+    """A name, an object, a function; or a matrix, also as the lists that a file has."""
+    if isinstance(value, str) and value not in AVERAGERS:
+        raise InputError("averager", value, closest(value, AVERAGERS))
+    known = isinstance(value, str | Averager) or callable(value)
+    return value if known else MatrixAverager.of(value)
+
+
 def _app(value: Any) -> Any:
     """A Flower app or its import path; a file says which kind of trainer it names."""
     if not isinstance(value, str):
@@ -176,7 +196,7 @@ class Settings(BaseModel):
     until: Annotated[float, _real(0, said="simulated seconds, above 0")] = _key(
         math.inf, "simulated seconds after which to stop before K"
     )
-    scheme: Annotated[str | Scheme, _row("scheme", SCHEMES, Scheme)] = _key(
+    scheme: Annotated[str | Scheme, PlainValidator(_scheme)] = _key(
         "sd-feel", "a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your own"
     )
     schedule: Annotated[Schedule, PlainValidator(_schedule)] = _key(
@@ -185,8 +205,9 @@ class Settings(BaseModel):
     participation: Annotated[float, _real(0, 1, "a probability in (0, 1]")] = _key(
         1.0, "beta: probability that a client takes part in a period", "schedule.participation"
     )
-    averager: Annotated[str | Averager | Builder, _row("averager", AVERAGERS, Averager)] = _key(
-        "paper", "how servers agree: a name of `sdfeel.AVERAGERS`, or one of your own"
+    averager: Annotated[str | Averager | Builder, PlainValidator(_averager)] = _key(
+        "paper",
+        "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own",
     )
     averaging_rule: Annotated[AveragingRule | None, PlainValidator(_averaging_rule)] = _key(
         None, "what a server does instead of the weighted mean of its clients"
@@ -216,9 +237,12 @@ class Settings(BaseModel):
     seed: Annotated[int, _whole(0, 2**64 - 1, "a whole number from 0 to 2**64 - 1")] = _key(
         0, "of all that is random"
     )
-    profile: str | Path | LatencyProfile = _key(
+    profile: Annotated[
+        str | Path | Mapping[str, Any] | LatencyProfile, PlainValidator(_profile)
+    ] = _key(
         "paper",
-        "latency profile: a name, the path of a TOML file or a `LatencyProfile`",
+        "latency profile: a name, the path of a TOML file, a dict with the keys of such a file "
+        "or a `LatencyProfile`",
         "clock.profile",
     )
     flower: Annotated[Any, PlainValidator(_app)] = _key(
@@ -295,6 +319,8 @@ class Settings(BaseModel):
     def latency(self) -> LatencyProfile:
         """The latency profile; FLOPs that it wants counted are not yet."""
         given = self.profile
+        if isinstance(given, Mapping):
+            return profile_of(given)
         return given if isinstance(given, LatencyProfile) else load_profile(str(given))
 
     def algorithm(self, network: Network, profile: LatencyProfile, parameters: int) -> Algorithm:
@@ -338,16 +364,26 @@ def _plain(name: str, value: Any) -> Any:
         return dict(vars(value)) if isinstance(value, Rule) else {"name": name_of(value)}
     if type(value) in RATES.values():
         value = value.eta
+    elif isinstance(value, MatrixAverager):
+        value = [list(row) for row in value.rows]
     elif isinstance(value, Schedule):
         value = dict(vars(value))
-    elif isinstance(value, Scheme | Averager | LatencyProfile):
+    elif isinstance(value, LatencyProfile):
+        value = _named(value)
+    elif isinstance(value, Scheme | Averager):
         value = value.name
     elif name == "flower" and value is not None:
         value = f"flower:{value if isinstance(value, str) else name_of(value)}"
     elif value == math.inf:
         value = None
-    known = isinstance(value, int | float | str | bool | dict | None)
+    known = isinstance(value, int | float | str | bool | dict | list | None)
     return value if known else name_of(value)
+
+
+def _named(profile: LatencyProfile) -> Any:
+    """Its name where that says it all; else its table, which a reader can read back."""
+    ours = profile.name in profile_names() and load_profile(profile.name) == profile
+    return profile.name if ours else profile_table(profile)
 
 
 def _codec_table(codec: Codec) -> Any:

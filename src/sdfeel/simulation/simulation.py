@@ -21,7 +21,6 @@ from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
 from sdfeel.errors import InputError
-from sdfeel.models import count_flops_on
 from sdfeel.network import Clusters, Network
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.by_rounds import RoundRun
@@ -32,9 +31,10 @@ from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.simulation.evaluation import Evaluation, Metric, check_metrics, usual_metrics
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.fit import Loss, check_loss, check_values, whole
+from sdfeel.simulation.flops import counted, doubt
 from sdfeel.simulation.loop import Keeper, NoKeeper, Outcome, Progress, run_loop
 from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Problem, check_device, make_problem, placed
+from sdfeel.simulation.problem import Problem, check_device, make_problem
 from sdfeel.simulation.ranks import Placement, Ranks, join, place
 from sdfeel.simulation.rule_check import check_correction, check_rule
 from sdfeel.simulation.running import Means, Run
@@ -42,9 +42,8 @@ from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
 from sdfeel.simulation.turns import TurnState
-from sdfeel.trees import Tree, leaves, mapped
 
-__all__ = ["NegativeMixingWarning", "RoundingWarning", "Simulation"]
+__all__ = ["ClockWarning", "NegativeMixingWarning", "RoundingWarning", "Simulation"]
 
 # Amplification of rounding above which float32 exchanges between real servers lose their meaning.
 MAX_AMPLIFICATION = 1e4
@@ -52,6 +51,10 @@ MAX_AMPLIFICATION = 1e4
 
 class NegativeMixingWarning(UserWarning):
     """An exchange gives some model a negative weight: it converges, but is no convex average."""
+
+
+class ClockWarning(UserWarning):
+    """The clock charges the FLOPs of another model."""
 
 
 class RoundingWarning(UserWarning):
@@ -105,7 +108,7 @@ class Simulation:
         source = ClientSource.of(data, partition, network.clients, settings.seed)
         network = network.with_samples(_checked(source.samples, network.clients))
         model = whole(model, lambda: source.take([0]).part(slice(2))[0], settings.seed)
-        latency = _counted(settings.latency, model, source, settings.batch_size)
+        latency = counted(settings.latency, model, source, settings.batch_size)
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
         check_rule(algorithm.local)
@@ -246,6 +249,12 @@ class Simulation:
                 stacklevel=4,
             )
 
+    def warn_of_clock(self, own: bool = False) -> None:
+        """Say if the clock charges for another model; own: trainers do the local updates."""
+        said = doubt(self.profile, self.problem, own) if self.ranks.leads else None
+        if said is not None:
+            warnings.warn(said, ClockWarning, stacklevel=4)
+
     def drawn(self) -> dict[str, Any]:
         """What a reader needs to draw the network and count its seconds: network.json."""
         network = self.network
@@ -278,27 +287,3 @@ def _checked(samples: NDArray[np.int64], clients: int) -> NDArray[np.int64]:
     if len(samples) != clients:
         raise InputError("client_datasets", len(samples), f"the network has {clients} clients")
     return samples
-
-
-def _counted(
-    profile: LatencyProfile, model: nn.Module, source: ClientSource, batch_size: int
-) -> LatencyProfile:
-    """The profile, its FLOPs counted if it asks for that."""
-    if profile.flops_per_step is not None:
-        return profile
-    inputs = source.take([0]).inputs
-    device = next(model.parameters()).device
-    inputs = placed(inputs, ParameterLayout.of(model).dtype, device)
-    try:
-        return profile.with_flops(_flops(model, inputs, batch_size))
-    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
-        reason = str(problem).splitlines()[0]
-        shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(inputs))
-        raise InputError(
-            "model", type(model).__name__, f"does not take inputs of shape {shapes}: {reason}"
-        ) from None
-
-
-def _flops(model: nn.Module, inputs: Tree, batch_size: int) -> int:
-    """Of one local update on a batch of so many samples."""
-    return count_flops_on(model, mapped(lambda tensor: tensor[[0] * batch_size], inputs))

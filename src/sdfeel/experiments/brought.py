@@ -1,0 +1,173 @@
+"""Data, model and loss that a file names by import path: what is called, and what it gives.
+
+    [data]
+    name = "my_file:load"            # load(**arguments); also clients and seed, if it takes them
+    arguments = {path = "x.npz"}
+
+    [model]
+    name = "my_file:build"           # build(shape, classes, **arguments), or build(**arguments)
+    arguments = {width = 64}
+    loss = "my_file:loss"            # loss(outputs, targets), the mean over a batch
+
+`load` returns (train, test). `train` is a pair of arrays (inputs, targets) or a map-style dataset,
+which `data.partition` shares out to the clients; or a list with one of these for each client.
+`test` is a pair of arrays or a dataset that no client holds, or None. `build` returns an
+`nn.Module`; it is called with the seed set, so that w_0 is a function of it. `shape` is that of a
+sample (a structure of shapes where inputs are one), `classes` the number of labels, None where
+targets are no labels.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sdfeel.data import ClientData, ClientSource, Dataset
+from sdfeel.errors import InputError
+from sdfeel.importing import imported
+from sdfeel.simulation.evaluation import Samples
+from sdfeel.trees import Tree, mapped
+
+__all__ = ["Brought", "bring_data", "bring_loss", "bring_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Brought:
+    """Data as a run takes it.
+
+    source  what each client holds, if it is said; else `whole` is to be shared out
+    shape   of a sample; classes: how many labels there are, None where targets are none
+    """
+
+    whole: ClientData | None
+    source: ClientSource | None
+    test: Samples | None
+    shape: Any
+    classes: int | None
+
+    @classmethod
+    def of_dataset(cls, dataset: Dataset) -> Brought:
+        """A data set of ours."""
+        ends = np.array([0, len(dataset.train_targets)])
+        whole = ClientData(dataset.train_inputs, dataset.train_targets, ends)
+        test = (dataset.test_inputs, dataset.test_targets)
+        return cls(whole, None, test, dataset.shape, dataset.classes)
+
+
+def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int) -> Brought:
+    """What the user's function gives, checked."""
+    function = imported("data.name", name)
+    known = _parameters(function)
+    also = {"clients": clients, "seed": seed}
+    given = {key: value for key, value in also.items() if key in known} | dict(arguments)
+    _check_arguments("data", name, function, (), given)
+    answer = _called("data.name", name, function, given)
+    if not isinstance(answer, Sequence) or isinstance(answer, str) or len(answer) != 2:
+        shown = type(answer).__name__
+        raise InputError("data.name", name, f"must return (train, test), not {shown}")
+    train, test = answer
+    tested = None if test is None else _read("test", name, [test])
+    samples = None if tested is None else (tested.inputs, tested.targets)
+    if isinstance(train, list):
+        if len(train) != clients:
+            raise InputError(
+                "data.name", name, f"gives data for {len(train)} clients; there are {clients}"
+            )
+        whole = _read("train", name, train)
+        source = ClientSource.of(whole, None, clients, seed)
+        return Brought(None, source, samples, *_about(whole))
+    whole = _read("train", name, [train])
+    return Brought(whole, None, samples, *_about(whole))
+
+
+def bring_model(
+    name: str, arguments: Mapping[str, Any], shape: Any, classes: int | None, seed: int
+) -> nn.Module:
+    """The user's network, its first values a function of the seed."""
+    factory = imported("model.name", name)
+    given = _check_arguments("model", name, factory, (shape, classes), arguments)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = _called("model.name", name, factory, arguments, given)
+    if not isinstance(model, nn.Module):
+        raise InputError("model.name", name, "the function must return a torch.nn.Module")
+    return model
+
+
+def bring_loss(path: str | None) -> Any:
+    """The user's loss; None for cross-entropy."""
+    return None if path is None else imported("model.loss", path)
+
+
+def _read(what: str, name: str, datasets: Sequence[Any]) -> ClientData:
+    try:
+        return ClientData.from_datasets(datasets)
+    except InputError as mistake:
+        where = f"data.name {name}: {what}: {mistake.field}"
+        raise InputError(where, mistake.value, mistake.remedy) from None
+
+
+def _about(data: ClientData) -> tuple[Any, int | None]:
+    """Shape of a sample and number of labels."""
+    shapes: Tree = mapped(lambda tensor: tuple(tensor.shape[1:]), data.inputs)
+    labels = data.targets
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
+        return shapes, None
+    return shapes, int(labels.max()) + 1
+
+
+def _called(
+    field: str,
+    name: str,
+    function: Callable[..., Any],
+    named: Mapping[str, Any],
+    given: Sequence[Any] = (),
+) -> Any:
+    try:
+        return function(*given, **named)
+    except Exception as problem:
+        problem.add_note(f"from {field} = {name!r}")
+        raise
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # written in C: nothing is known of it
+        return set()
+
+
+def _check_arguments(
+    section: str,
+    name: str,
+    function: Callable[..., Any],
+    usual: tuple[Any, ...],
+    named: Mapping[str, Any],
+) -> tuple[Any, ...]:
+    """What the function takes beside its arguments: the usual, or nothing."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return usual
+    reason = ""
+    for given in (usual, ()) if usual else ((),):
+        try:
+            signature.bind(*given, **named)
+        except TypeError as problem:
+            reason = reason or str(problem)
+            continue
+        return given
+    words = ", ".join(f"{key}=..." for key in named)
+    if not usual:
+        called = f"function({words})"
+    else:
+        called = f"function(shape, classes{', ' if words else ''}{words}), here with {usual}, "
+        called += f"or as function({words})"
+    remedy = f"is called as {called}: {reason}; see {section}.arguments"
+    raise InputError(f"{section}.name", name, remedy)
