@@ -1,7 +1,8 @@
-"""`sdfeel plan`: schedule, averager, codecs and correction; `sdfeel constants`: measured."""
+"""`sdfeel plan`: schedule, averager, codecs, correction, rule; `sdfeel constants`: measured."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,8 @@ from sdfeel.errors import InputError
 if TYPE_CHECKING:
     from sdfeel.experiments.config import RunConfig
     from sdfeel.planner.brought import Gain
+    from sdfeel.planner.candidates import Candidate
+    from sdfeel.planner.laboratory import TrainingLaboratory
     from sdfeel.planner.planner import Recommendation
     from sdfeel.planner.race import Objective
 
@@ -44,6 +47,14 @@ def plan(
     correction: Annotated[
         str | None, typer.Option(help="Names to choose from; one fixes it, `none` is without.")
     ] = None,
+    local: Annotated[
+        str | None,
+        typer.Option(help="Local rules to choose from, such as sgd,momentum; else the run's own."),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(help="Rates to choose from, such as 0.01,0.03,0.1; else the run's own."),
+    ] = None,
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
     race_iterations: Annotated[
@@ -57,20 +68,23 @@ def plan(
     """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
-    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
+    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Local rules and
+    rates are tried against each other before: `--local sgd,momentum --rates 0.01,0.03,0.1`.
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
     from sdfeel.planner.candidates import candidates
     from sdfeel.planner.laboratory import TrainingLaboratory
-    from sdfeel.planner.planner import Effort, recommend
+    from sdfeel.planner.planner import Effort
     from sdfeel.planner.report import other_topologies, plan_dict
+    from sdfeel.planner.tuning import recommend_among
 
     objective = _objective(target_loss, target_accuracy, budget)
     names = _words(averagers)
     codecs = {"up": up, "down": down, "between": between}
     taus = _numbers("tau1", tau1), _numbers("tau2", tau2)
     alphas = _numbers("alpha", alpha)
+    rules, etas = local and _words(local), rates and _rates(rates)
     if pilot < 10:
         raise InputError("pilot", pilot, "at least 10 iterations")
     if racers < 1:
@@ -81,29 +95,32 @@ def plan(
         check_writable(figure.parent)
     simulation = simulation_of(_config(config, settings or []))
     laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
-    methods = laboratory.methods(
-        {way: _words(own) for way, own in codecs.items() if own is not None},
-        None if correction is None else _words(correction),
-    )
-    grid = candidates(
+
+    def grid(place: TrainingLaboratory) -> list[Candidate]:
+        return candidates(
+            place.network,
+            place.latencies,
+            tau1=taus[0],
+            tau2=taus[1],
+            alpha=alphas,
+            averagers=names,
+            methods=place.methods(
+                {way: _words(own) for way, own in codecs.items() if own is not None},
+                None if correction is None else _words(correction),
+            ),
+            assemble=place.assembling(),
+        )
+
+    found = recommend_among(
         laboratory.network,
         laboratory.latencies,
-        tau1=taus[0],
-        tau2=taus[1],
-        alpha=alphas,
-        averagers=names,
-        methods=methods,
-        assemble=laboratory.assembling(),
-    )
-    found = recommend(
-        laboratory.network,
-        laboratory.latencies,
-        laboratory,
+        laboratory.options(rules or None, etas or None, grid=grid),
         objective,
-        grid=grid,
         effort=Effort(pilot, racers, max(1, racers // 2), 3, race_iterations),
         tell=say,
     )
+    if found.option is not None:
+        laboratory = laboratory.stepping(found.option.local, found.option.lr)
     topologies = other_topologies(found, laboratory.latencies, names, alphas, laboratory.assembling)
     if figure is not None:
         from sdfeel.planner.figure import frontier_figure
@@ -183,6 +200,16 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < rate < math.inf for rate in found):
+        raise InputError("rates", text, "numbers above 0 with commas between, such as 0.01,0.1")
+    return found
+
+
 def _show(found: Recommendation, topologies: dict[str, float]) -> None:
     from sdfeel.planner.brought import brought
     from sdfeel.planner.report import rows
@@ -190,7 +217,8 @@ def _show(found: Recommendation, topologies: dict[str, float]) -> None:
     choice = found.choice
     goal = found.objective
     reached = goal.shown(found.loss if goal.target is None else goal.target)
-    console.print(f"[bold]{choice}[/]: {reached} after {found.seconds:.5g} simulated seconds")
+    rule = f"{found.option}: " if found.trials else ""
+    console.print(f"{rule}[bold]{choice}[/]: {reached} after {found.seconds:.5g} simulated seconds")
     shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
     console.print(f"a round: {shares}; the bottleneck is [bold]{choice.cost.bottleneck}[/]")
     for gain in brought(found):
@@ -221,14 +249,16 @@ def _gain(gain: Gain, goal: Objective) -> str:
 
     def shown(score: float | None) -> str:
         if score is None:
-            return "never"
-        return f"{score:.4g} s" if goal.target is not None else goal.shown(score)
+            return "never" if gain.after is None else "diverged"
+        timed = goal.target is not None and gain.after is None
+        return f"{score:.4g} s" if timed else goal.shown(score)
 
+    how = "predicted" if gain.after is None else f"tried for {gain.after:.3g} s"
     said = f"{gain.what} = {gain.value}: {shown(gain.with_it)}"
     if gain.best is None:
-        return f"{said}; nothing else stood to choice (predicted)"
+        return f"{said}; nothing else stood to choice ({how})"
     said += "" if gain.without is None else f", without it {shown(gain.without)}"
-    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} (predicted)"
+    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} ({how})"
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:
