@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["InputError", "RunError", "SdfeelError", "closest"]
+__all__ = ["DivergedError", "InputError", "RunError", "SdfeelError", "closest"]
 
 
 class SdfeelError(Exception):
@@ -33,6 +33,10 @@ class InputError(SdfeelError, ValueError):
 
 class RunError(SdfeelError, RuntimeError):
     """A run that could not go on (a loss that became NaN, a source out of reach): status 1."""
+
+
+class DivergedError(RunError):
+    """Models or losses of a run are no longer finite numbers."""
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -44,7 +44,8 @@ def test_json_names_the_schedule_its_time_and_the_bottleneck(tmp_path):
     assert {"tau2", "alpha"} <= set(found)
     assert {"codecs.up", "codecs.down", "codecs.between", "correction"} <= set(found)
     for row in found["brought"]:
-        assert {"what", "value", "with_it", "without", "best_without", "best"} == set(row)
+        assert {"what", "value", "with_it", "without", "best_without", "best", "after"} == set(row)
+    assert (found["local"], found["lr"], found["trials"]) == ("sgd", 0.1, [])
     assert picture.stat().st_size > 0
 
 
@@ -65,6 +66,15 @@ def test_methods_can_be_fixed_and_left_out():
     assert "codecs.up = int8: " in text
 
 
+def test_rules_and_rates_can_be_chosen_too():
+    also = ["--local", "sgd,momentum", "--rates", "0.001,0.1", "--correction", "none"]
+    words = ["plan", "mnist-5k", *TINY, *GRID, "--budget", "6", "--race-iterations", "100", *also]
+    text = run(*words, "--up", "float32", "--between", "float32").stdout
+    assert "rate 0.1: tau1" in text
+    assert "lr = 0.1: loss" in text
+    assert "(tried for" in text
+
+
 def test_a_target_that_is_never_reached():
     with pytest.raises(NotReachableError, match="best reached is loss"):
         run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "0.0001")
@@ -81,6 +91,10 @@ def test_a_target_that_is_never_reached():
         (["--target-loss", "1", "--tau1", "0"], "tau1"),
         (["--target-loss", "1", "--averagers", "papers"], "averager"),
         (["--target-loss", "1", "--up", "int9"], "codecs.up"),
+        (["--target-loss", "1", "--local", "sdg"], "local"),
+        (["--target-loss", "1", "--rates", "0.1,fast"], "rates"),
+        (["--target-loss", "1", "--rates", "0.1,0"], "rates"),
+        (["--target-loss", "1", "--rates", "nan"], "rates"),
         (["--target-loss", "1", "--correction", "two-levels"], "correction"),
         (["--target-loss", "1", "--up", "top-k", "--correction", "two-level"], "codecs.up"),
     ],

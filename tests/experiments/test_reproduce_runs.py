@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from sdfeel.algorithm.codecs import codec_of
 from sdfeel.algorithm.correction import Correction
+from sdfeel.algorithm.local import SGD, Momentum, local_rule
 from sdfeel.algorithm.rates import Constant
 from sdfeel.errors import InputError
 from sdfeel.experiments.compare import Interrupted
@@ -280,6 +281,8 @@ def test_every_planned_curve_of_a_figure_has_its_own_choice():
         both = "correction" in planned and "codecs" in planned
         asked[tuple(planned), config.settings.profile] = budget
         also = {"codecs": {"up": "int8"}, "correction": "two-level"} if both else {}
+        if "local" in planned:
+            also |= {"local": {"name": "momentum", "momentum": 0.9}, "lr": 0.03}
         return CHOICE.model_copy(update=also)
 
     plan = reproduction_of(["methods"], seeds=1, ask=ask)
@@ -290,12 +293,16 @@ def test_every_planned_curve_of_a_figure_has_its_own_choice():
     assert (both.codecs["up"], both.correction) == (codec_of("up", "int8"), Correction())
     down = found["methods: downlink: planner: schedule, codecs, correction, seed 0"]
     assert (down.profile, down.correction) == ("paper-downlink", Correction())
+    ruled = found["methods: planner: schedule, codecs, correction, local rule and rate, seed 0"]
+    assert (ruled.local, ruled.lr) == (Momentum(0.9), Constant(0.03))
     plain = found["methods: planner: schedule, seed 0"]
+    assert (plain.local, plain.lr) == (SGD(), Constant(0.01))
     assert plain.codecs["up"].exact
     assert plain.correction is None
     words = notes(plan.targets[0], plan)
     assert any(said.startswith("planner: schedule, codecs, correction: for 60 s") for said in words)
     assert any("chebyshev with int8 up, correction two-level, out of" in said for said in words)
+    assert any("the local rule momentum at a rate of 0.03, out of" in said for said in words)
 
 
 @pytest.mark.parametrize("planned", [["codecs"], ["schedule", "colour"]])
@@ -324,5 +331,9 @@ def test_the_planner_itself_answers_for_a_small_network():
     assert also.correction is None
     settings = run_config({**table, **also.settings()}).settings
     assert settings.codecs["up"] == codec_of("up", also.codecs["up"])
+    ruled = choose(run_config(table), 3.0, effort, ["schedule", "local"], laboratories=known)
+    settings = run_config({**table, **ruled.settings()}).settings
+    assert (settings.local, settings.lr) == (local_rule(ruled.local["name"]), Constant(ruled.lr))
+    assert (ruled.codecs, ruled.correction) == ({}, None)
     alone = choose(run_config(table), 3.0, effort, ["schedule", "codecs"])
     assert alone == also  # sharing runs changes no answer

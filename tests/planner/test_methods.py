@@ -4,20 +4,17 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from laboratories import NETWORK, laboratory
 
 from sdfeel.algorithm.codecs import codec_of
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import load_profile
 from sdfeel.errors import InputError
-from sdfeel.network import Network
 from sdfeel.planner.brought import brought
 from sdfeel.planner.candidates import Candidate, candidates, cost
-from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.methods import PLAIN, Methods, methods_of
 from sdfeel.planner.owed import owed
 from sdfeel.planner.planner import Effort, recommend
@@ -25,25 +22,6 @@ from sdfeel.planner.prediction import unlearned
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict
 from sdfeel.planner.training import Training
-from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.simulation import Simulation
-
-NETWORK = Network.ring(4, 2)
-
-
-def laboratory(profile="paper", **settings):
-    """A linear model on Gaussian classes, two to a client."""
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(4, 20))
-    data = []
-    for client in range(NETWORK.clients):
-        labels = rng.choice([client % 4, (client + 1) % 4], 40)
-        inputs = centres[labels] + rng.normal(size=(40, 20))
-        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
-    torch.manual_seed(0)
-    given = {"lr": 0.05, "batch_size": 10, "engine": "vectorised", "profile": profile}
-    made = Settings.of(given | settings)
-    return TrainingLaboratory(Simulation.assemble(nn.Linear(20, 4), data, made, network=NETWORK))
 
 
 def grid(own, methods=None, **more):

@@ -69,6 +69,23 @@ def test_its_settings_are_arguments_of_train(plan):
     assert reached == pytest.approx(plan.seconds, rel=0.1)
 
 
+def test_a_chosen_rule_and_rate_are_among_its_settings(tmp_path):
+    """And in the plan that is saved, whose prediction is that of the plan."""
+    model, data = world()
+    found = sdfeel.plan(
+        model, data, network=NETWORK, target_loss=0.7, pilot=200, racers=2, engine="vectorised",
+        choose={**CHOOSE, "local": ("sgd", "momentum"), "lr": (0.001, 0.05)}, seed=2,
+    )  # fmt: skip
+    assert float(found.settings["lr"](1)) == 0.05
+    assert str(found).startswith(f"{found.recommendation.option}: tau1")
+    found.save(tmp_path)
+    again = read_plan(tmp_path)
+    assert again.settings.local == found.settings["local"]
+    own = found.predicted()
+    seconds, losses = predicted(again)
+    np.testing.assert_allclose(np.interp(own["seconds"], seconds, losses), own["loss"], rtol=0.02)
+
+
 def test_it_says_why(plan):
     assert "loss 0.7 after" in str(plan)
     assert "evidence: a pilot of" in plan.reasons[-1] or "thin evidence" in plan.reasons[-1]

@@ -1,7 +1,8 @@
-"""`sdfeel plan`: schedule, averager, codecs and correction; `sdfeel constants`: measured."""
+"""`sdfeel plan`: schedule, averager, codecs, correction, rule; `sdfeel constants`: measured."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,6 +44,14 @@ def plan(
     correction: Annotated[
         str | None, typer.Option(help="Names to choose from; one fixes it, `none` is without.")
     ] = None,
+    local: Annotated[
+        str | None,
+        typer.Option(help="Local rules to choose from, such as sgd,momentum; else the run's own."),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(help="Rates to choose from, such as 0.01,0.03,0.1; else the run's own."),
+    ] = None,
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
     race_iterations: Annotated[
@@ -59,7 +68,8 @@ def plan(
     """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
-    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
+    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Local rules and
+    rates are tried against each other before: `--local sgd,momentum --rates 0.01,0.03,0.1`.
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
@@ -71,6 +81,8 @@ def plan(
     choose: dict[str, Any] = {name: _words(own) for name, own in named.items() if own is not None}
     for name, text in {"tau1": tau1, "tau2": tau2, "alpha": alpha}.items():
         choose[name] = _numbers(name, text)
+    choose |= {"local": _words(local)} if local else {}
+    choose |= {"lr": _rates(rates)} if rates else {}
     choices, effort = choices_of(choose), effort_of(pilot, racers, race_iterations)
     if figure is not None:
         check_writable(figure.parent)
@@ -142,6 +154,16 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise InputError(name, text, "whole numbers above 0 with commas between, such as 1,3,20")
     return tuple(sorted({int(word) for word in words}))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        found = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < rate < math.inf for rate in found):
+        raise InputError("rates", text, "numbers above 0 with commas between, such as 0.01,0.1")
+    return found
 
 
 def _show(plan: Plan) -> None:

@@ -76,6 +76,10 @@ class _Sample:
         return np.array([[curve.iterations_to(x) for x in losses] for _, curve in self.runs])
 
     @cached_property
+    def gains(self) -> Array:
+        return np.array([one.gain for one, _ in self.runs])
+
+    @cached_property
     def last(self) -> Array:
         return np.array([[float(curve.iterations[-1])] for _, curve in self.runs])
 
@@ -115,7 +119,7 @@ class _Sample:
         Levels not reached count one-sidedly.
         """
         pilot = self.stretches.levels[1]
-        predicted = np.maximum(needed_for(pilot, wrong, stop)[..., self.rows], 1.0)
+        predicted = np.maximum(needed_for(pilot, wrong, stop, self.gains)[..., self.rows], 1.0)
         there = np.isfinite(self.seen)
         actual = np.maximum(np.where(there, self.seen, self.last), 1.0)
         off = np.minimum(np.log(np.minimum(predicted, 1e300) / actual), NEVER)

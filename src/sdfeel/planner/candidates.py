@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.local import LocalRule
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock, Latencies, Uplink
@@ -90,6 +91,8 @@ class Candidate:
     """One schedule, averager and methods with their cost on the network that is planned for.
 
     gamma  how boldly a correction takes in the drift of servers here
+    gain   how many times as far as the first of a period an iteration gets, for all of its tau1
+           in the mean: 1, but for momentum that begins anew in every period
     """
 
     tau1: int
@@ -99,6 +102,7 @@ class Candidate:
     cost: Price
     methods: Methods = PLAIN
     gamma: float = 1.0
+    gain: float = 1.0
 
     @property
     def key(self) -> tuple[int, int, int, str, str]:
@@ -166,19 +170,26 @@ def _candidate(
     methods: Methods,
     assemble: Assemble | None,
 ) -> Candidate:
-    averager, vectors, gamma = kind.averager, 0, 1.0
+    averager, vectors, gamma, gain = kind.averager, 0, 1.0, 1.0
     if assemble is not None:
         with warnings.catch_warnings():  # what may surprise is said of what is chosen, once
             warnings.simplefilter("ignore", UserWarning)
             algorithm = assemble(Schedule(tau1, tau2, kind.alpha), averager, methods)
-        latencies = algorithm.uplink.latencies
+        latencies, gain = algorithm.uplink.latencies, _gain(algorithm.local, tau1)
         if algorithm.correction is not None:
             gamma = algorithm.correction.gamma or 1.0
             vectors = algorithm.correction.vectors_down(algorithm)
     elif not methods.plain:
         raise InputError("methods", str(methods), "planned with what can assemble them only")
     price = cost(network, latencies, tau1, tau2, averager, vectors)
-    return Candidate(tau1, tau2, kind.alpha, averager, price, methods, gamma)
+    return Candidate(tau1, tau2, kind.alpha, averager, price, methods, gamma, gain)
+
+
+def _gain(local: LocalRule, tau1: int) -> float:
+    """For a constant gradient. A rule that keeps its memory goes as far in every iteration."""
+    if local.affine is None or local.remembers:
+        return 1.0
+    return local.reach([1.0] * tau1) / tau1 / local.reach([1.0])
 
 
 @dataclass(frozen=True, eq=False)

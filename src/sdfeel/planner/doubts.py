@@ -21,7 +21,7 @@ def doubts(
     """What makes the evidence thin."""
     scores = {id(one): outlook(one, predictor, objective) for one in raced}
     best = scores[id(winner)]
-    close = [one for one in raced if one is not winner and abs(scores[id(one)] / best - 1) < 0.05]
+    close = [one for one in raced if one is not winner and scores[id(one)] - best < 0.05 * best]
     if close:
         yield (
             f"close race: {'; '.join(str(one.candidate) for one in close)} came within 5 %; "

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.correction import Correction
+from sdfeel.algorithm.local import LocalRule
 from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.rates import Rate
 from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import Latencies
 from sdfeel.errors import InputError
@@ -14,6 +16,7 @@ from sdfeel.network import Network
 from sdfeel.planner.assembling import assembling
 from sdfeel.planner.candidates import Assemble, Candidate, cost
 from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
+from sdfeel.planner.options import Option, rated, rule_named
 from sdfeel.planner.training import Training, TrainingRun
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
 from sdfeel.simulation.simulation import Simulation
@@ -50,6 +53,7 @@ class TrainingLaboratory:
         self.engine_name = simulation.settings.engine
         self.network: Network = simulation.network
         self._trained: dict[tuple[int, int, int, str, str], Training] = {}
+        self._others: dict[tuple[LocalRule, Rate], TrainingLaboratory] = {}
         problem = simulation.problem
         self.probe = Probe(
             problem.model, problem.data, self.network, samples=100, seed=problem.seed,
@@ -91,6 +95,37 @@ class TrainingLaboratory:
         if corrections is None and own.correction is not None:
             return methods_of(offered, (own.correction,))
         return methods_of(offered, corrections or PLANNED_CORRECTIONS)
+
+    def options(
+        self,
+        rules: Sequence[str] | None = None,
+        rates: Sequence[float] | None = None,
+        *,
+        grid: Callable[[TrainingLaboratory], Sequence[Candidate]],
+    ) -> list[Option]:
+        """Every rule with every rate, as named; else the simulation's own.
+
+        grid  what stands to choice in a laboratory: a rule may refuse what another takes
+        """
+        own = self.simulation.settings
+        found = {}
+        for name in dict.fromkeys(rules) if rules is not None else [None]:
+            local = own.local if name is None else rule_named(name, own.local)
+            for eta in dict.fromkeys(rates) if rates is not None else [None]:
+                lr = own.lr if eta is None else rated(eta, own.lr)
+                laboratory = self.stepping(local, lr)
+                found[local, lr] = Option(local, lr, laboratory, grid(laboratory))
+        return list(found.values())
+
+    def stepping(self, local: LocalRule, lr: Rate) -> TrainingLaboratory:
+        """The same place with another local rule and rate."""
+        own = self.simulation.settings
+        if (local, lr) == (own.local, own.lr):
+            return self
+        if (local, lr) not in self._others:
+            other = self.simulation.changed(local=local, lr=lr)
+            self._others[local, lr] = TrainingLaboratory(other, on_accuracy=self.on_accuracy)
+        return self._others[local, lr]
 
     def assembling(self, network: Network | None = None) -> Assemble:
         """What methods come to, here or on another network of the same clients."""

@@ -15,6 +15,8 @@ Levels = tuple[Array, Array]
 LEVELS = 40
 # A budget may allow more iterations than the pilot made: it is continued up to so many times.
 BEYOND = 1000.0
+# A loss of 0 (an accuracy of 1) is taken for this where its logarithm counts.
+LEAST = 1e-12
 # The slope of the loss at k is taken from k / SPAN to k SPAN: evaluations are noisy.
 SPAN = 1.5
 
@@ -30,6 +32,11 @@ class LossCurve:
     @property
     def best(self) -> float:
         return float(self.losses.min())
+
+    @property
+    def diverged(self) -> bool:
+        """Whether it ended without a loss."""
+        return not bool(np.isfinite(self.losses[-1]))
 
     def iterations_to(self, level: float) -> float:
         """Where the loss first reaches `level`, between two evaluations by a straight line."""
@@ -98,7 +105,7 @@ class PilotPath:
         """
         losses, iterations = self.levels
         end = iterations[-1]
-        half, last = (loss / max(losses[0] - loss, 1e-9) for loss in self.halfway)
+        half, last = (max(loss, LEAST) / max(losses[0] - loss, 1e-9) for loss in self.halfway)
         power = max(np.log2(half / last), 1e-6)
         beyond = np.geomspace(end, BEYOND * end, LEVELS + 1)[1:]
         odds = last * (beyond / end) ** -power
@@ -136,6 +143,7 @@ def _continued(
     a smooth loss above 0 has ||grad F_i||^2 <= 2 L F_i.
     """
     half, end = np.interp(last, at, kappa)
-    power = np.log(half / end) / np.log(last[0] / last[1]) if half > end > 0 else 0.0
-    below = np.minimum(losses / at[0], 1.0) ** min(float(power), 0.5)
+    falls = half > end > 0 and last[0] > last[1] > 0
+    power = np.log(half / end) / np.log(last[0] / last[1]) if falls else 0.0
+    below = np.minimum(losses / max(at[0], LEAST), 1.0) ** min(float(power), 0.5)
     return np.asarray(np.interp(losses, at, kappa) * below)

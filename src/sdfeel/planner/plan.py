@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,11 +20,12 @@ from sdfeel.errors import InputError, closest
 from sdfeel.network import Network
 from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, TAUS, Candidate, candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.planner import Effort, Recommendation, recommend
+from sdfeel.planner.planner import Effort, Recommendation
 from sdfeel.planner.race import Objective
 from sdfeel.planner.reasons import of_choice, of_evidence
 from sdfeel.planner.report import other_topologies, plan_dict, rows
 from sdfeel.planner.saved import save_plan
+from sdfeel.planner.tuning import recommend_among
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.problem import Loss
 from sdfeel.simulation.settings import Settings
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["CHOICES", "Plan", "objective_of", "plan", "planned"]
 
 logger = logging.getLogger("sdfeel")
-# What a plan chooses, and from what; None: as `TrainingLaboratory.methods` says.
+# What a plan chooses, and from what; None: as `TrainingLaboratory` says, and for the local rule and
+# its rate those of the settings.
 CHOICES: dict[str, tuple[Any, ...] | None] = {
     "tau1": TAUS,
     "tau2": TAUS,
@@ -43,6 +46,8 @@ CHOICES: dict[str, tuple[Any, ...] | None] = {
     "averager": PLANNED_AVERAGERS,
     **{f"codecs.{way}": None for way in WAYS},
     "correction": None,
+    "local": None,
+    "lr": None,
 }
 
 
@@ -67,8 +72,11 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        one = self.choice
-        return {
+        one, found = self.choice, self.recommendation
+        stepping: dict[str, Any] = {}
+        if found.option is not None and found.trials:  # else it was not to be chosen
+            stepping = {"local": found.option.local, "lr": found.option.lr}
+        return stepping | {
             "schedule": Schedule(one.tau1, one.tau2, one.alpha),
             "averager": one.averager.name,
             "codecs": one.methods.codecs,
@@ -154,7 +162,8 @@ def plan(
     tell: Callable[[str], None] = logger.info,
     **settings: Any,
 ) -> Plan:
-    """Recommend a schedule, an averager, codecs and a correction, for the least simulated time.
+    """Recommend a schedule, an averager, codecs and a correction, for the least simulated time;
+    where asked to, the local rule and its rate.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race.
 
@@ -165,8 +174,9 @@ def plan(
     target_accuracy  the accuracy to reach on `test`, in place of a loss
     budget           simulated seconds: the least loss within them, or the target at all
     choose           what to choose from, where it is not the usual: {"tau1": (1, 5, 20)}; also
-                     tau2, alpha, averager, codecs.up, codecs.down, codecs.between, correction. One
-                     value fixes it
+                     tau2, alpha, averager, codecs.up, codecs.down, codecs.between, correction, and
+                     local with lr: {"local": ("sgd", "momentum"), "lr": (0.01, 0.1)}. One value
+                     fixes it
     loss, metrics    as for `sdfeel.train`
     test             a dataset or (inputs, targets) that no client holds
     partition        of one dataset for all
@@ -214,27 +224,31 @@ def planned(
     codecs = {way: own for way in WAYS if (own := choices[f"codecs.{way}"]) is not None}
     corrections = choices["correction"]
     averagers, alpha = choices["averager"] or (), choices["alpha"] or ()
-    grid = candidates(
+
+    def grid(place: TrainingLaboratory) -> list[Candidate]:
+        return candidates(
+            place.network,
+            place.latencies,
+            tau1=choices["tau1"] or (),
+            tau2=choices["tau2"] or (),
+            alpha=alpha,
+            averagers=averagers,
+            methods=place.methods(codecs, corrections),
+            assemble=place.assembling(),
+        )
+
+    found = recommend_among(
         laboratory.network,
         laboratory.latencies,
-        tau1=choices["tau1"] or (),
-        tau2=choices["tau2"] or (),
-        alpha=alpha,
-        averagers=averagers,
-        methods=laboratory.methods(codecs, corrections),
-        assemble=laboratory.assembling(),
-    )
-    found = recommend(
-        laboratory.network,
-        laboratory.latencies,
-        laboratory,
+        laboratory.options(choices["local"], choices["lr"], grid=grid),
         objective,
-        grid=grid,
         effort=effort,
         tell=tell,
     )
+    if found.option is not None:
+        laboratory = laboratory.stepping(found.option.local, found.option.lr)
     other = other_topologies(found, laboratory.latencies, averagers, alpha, laboratory.assembling)
-    return Plan(found, simulation, other)
+    return Plan(found, laboratory.simulation, other)
 
 
 def objective_of(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
@@ -277,8 +291,16 @@ def choices_of(choose: Mapping[str, Any]) -> dict[str, tuple[Any, ...] | None]:
             if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in own):
                 raise InputError(name, values, "whole numbers above 0, such as (1, 3, 20)")
             own = tuple(sorted(set(own)))
+        if name == "lr" and not all(_is_rate(one) for one in own):
+            raise InputError("lr", values, "numbers above 0, such as (0.01, 0.1)")
         found[name] = own
     return found
+
+
+def _is_rate(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < math.inf
 
 
 def _document() -> None:

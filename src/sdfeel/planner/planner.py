@@ -13,6 +13,7 @@ It trains nothing itself: a `Laboratory` is handed in.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,11 +28,15 @@ from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidates import Candidate, candidates, cost
 from sdfeel.planner.doubts import doubts
 from sdfeel.planner.methods import Methods, codec_name
+from sdfeel.planner.options import Option, Trial
 from sdfeel.planner.pilot_path import LossCurve, PilotPath
 from sdfeel.planner.prediction import Predictor
-from sdfeel.planner.race import Entrant, Laboratory, Objective, outlook, race
+from sdfeel.planner.race import Entrant, Laboratory, Objective, Run, outlook, race
 
-__all__ = ["Effort", "NotReachableError", "Recommendation", "predicted_scores", "recommend"]
+__all__ = [
+    "Effort", "NotReachableError", "Recommendation", "pilot_and_probes", "predicted_scores",
+    "recommend",
+]  # fmt: skip
 
 
 class NotReachableError(RunError):
@@ -57,7 +62,11 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Recommendation:
-    """The recommendation and the evidence for it."""
+    """The recommendation and the evidence for it.
+
+    option, trials  the local rule and rate, and how all did that stood to choice; if any did
+    beside          iterations of plans for rules that were not chosen
+    """
 
     network: Network
     objective: Objective
@@ -70,6 +79,9 @@ class Recommendation:
     probes: tuple[Entrant, ...]
     raced: tuple[Entrant, ...]
     doubts: tuple[str, ...] = field(default=())
+    option: Option | None = None
+    trials: tuple[Trial, ...] = ()
+    beside: int = 0
 
     @property
     def methods(self) -> tuple[Methods, ...]:
@@ -81,7 +93,9 @@ class Recommendation:
     def iterations_spent(self) -> int:
         """Iterations of all runs that were made for this plan."""
         runs = [*self.probes, *self.raced]
-        return int(self.pilot.iterations[-1]) + sum(one.iterations for one in runs)
+        tried = sum(one.iterations for one in self.trials if not one.planned)
+        made = int(self.pilot.iterations[-1]) + sum(one.iterations for one in runs)
+        return made + tried + self.beside
 
 
 Tell = Callable[[str], None]
@@ -99,13 +113,14 @@ def recommend(
 ) -> Recommendation:
     """Recommendation for an objective; `grid` defaults to `candidates(network, latencies)`."""
     chosen = list(grid) if grid is not None else candidates(network, latencies)
-    pilot, *corners = _pilot_and_probes(network, latencies, chosen)
+    pilot, *corners = pilot_and_probes(network, latencies, chosen)
     tell("pilot: everything averaged at every iteration")
     path = _pilot(laboratory, pilot, chosen, objective, effort.pilot)
     tell("probes: how much deviation slows this problem down")
     probes = [Entrant(corner, laboratory.start(corner)) for corner in corners]
     for probe in probes:
-        probe.run.advance(max(2 * int(path.curve.iterations[-1]), 3 * probe.candidate.tau1))
+        made = 2 * int(path.curve.iterations[-1] / probe.candidate.gain)
+        probe.run.advance(max(made, 3 * probe.candidate.tau1))
     predictor = calibrate(path, [(one.candidate, one.run.curve) for one in probes])
     raced: list[Entrant] = []
     for heat in range(effort.heats):
@@ -156,7 +171,12 @@ def _pilot(
     objective: Objective,
     limit: int,
 ) -> PilotPath:
-    """Run until the target, or as many iterations as the fastest schedule makes in the budget."""
+    """Run until the target, or as many iterations as the fastest schedule makes in the budget.
+
+    Where others get further in an iteration than the pilot, it may need as many times more.
+    """
+    if objective.target is not None:
+        limit = math.ceil(limit * max(one.gain for one in chosen))
     if objective.budget is not None:
         most = max(one.cost.iterations_within(objective.budget) for one in chosen)
         if most < 1:
@@ -166,10 +186,12 @@ def _pilot(
             )
         limit = min(limit, most)
     run = laboratory.start(candidate)
+    _refuse_diverged(run)
     sent = _sent(chosen)
     points = [run.measure(sent)]
     for number, iterations in enumerate(_milestones(limit)):
         run.advance(iterations)
+        _refuse_diverged(run)
         done = objective.target is not None and run.curve.best <= objective.target
         if done or number % 2 == 0 or iterations == limit:
             points.append(run.measure(sent))
@@ -193,6 +215,14 @@ def _pilot(
     return path
 
 
+def _refuse_diverged(run: Run) -> None:
+    if run.curve.diverged:
+        raise NotReachableError(
+            f"the pilot (everything averaged at each iteration) diverged before iteration "
+            f"{run.curve.iterations[-1]}: try a smaller learning rate"
+        )
+
+
 def _sent(chosen: Sequence[Candidate]) -> dict[tuple[str, str], Codec]:
     """What candidates send otherwise than it is: by way and name."""
     return {
@@ -210,7 +240,7 @@ def _milestones(limit: int) -> Iterable[int]:
     yield limit
 
 
-def _pilot_and_probes(
+def pilot_and_probes(
     network: Network, latencies: Latencies, chosen: Sequence[Candidate]
 ) -> list[Candidate]:
     """The run that never deviates, and the corners of the grid.
@@ -223,10 +253,14 @@ def _pilot_and_probes(
     exact = network.averager("all-reduce")
     slowest = max(chosen, key=lambda one: one.averager.contraction)
     averagers = [(1, exact)] * len(periods) + [(slowest.alpha, slowest.averager)]
+    gains = {one.tau1: one.gain for one in chosen}
     plain = [
-        Candidate(tau1, tau2, alpha, by, cost(network, latencies, tau1, tau2, by))
+        Candidate(
+            tau1, tau2, alpha, by, cost(network, latencies, tau1, tau2, by),
+            gain=gains.get(tau1, 1.0),
+        )
         for (tau1, tau2), (alpha, by) in zip([(1, 1), *periods], averagers, strict=True)
-    ]
+    ]  # fmt: skip
     return plain + _corrected_probe(chosen)
 
 
@@ -299,6 +333,8 @@ def _deadline(raced: Sequence[Entrant], objective: Objective) -> float:
 
 def _check_reached(winner: Entrant, raced: Sequence[Entrant], objective: Objective) -> None:
     if objective.target is None:
+        if all(one.run.curve.diverged for one in raced):
+            raise NotReachableError("all runs of the races diverged: try a smaller learning rate")
         return
     seconds = winner.score(objective)
     limit = objective.budget or np.inf

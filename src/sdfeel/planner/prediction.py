@@ -4,14 +4,17 @@ The pilot averages everything at every iteration, so its models never deviate. A
 crosses the same losses more slowly, because its mean gradient is off by the clients' deviation:
 Lemma "one-step" loses L^2 E of every ||grad F||^2. With E from `sdfeel.theory.drift`,
 
-    iterations over a stretch of loss = those of the pilot x (1 + b / (1 - f b)),
-    b = s eta sqrt(kappa_in^2 S_in + kappa_between^2 S_between + q^2 O) / ||grad F||,
+    iterations over a stretch of loss = those of the pilot x (1 + b / (1 - f b)) / g,
+    b = s g eta sqrt(kappa_in^2 S_in + kappa_between^2 S_between + q^2 O) / ||grad F||,
 
 and none suffice where f b >= 1: there the wrong part of the gradient balances the right one, and
 the schedule has reached its floor. kappa_in and kappa_between are measured along the pilot's path,
 S are the schedule's squared ages. ||grad F|| is what the pilot descends by: eta ||grad F||^2 =
 -dF/dk. The norm of the gradient itself will not do: on a network most of it swings to and fro
 between steep walls, where it lowers nothing, and grows while the descent slows down.
+
+g is 1 but for rules that speed up in a period: how many times as far as the pilot's an iteration
+gets (`Candidate.gain`); with momentum .9, begun anew in every period of 20, 6.0 times.
 
 Codecs: what a message leaves owed is a deviation too. O is the sum over the ways of (period x what
 an iteration's change leaves owed)^2, measured by sending the pilot's own gradients (`owed`).
@@ -63,14 +66,15 @@ class Stretches:
 
     def off(self, one: Candidate, horizon: int, numbers: Numbers) -> Array:
         """How far off (b / s) on every stretch, in a run of `horizon` iterations."""
-        decay = min(0.9, self.path.lr * numbers.saturation)
+        lr = self.path.lr * one.gain
+        decay = min(0.9, lr * numbers.saturation)
         age = ages(one.tau1, one.tau2, one.eigenvalues, decay=decay, horizon=max(1, horizon))
         inside, between = 1.0, 1.0
         if one.methods.correction is not None:
             left = numbers.left**2
             inside, between = (left + (1 - left) * part for part in unlearned(one, horizon))
         drift = age.inside * inside * self.inside**2 + age.between * between * self.between**2
-        return np.asarray(self.path.lr * np.sqrt(drift + numbers.coding**2 * self.coded(one)))
+        return np.asarray(lr * np.sqrt(drift + numbers.coding**2 * self.coded(one)))
 
     def coded(self, one: Candidate) -> Array:
         """O / ||grad F||^2: messages up and down carry tau1 iterations, those between a round's."""
@@ -116,12 +120,15 @@ def unlearned(one: Candidate, horizon: int) -> tuple[float, float]:
     return inside, between
 
 
-def needed_for(pilot: Array, wrong: Array, stop: float) -> Array:
-    """Iterations at every level, with b = `wrong` on the stretches (last axis); or infinity."""
+def needed_for(pilot: Array, wrong: Array, stop: float, gains: Array) -> Array:
+    """Iterations at every level, with b = `wrong` on the stretches (last axis); or infinity.
+
+    gains  g of every candidate: the axis before the last
+    """
     room = 1 - stop * wrong
     open_ = room > 1e-9
     factor = np.where(open_, 1 + wrong / np.where(open_, room, 1.0), np.inf)
-    made = pilot[0] + np.cumsum(np.diff(pilot) * factor, axis=-1)
+    made = pilot[0] + np.cumsum(np.diff(pilot) * factor / gains[:, None], axis=-1)
     start = np.full((*made.shape[:-1], 1), pilot[0])
     return np.concatenate([start, made], axis=-1)
 
@@ -151,6 +158,7 @@ class Predictor:
         levels = self.path.continued if beyond else self.path.levels
         losses, pilot = levels
         stretches = Stretches(self.path, levels)
+        gains = np.array([one.gain for one in chosen])
         needed = np.repeat(pilot[None], len(chosen), axis=0)
         for _ in range(3):  # how old a drift gets depends on how long the run is: a fixed point
             horizons = np.minimum(np.ceil(needed[:, -1]), FOREVER).astype(int)
@@ -159,7 +167,7 @@ class Predictor:
                 for one, horizon in zip(chosen, horizons, strict=True)
             ]
             wrong = self.numbers.sensitivity * np.array(off).reshape(len(chosen), -1)
-            needed = needed_for(pilot, wrong, self.numbers.stop)
+            needed = needed_for(pilot, wrong, self.numbers.stop, gains)
         return losses, needed
 
     def iterations(self, chosen: Sequence[Candidate], target: float) -> Array:

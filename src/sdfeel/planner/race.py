@@ -89,6 +89,8 @@ class Entrant:
     def score(self, objective: Objective) -> float:
         if objective.target is not None:
             return self.run.curve.seconds_to(objective.target)
+        if self.run.curve.diverged:
+            return float("inf")
         return self.run.curve.loss_at(objective.budget or np.inf)
 
 
@@ -113,6 +115,9 @@ def race(
         at = min(part * min(expected, deadline), deadline)
         for one in alive:
             one.run.advance(max(1, one.candidate.cost.iterations_within(at)))
+            if one.run.curve.diverged:
+                one.dropped_at = at
+        alive = [one for one in alive if one.dropped_at is None] or alive
         if at >= deadline or any(_finished(one, objective) for one in alive):
             return
         alive = _survivors(alive, predictor, objective, at)
@@ -160,6 +165,8 @@ def _heading(one: Entrant, predictor: Predictor, objective: Objective) -> float:
 
     A run that took r times as long as predicted to where it is takes r times as long from here.
     """
+    if one.run.curve.diverged:
+        return float("inf")
     losses, needed = predictor.needed([one.candidate], beyond=objective.target is None)
     own, levels = reached(needed[0], losses)
     here = float(np.interp(-one.run.curve.best, -levels, own))

@@ -18,9 +18,10 @@ def of_choice(plan: Recommendation) -> list[str]:
     """What was chosen, what a round of it is made of, and what each method brought."""
     choice, goal = plan.choice, plan.objective
     reached = goal.shown(plan.loss if goal.target is None else goal.target)
+    rule = f"{plan.option}: " if plan.trials else ""
     shares = ", ".join(f"{name} {share:.0%}" for name, share in choice.cost.shares.items())
     return [
-        f"{choice}: {reached} after {plan.seconds:.5g} simulated seconds",
+        f"{rule}{choice}: {reached} after {plan.seconds:.5g} simulated seconds",
         f"a round: {shares}; the bottleneck is {choice.cost.bottleneck}",
         *(_gain(gain, goal) for gain in brought(plan)),
     ]
@@ -44,11 +45,13 @@ def _gain(gain: Gain, goal: Objective) -> str:
 
     def shown(score: float | None) -> str:
         if score is None:
-            return "never"
-        return f"{score:.4g} s" if goal.target is not None else goal.shown(score)
+            return "never" if gain.after is None else "diverged"
+        timed = goal.target is not None and gain.after is None
+        return f"{score:.4g} s" if timed else goal.shown(score)
 
+    how = "predicted" if gain.after is None else f"tried for {gain.after:.3g} s"
     said = f"{gain.what} = {gain.value}: {shown(gain.with_it)}"
     if gain.best is None:
-        return f"{said}; nothing else stood to choice (predicted)"
+        return f"{said}; nothing else stood to choice ({how})"
     said += "" if gain.without is None else f", without it {shown(gain.without)}"
-    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} (predicted)"
+    return f"{said}; the best without it: {gain.best}, {shown(gain.best_without)} ({how})"

@@ -39,7 +39,7 @@ def rows(plan: Recommendation, count: int = 10) -> list[dict[str, Any]]:
             score = predicted_scores(plan.predictor, [one], plan.objective)
             within["predicted_loss"] = float(score[0])
             curve = found.run.curve if found else None
-            within["raced_loss"] = curve.best if curve else None
+            within["raced_loss"] = _finite(curve.best) if curve else None
             within["raced_until"] = float(curve.seconds[-1]) if curve else None
         table.append(
             {
@@ -69,6 +69,7 @@ def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) 
         "alpha": choice.alpha,
         "averager": choice.averager.name,
         **choice.methods.names,
+        **_stepping(plan),
         "brought": [vars(one) for one in brought(plan)],
         "seconds_to_target": plan.seconds,
         f"{key}_reached": reached,
@@ -89,6 +90,23 @@ def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) 
         "ranking": rows(plan),
         "other_topologies": topologies or {},
     }
+
+
+def _stepping(plan: Recommendation) -> dict[str, Any]:
+    """The local rule and its rate, and how all did that stood to choice."""
+    if plan.option is None:
+        return {}
+    trials = [
+        {
+            "local": one.option.name,
+            "lr": one.option.eta,
+            "seconds": list(one.seconds),
+            "losses": [_finite(loss) for loss in one.losses],
+            "planned": one.planned,
+        }
+        for one in plan.trials
+    ]
+    return {"local": plan.option.name, "lr": plan.option.eta, "trials": trials}
 
 
 def other_topologies(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.schedule import Schedule
+from sdfeel.errors import DivergedError, InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate
 from sdfeel.planner.owed import owed
@@ -67,8 +68,9 @@ class _Memory:
 class Training:
     """One candidate, from the start to its last stop; an engine is held only while it trains.
 
-    rows   its evaluations
-    means  u_k at every stop
+    rows      its evaluations
+    means     u_k at every stop
+    diverged  the stop before which models ceased to be finite; there is none after it
     """
 
     def __init__(self, place: Place, candidate: Candidate) -> None:
@@ -84,6 +86,7 @@ class Training:
         self.memory = _Memory()
         self.rows: list[Row] = []
         self.means: dict[int, Tensor] = {}
+        self.diverged: int | None = None
 
     @property
     def last(self) -> int:
@@ -95,8 +98,16 @@ class Training:
             return True
         if stop < self.last:
             return False
-        self._train(stop)
-        return True
+        if self.diverged is None:
+            try:
+                self._train(stop)
+            except DivergedError:
+                self.diverged = stop
+            except InputError as refusal:
+                if refusal.field != "codecs":  # which cannot send what is not finite
+                    raise
+                self.diverged = stop
+        return self.diverged is None or stop >= self.diverged
 
     def _train(self, stop: int) -> None:
         choice = self.simulation.engine(self.place.engine_name)
@@ -138,11 +149,18 @@ class TrainingRun:
             if row["iteration"] <= last
             and (row["iteration"] % every == 0 or row["iteration"] in self.stops)
         ]
-        return LossCurve(
-            np.array([int(row["iteration"]) for row in rows]),
-            np.array([row["seconds"] for row in rows]),
-            np.array([self._loss(row) for row in rows]),
-        )
+        iterations = [int(row["iteration"]) for row in rows]
+        seconds, losses = [row["seconds"] for row in rows], [self._loss(row) for row in rows]
+        if self.diverged:
+            iterations.append(last)
+            seconds.append(float(self.candidate.cost.seconds(last)))
+            losses.append(math.inf)
+        return LossCurve(np.array(iterations), np.array(seconds), np.array(losses))
+
+    @property
+    def diverged(self) -> bool:
+        at = self.training.diverged
+        return at is not None and self.stops[-1] >= at
 
     def _loss(self, row: Row) -> float:
         loss = 1 - row["test_accuracy"] if self.place.on_accuracy else row["train_loss"]
@@ -152,7 +170,7 @@ class TrainingRun:
         """Up to a whole number of upload periods, so that every evaluation has its upload paid."""
         tau1 = self.candidate.tau1
         stop = max(1, -(-iterations // tau1)) * tau1
-        if self.stops and self.stops[-1] >= stop:
+        if self.stops and (self.stops[-1] >= stop or self.diverged):
             return
         self.stops.append(stop)
         if not self.training.to(stop):  # another went by here: its own, from the start

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
-from sdfeel.errors import RunError
+from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.running import Means, Run
@@ -175,7 +175,7 @@ def _refuse_non_finite(
     if bad.any():
         column = int(np.flatnonzero(bad.any(axis=0))[0])
         row = int(np.flatnonzero(bad[:, column])[0])
-        raise RunError(
+        raise DivergedError(
             f"the loss of client {clients[row]} became {losses[row, column]} at iteration "
             f"{first + column}{rescued}. A smaller lr may help, or look at that client's data."
         )

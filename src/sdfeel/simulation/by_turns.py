@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.turns import Agenda, Turn
-from sdfeel.errors import RunError
+from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.running import Means, Run
@@ -133,7 +133,7 @@ class TurnRun(Run):
         for (client, first), own in zip(held, losses, strict=True):
             bad = np.flatnonzero(~np.isfinite(own))
             if len(bad):
-                raise RunError(
+                raise DivergedError(
                     f"the loss of client {client} became {own[bad[0]]} at its iteration "
                     f"{first + bad[0]}{self.rescued}. A smaller lr may help, or look at that "
                     "client's data."

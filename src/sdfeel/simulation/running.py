@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.schemes import Algorithm
-from sdfeel.errors import RunError
+from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.evaluation import Evaluation
@@ -280,7 +280,7 @@ def refuse_non_finite_state(saved: Rows, k: int, rescued: str) -> None:
     for name, rows in saved.items():
         if not bool(rows.isfinite().all()):
             number = int((~rows.isfinite().all(dim=1)).nonzero()[0])
-            raise RunError(
+            raise DivergedError(
                 f"{name} {number} is no longer finite at iteration {k}{rescued}. "
                 "A smaller lr may help."
             )

@@ -11,16 +11,20 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sdfeel.algorithm.codecs import WAYS
+from sdfeel.algorithm.local import LOCAL_RULES
 from sdfeel.data.fetch import fetch
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.reproduce.spec import Planned, Planning
 from sdfeel.experiments.run import simulation_of
 from sdfeel.files import write_report
-from sdfeel.planner.candidates import candidates
+from sdfeel.planner.candidates import Candidate, candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.methods import Methods
-from sdfeel.planner.planner import Effort, recommend
+from sdfeel.planner.options import PLANNED_RATES, PLANNED_RULES, Option
+from sdfeel.planner.planner import Effort
 from sdfeel.planner.race import Objective
+from sdfeel.planner.tuning import recommend_among
+from sdfeel.simulation.named import to_table
 
 __all__ = ["Choice", "Choose", "choose", "kept"]
 
@@ -30,6 +34,7 @@ class Choice(BaseModel):
 
     codecs      by way, of what it chose; those that are not named are as the figure has them
     correction  likewise: none, or its name
+    local, lr   likewise: the local rule as a file has it, and its rate
     of          candidates that it ranked
     trained     iterations of all its runs together
     """
@@ -42,6 +47,8 @@ class Choice(BaseModel):
     averager: str
     codecs: dict[str, str] = Field(default_factory=dict)
     correction: str | None = None
+    local: dict[str, Any] | None = None
+    lr: float | None = None
     budget: float
     loss: float
     bottleneck: str
@@ -57,6 +64,8 @@ class Choice(BaseModel):
             found["codecs"] = dict(self.codecs)
         if self.correction is not None:
             found["correction"] = {"name": self.correction}
+        if self.local is not None:
+            found |= {"local": dict(self.local), "lr": self.lr}
         return found
 
     def words(self) -> str:
@@ -64,6 +73,8 @@ class Choice(BaseModel):
         exchanges = f", alpha = {self.alpha}" if self.averager != "all-reduce" else ""
         also = [f"{name} {way}" for way, name in self.codecs.items()]
         also += [] if self.correction is None else [f"correction {self.correction}"]
+        if self.local is not None:
+            also.append(f"the local rule {self.local['name']} at a rate of {self.lr:g}")
         methods = f" with {', '.join(also)}," if also else ""
         said = (
             f"for {self.budget:g} s the planner chose tau1 = {self.tau1}, tau2 = {self.tau2}"
@@ -97,17 +108,11 @@ def choose(
     if key not in known:
         known[key] = TrainingLaboratory(simulation_of(config))
     laboratory = known[key]
-    found = recommend(
+    found = recommend_among(
         laboratory.network,
         laboratory.latencies,
-        laboratory,
+        _options(laboratory, planned),
         Objective(budget=budget),
-        grid=candidates(
-            laboratory.network,
-            laboratory.latencies,
-            methods=_methods(laboratory, planned),
-            assemble=laboratory.assembling(),
-        ),
         effort=Effort(
             pilot=effort.pilot,
             first=effort.racers,
@@ -117,7 +122,7 @@ def choose(
         ),
         tell=tell,
     )
-    names = found.choice.methods.names
+    names, option = found.choice.methods.names, found.option if "local" in planned else None
     return Choice(
         tau1=found.choice.tau1,
         tau2=found.choice.tau2,
@@ -125,6 +130,8 @@ def choose(
         averager=found.choice.averager.name,
         codecs={way: names[f"codecs.{way}"] for way in WAYS} if "codecs" in planned else {},
         correction=names["correction"] if "correction" in planned else None,
+        local=to_table(option.local, LOCAL_RULES) if option is not None else None,
+        lr=option.eta if option is not None else None,
         budget=budget,
         loss=found.loss,
         bottleneck=found.choice.cost.bottleneck,
@@ -132,6 +139,19 @@ def choose(
         trained=found.iterations_spent,
         doubts=found.doubts,
     )
+
+
+def _options(laboratory: TrainingLaboratory, planned: Sequence[Planned]) -> list[Option]:
+    """Local rules and rates, each with what stands to choice beside it."""
+
+    def grid(place: TrainingLaboratory) -> list[Candidate]:
+        methods = _methods(place, planned)
+        return candidates(
+            place.network, place.latencies, methods=methods, assemble=place.assembling()
+        )
+
+    named = (PLANNED_RULES, PLANNED_RATES) if "local" in planned else (None, None)
+    return laboratory.options(*named, grid=grid)
 
 
 def _methods(laboratory: TrainingLaboratory, planned: Sequence[Planned]) -> list[Methods]:

@@ -40,7 +40,7 @@ TARGETS = (
 )
 
 X = Literal["seconds", "iteration"]
-Planned = Literal["schedule", "codecs", "correction"]
+Planned = Literal["schedule", "codecs", "correction", "local"]
 Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement", "idle_share"]
 
 
@@ -116,7 +116,7 @@ class CurveSpec(Variant):
     """A curve, fixed or planned.
 
     planned  what the planner chooses: the schedule with its averager, and beside it codecs, the
-             correction
+             correction, the local rule with its rate
     length   how long it is against the profile's length
     """
 
