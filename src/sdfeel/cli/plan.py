@@ -59,7 +59,8 @@ def plan(
     """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
-    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`.
+    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Where devices
+    differ, the best of other paces and their deadlines are tried against the winner.
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
@@ -162,7 +163,7 @@ def _show(plan: Plan) -> None:
         methods = ["/".join(row[name] for name in names)] if told else []
         table.add_row(*(str(row[key]) for key in keys), *methods, *result)
     console.print(table)
-    for line in of_evidence(found, plan.topologies):
+    for line in [*plan.on_paces, *of_evidence(found, plan.topologies)]:
         console.print(line, markup=False)
 
 
