@@ -75,6 +75,19 @@ def test_an_app_gives_the_native_model(app: ClientApp) -> None:
     assert not np.allclose(found.history["test_loss"].iloc[0], found.history["test_loss"].iloc[-1])
 
 
+@pytest.mark.parametrize("scheme", ["fedbuff", "fedasync"])
+def test_a_star_without_rounds_takes_an_app_as_it_takes_an_engine(scheme: str) -> None:
+    """Every client makes as many steps whenever it comes, which an app can be asked for."""
+    own = {"scheme": scheme, "profile": "paper-h10", "schedule": Schedule(3, 1, 1), "lr": 0.1}
+    found = run(torch_app.app, **own, clients=6)
+    data = [torch_app.load_data(n, 6) for n in range(6)]
+    engine = {"batch_size": 100, "engine": "reference", "steps": 12}
+    native = sdfeel.train(first_model(), data, network=NETWORK, **own, **engine)
+    for name, value in native.model.state_dict().items():
+        torch.testing.assert_close(found.model.state_dict()[name], value, rtol=1e-6, atol=1e-7)
+    assert found.seconds == pytest.approx(native.seconds)
+
+
 def test_scikit_learn_trains_in_float64() -> None:
     found = run(sklearn_app.app, initial=sklearn_app.initial(), rounds=6)
     assert {t.dtype for t in found.model.state_dict().values()} == {torch.float64}
@@ -203,8 +216,7 @@ def test_values_that_are_not_finite_are_refused() -> None:
         ({"test": START, "initial": START}, "model=Net"),
         ({"profile": "counted"}, "cannot be counted"),
         ({"engine": "fast"}, "trainers take the place"),
-        ({"pace": "asynchronous"}, "pace.*rounds"),
-        ({"scheme": "fedbuff"}, "pace.*rounds"),
+        ({"pace": "asynchronous"}, "pace.*steps that each client makes"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(options: Any, field: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from worlds import Problem, classification, networks, vector
 
 import sdfeel
 from sdfeel import Asynchronous, InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.codecs import Codec
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.algorithm.turns import Flow, Turn
@@ -54,8 +55,16 @@ def turns_of(found: Algorithm, count: int) -> list[Turn]:
 
 
 @pytest.mark.parametrize("engine", ["reference", "fast", "vectorised"])
-@pytest.mark.parametrize("deadline", [None, 1.0])
-def test_equal_devices_and_deadlines_are_the_synchronous_run(three, engine, deadline) -> None:
+@pytest.mark.parametrize(
+    ("deadline", "more"),
+    [
+        (None, {}),
+        (1.0, {}),
+        (None, {"codecs": {"up": "int4", "down": "int8"}, "averaging_rule": "median"}),
+        (None, {"codecs": {"up": "int8", "down": "int4"}}),
+    ],
+)
+def test_equal_devices_and_deadlines_are_the_synchronous_run(three, engine, deadline, more) -> None:
     """Bit for bit, in models; with a deadline given, of as many steps as fit into it."""
     three.model = torch.nn.Linear(4, 3).double()
     network = three.network.with_samples([12, 15, 9, 20, 14, 11])
@@ -66,6 +75,7 @@ def test_equal_devices_and_deadlines_are_the_synchronous_run(three, engine, dead
         tau1 = 4
     own = {"schedule": Schedule(tau1, 2, 2), "engine": engine, "network": network}
     own["evaluate_every"] = 2 * tau1
+    own |= more
     mine = train(three, pace=Asynchronous(deadline=deadline), **own)
     theirs = train(three, pace="synchronous", **own)
     assert mine.engine == engine
@@ -116,19 +126,121 @@ def test_the_mean_is_kept_in_a_run(three, monkeypatch, mixing, kept) -> None:
     assert (max(moves) < 1e-12) == kept
 
 
+GRID = 2.0**-7
+
+
+@dataclass(frozen=True)
+class Coarse(Codec):
+    """The nearest multiple of GRID: nothing random, and so coarse that nobody overlooks it."""
+
+    owes: bool = False
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return ("residual",) if self.owes else ()
+
+    def encode(self, values, kept, draw):
+        owed = values + kept["residual"] if self.owes else values
+        return self.feed_back(owed, {"values": torch.round(owed / GRID)}, kept)
+
+    def decode(self, message, like):
+        return message["values"].to(like.dtype) * GRID
+
+    def bits(self, values: int) -> int:
+        return 32 * values
+
+
+def coarse(values):
+    return np.round(values / GRID) * GRID
+
+
+def as_it_is(values):
+    return values
+
+
+def mean(models, weights):
+    return weights @ models
+
+
+def median(models, weights):
+    """Of two models: the heavier one, or the middle of equals."""
+    if len(models) == 1 or weights[0] > weights[1]:
+        return models[0]
+    return models[1] if weights[1] > weights[0] else (models[0] + models[1]) / 2
+
+
+SOMETIMES = Availability(law="exponential", on=1.0, off=0.3)
+
+
 @pytest.mark.parametrize("mixing", ["mean-preserving", "stale-weights"])
-@pytest.mark.parametrize("available", [None, Availability(law="exponential", on=1.0, off=0.3)])
+@pytest.mark.parametrize("available", [None, SOMETIMES])
 def test_a_run_is_what_the_equations_say(three, mixing, available) -> None:
     """The run once more in plain numpy, a client at a time, from the page's equations."""
+    check_equations(three, mixing, available, {}, as_it_is, as_it_is, mean)
+
+
+@pytest.mark.parametrize(
+    ("more", "up", "down", "rule"),
+    [
+        ({"codecs": {"up": Coarse(owes=True)}}, coarse, as_it_is, mean),
+        ({"codecs": {"up": Coarse(owes=True), "down": Coarse()}}, coarse, coarse, mean),
+        ({"averaging_rule": "median"}, as_it_is, as_it_is, median),
+        ({"averaging_rule": "median", "codecs": {"down": Coarse()}}, as_it_is, coarse, median),
+    ],
+)
+def test_codecs_and_averaging_rules_are_what_the_equations_say(three, more, up, down, rule) -> None:
+    check_equations(three, "mean-preserving", SOMETIMES, more, up, down, rule)
+
+
+def check_equations(three, mixing, available, more, up, down, rule) -> None:
     profile = replace(H10, availability=available)
     pace = Asynchronous(mixing=mixing, compensation=0.7, anneal=0.5)
-    result = train(three, profile=profile, pace=pace, batch_size=100, seed=5)
-    expected = by_hand(three, profile, pace, steps=24, seed=5)
+    result = train(three, profile=profile, pace=pace, batch_size=100, seed=5, **more)
+    expected = by_hand(three, profile, pace, steps=24, seed=5, ways=(up, down), rule=rule)
     np.testing.assert_allclose(result.servers.numpy(), expected, rtol=0, atol=1e-10)
 
 
-def by_hand(problem: Problem, profile, pace: Asynchronous, steps: int, seed: int):
+class Descending:
+    """A trainer that the library knows nothing of."""
+
+    def __init__(self, problem: Problem, client: int) -> None:
+        self.problem, self.client = problem, client
+        self.samples, self.size = len(problem.inputs[client]), vector(problem.model).size
+        self.asked: list[tuple[int, int]] = []
+
+    def train(self, model, first, steps):
+        self.asked.append((first, steps))
+        return descend(self.problem, self.client, model, steps)
+
+
+def test_trainers_make_the_steps_of_their_time(three) -> None:
+    pace = Asynchronous(compensation=0.7, anneal=0.5)
+    own = {"profile": H10, "seed": 5, "engine": "auto", "evaluate_every": 5}
+    trainers = [Descending(three, client) for client in range(6)]
+    result = train(three, pace=pace, trainers=trainers, **own)
+    expected = by_hand(three, H10, pace, steps=24, seed=5)
+    np.testing.assert_allclose(result.servers.numpy(), expected, rtol=0, atol=1e-10)
+    for trainer in trainers:
+        firsts, steps = zip(*trainer.asked, strict=True)
+        assert len(set(steps)) == 1
+        assert firsts == tuple(1 + n * steps[0] for n in range(len(firsts)))
+    trainers = [Descending(three, client) for client in range(6)]
+    star = train(three, scheme="fedbuff", pace=FedBuff(4, 0.9), trainers=trainers, **own)
+    expected = star_by_hand(three, "fedbuff", 24)
+    np.testing.assert_allclose(vector(star.model), expected, rtol=0, atol=1e-10)
+
+
+def by_hand(
+    problem: Problem,
+    profile,
+    pace: Asynchronous,
+    steps: int,
+    seed: int,
+    ways=(as_it_is, as_it_is),
+    rule=mean,
+):
     """Full gradients of a linear classifier; the order by time, ties by number."""
+    up, down = ways
     network = problem.network.with_samples([len(own) for own in problem.inputs])
     samples, mt = np.array(network.shares.samples), network.shares.cluster
     times = profile.latencies(vector(problem.model).size, 6, 3, seed=seed)
@@ -140,6 +252,7 @@ def by_hand(problem: Problem, profile, pace: Asynchronous, steps: int, seed: int
     rate = nominal / T
     w0 = vector(problem.model).astype(float)
     models, begun, begin = np.stack([w0] * 3), np.stack([w0] * 3), np.zeros(3)
+    held, owed = np.stack([w0] * 3), np.zeros((6, len(w0)))
     turns, latest, count = np.zeros(3, int), np.zeros(3, int), 0
     while int((turns * nominal).min() + 1e-6) < steps:
         d = int(np.argmin(begin + T))
@@ -151,12 +264,15 @@ def by_hand(problem: Problem, profile, pace: Asynchronous, steps: int, seed: int
         ]
         if own:
             share = samples[own] / samples[own].sum()
-            mean = share @ np.array(theta)[own]
+            thetabar = share @ np.array(theta)[own]
             a = pace.compensation * min(1.0, now / pace.anneal)
-            step = (rate.min() / rate[d]) ** a * mean
-            for part, i in zip(share, own, strict=True):
-                w = descend(problem, i, begun[d], theta[i])
-                models[d] = models[d] - step * part * (begun[d] - w) / theta[i]
+            brought = []
+            for i in own:
+                change = descend(problem, i, held[d], theta[i]) - held[d] + owed[i]
+                owed[i] = change - up(change)
+                brought.append(held[d] + thetabar / theta[i] * up(change))
+            step = rule(np.array(brought), share) - begun[d]
+            models[d] = models[d] + (rate.min() / rate[d]) ** a * step
         count, turns[d] = count + 1, turns[d] + 1
         latest[d] = count
         begin[d] = now
@@ -174,19 +290,23 @@ def by_hand(problem: Problem, profile, pace: Asynchronous, steps: int, seed: int
                 weights = {d: mt[d] / 2} | {j: mt[j] * psi[j] for j in near}
                 models[d] = sum(v * models[j] for j, v in weights.items()) / sum(weights.values())
         begun[d] = models[d]
+        held[d] += down(models[d] - held[d])
     return models
 
 
-def star_by_hand(problem: Problem, rule: str, steps: int):
+def star_by_hand(problem: Problem, rule: str, steps: int, way=as_it_is):
     """The published rules with every client's own times: tau = 6 steps, then up to the cloud."""
     times = H10.latencies(vector(problem.model).size, 6, 3, seed=5)
     need = 6 * times.t_cmp + times.t_ct_cd
     w = vector(problem.model).astype(float)
     begun, versions, begin = [w.copy()] * 6, [0] * 6, np.zeros(6)
+    owed = np.zeros((6, len(w)))
     turns, version, buffer = np.zeros(6, int), 0, []
     while turns.min() * 6 < steps:
         i = int(np.argmin(begin + need))
-        mine, stale = descend(problem, i, begun[i], 6), version - versions[i]
+        change, stale = descend(problem, i, begun[i], 6) - begun[i] + owed[i], version - versions[i]
+        owed[i] = change - way(change)
+        mine = begun[i] + way(change)
         if rule == "fedasync":
             a = 0.8 * (1 + stale) ** -0.5
             w, version = (1 - a) * w + a * mine, version + 1
@@ -194,7 +314,7 @@ def star_by_hand(problem: Problem, rule: str, steps: int):
             buffer.append((mine - begun[i]) / np.sqrt(1 + stale))
             if len(buffer) == 4:
                 w, version, buffer = w + 0.9 * np.mean(buffer, axis=0), version + 1, []
-        begun[i], versions[i] = w.copy(), version
+        begun[i], versions[i] = begun[i] + way(w - begun[i]), version
         begin[i] += need[i]
         turns[i] += 1
     return w
@@ -203,11 +323,16 @@ def star_by_hand(problem: Problem, rule: str, steps: int):
 @pytest.mark.parametrize(
     ("rule", "pace"), [("fedasync", FedAsync(0.8)), ("fedbuff", FedBuff(size=4, rate=0.9))]
 )
-def test_stars_without_rounds_follow_their_published_rules(three, tmp_path, rule, pace) -> None:
-    """And go on where they stopped, with what waits in the buffer."""
+@pytest.mark.parametrize("way", [as_it_is, coarse])
+def test_stars_without_rounds_follow_their_published_rules(
+    three, tmp_path, rule, pace, way
+) -> None:
+    """And go on where they stopped, with what waits in the buffer and what codecs owe."""
     own = {"scheme": rule, "pace": pace, "profile": H10, "batch_size": 100, "seed": 5}
+    if way is coarse:
+        own["codecs"] = {"up": Coarse(owes=True), "down": Coarse()}
     whole = train(three, **own)
-    expected = star_by_hand(three, rule, 24)
+    expected = star_by_hand(three, rule, 24, way)
     np.testing.assert_allclose(vector(whole.model), expected, rtol=0, atol=1e-10)
     train(three, **own, steps=12, out=tmp_path)
     rest = train(three, **own, out=tmp_path, resume=True)
@@ -238,9 +363,14 @@ def descend(problem: Problem, client: int, start, steps: int):
     return w.detach().numpy()
 
 
-def test_a_resumed_run_is_bit_for_bit_the_same(three, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:codecs.up")  # error feedback, while some are away
+@pytest.mark.parametrize(
+    "more", [{}, {"codecs": {"up": "int4", "down": "int8"}}, {"averaging_rule": "trimmed"}]
+)
+def test_a_resumed_run_is_bit_for_bit_the_same(three, tmp_path: Path, more) -> None:
     """With memories of clients too, stopped between evaluations."""
     own = {"profile": H10, "local": sdfeel.Momentum(0.5, memory="keep"), "participation": 0.8}
+    own |= more
     whole = train(three, **own)
     train(three, **own, steps=11, evaluate_every=24, out=tmp_path)
     rest = train(three, **own, out=tmp_path, resume=True, evaluate_every=24)
@@ -284,13 +414,29 @@ def test_a_run_stopped_between_rows_is_evaluated_there_and_goes_on(
     stopped = train(three, **own, callbacks=[stopping], out=tmp_path)
     assert stopped.stopped
     assert stopped.history["seconds"].iloc[-1] == stopped.seconds
-    assert not stopped.history.duplicated().any()
+    assert stopped.history["iteration"].is_unique
     assert len(load_trace(tmp_path)) == len(stopped.history), "the page is shown each of them"
     assert stopping.heard == sorted(stopping.heard)
     assert len(stopping.heard) >= rounds
     rest = train(three, **own, out=tmp_path, resume=True)
     assert not rest.stopped
     np.testing.assert_array_equal(vector(rest.model), vector(train(three, **own).model))
+
+
+def test_a_run_whose_time_is_over_while_the_slowest_stands_still_has_one_row_of_it(
+    three, tmp_path: Path
+) -> None:
+    """The row is the newer one: of the models, and the second, at which the run ended."""
+    rows = train(three, profile=H10, evaluate_every=1).history["seconds"]
+    stood = 0
+    for number, until in enumerate(np.linspace(rows.iloc[2], rows.iloc[9], 5)):
+        own = {"profile": H10, "evaluate_every": 1, "until": float(until), "steps": 10**6}
+        ended = train(three, **own, out=tmp_path / str(number))
+        assert ended.history["iteration"].is_unique
+        assert ended.history["seconds"].iloc[-1] == ended.seconds >= until
+        assert len(load_trace(tmp_path / str(number))) == len(ended.history)
+        stood += not np.isclose(rows, ended.seconds).any()
+    assert stood > 0, "none of these ended between two rows: nothing was tested"
 
 
 def load_trace(folder: Path) -> pd.DataFrame:
@@ -311,6 +457,37 @@ def test_no_server_waits_for_another_cluster(three) -> None:
         begin[turn.server] = turn.at + times.t_sr_sr
 
 
+def test_codecs_are_charged_and_who_was_away_gets_the_whole_model() -> None:
+    """An upload is as long as its message; so is a broadcast, but for those who missed the last."""
+    network = Network.ring(3, 4)
+    profile = replace(load_profile("paper-downlink"), devices=H10.devices)
+    own = {"parameters": 2560, "participation": 0.6, "schedule": Schedule(3, 1, 1)}
+    plain = algorithm(network, profile, **own)
+    coded = algorithm(network, profile, codecs={"up": "int8", "down": "int8"}, **own)
+    up, whole = 8 * 2560 + 32 * 10, 32 * 2560
+    saved = (whole - up) / 5e6
+    need = 3 * plain.uplink.latencies.t_cmp + whole / 5e6
+    once = plain.uplink.latencies.t_cmp + whole / 5e6
+    for d, members in enumerate(network.clusters.members):
+        expected = max(np.sort(need[list(members)])[2], once[list(members)].max())
+        assert turn_length(plain)[d] == pytest.approx(expected)
+        assert turn_length(coded)[d] == pytest.approx(expected - saved)
+    agenda = coded.pace.agenda(coded)
+    lengths = set()
+    for _ in range(12):
+        turns, after = agenda.window(10**9, 10**9, np.inf)
+        for turn in turns:
+            d = turn.server
+            swapped = coded.uplink.latencies.t_sr_sr
+            coming = coded.participation.present(int(after.turns[d]))
+            here = [i for i in network.clusters.members[d] if coming[i]]
+            bits = [up if i in turn.part.clients else whole for i in here]
+            assert after.begun[d] - turn.at == pytest.approx(swapped + max(bits, default=0) / 5e6)
+            lengths.add(max(bits, default=0))
+        agenda = after
+    assert {up, whole} <= lengths
+
+
 def turn_length(found: Algorithm):
     return found.pace.agenda(found).length
 
@@ -329,9 +506,9 @@ def test_the_order_is_that_of_time_and_depends_on_seed_and_profile_only() -> Non
         ({"pace": Asynchronous(deadline=1e-6)}, "pace.deadline"),
         ({"pace": Asynchronous(deadline=(1.0, 1.0))}, "pace.deadline"),
         ({"pace": Asynchronous(deadline=(1.0, 1.0, 1e-6))}, "server 2"),
-        ({"codecs": {"up": "int8"}}, "codecs.up"),
+        ({"codecs": {"between": "int8"}}, "codecs.between"),
         ({"correction": "two-level"}, "correction"),
-        ({"averaging_rule": "median"}, "averaging_rule"),
+        ({"averaging_rule": "median", "scheme": "fedbuff", "pace": "synchronous"}, "one client"),
         ({"server": "fedadam"}, "server"),
         ({"server": "fedadam", "scheme": "fedbuff", "pace": "synchronous"}, "server"),
     ],

@@ -108,7 +108,11 @@ def test_more_ranks_than_clusters_is_a_mistake():
         ("fast", (1, 2, 4), {"down": "int4", "between": "int8"}),
         ("vectorised", (1, 2), {"averager": "all-reduce", "correction": "mtgc", "up": "int4"}),
         ("loop", (1, 2), {"correction": "none", "up": "float32"}),
-        ("fast", (1, 2, 4), {"correction": "none", "up": "float32", "pace": "asynchronous"}),
+        (
+            "fast",
+            (1, 2, 4),
+            {"correction": "none", "up": "int4", "down": "int8", "pace": "asynchronous"},
+        ),
     ],
 )
 def test_any_number_of_ranks_gives_the_same_run(tmp_path, engine, counts, own):

@@ -199,8 +199,8 @@ class ClusterAgenda(Agenda):
         return group
 
     @property
-    def k(self) -> int:
-        return int(np.floor((self.turns * self.times.mean).min() + 1e-6))
+    def made(self) -> NDArray[np.int64]:
+        return np.floor(self.turns * self.times.mean + 1e-6).astype(np.int64)
 
     def copy(self) -> Agenda:
         other = super().copy()
@@ -233,10 +233,22 @@ class ClusterAgenda(Agenda):
         weights, total = normalised(counts, steps)
         rate, at = self.times.rate, float(self.ready[group])
         scale = self.pace.scale(float(rate[group]), float(rate.min()), at)
+        shares = counts / counts.sum() if len(clients) else counts
+        unequal = len(clients) and (steps != steps[0]).any()
+        stretch = (shares @ steps) / steps if unequal else np.ones(len(clients))
         first = self.iterations[clients] + 1
         self.count += 1
         self.latest[group] = self.count
-        return Part(clients, first, first + steps - 1, scale * weights, scale * total)
+        return Part(
+            clients,
+            first,
+            first + steps - 1,
+            scale * weights,
+            scale * total,
+            scale=scale,
+            shares=shares,
+            stretch=stretch,
+        )
 
     def mixing(self, group: int) -> Flow | None:
         near = tuple(self.algorithm.network.neighbours(group))
@@ -263,13 +275,13 @@ class ClusterAgenda(Agenda):
     def _degree(self) -> int:
         return max(int(degree) for _, degree in self.algorithm.network.graph.degree())
 
-    def seconds_after(self, group: int, flow: Flow | None) -> float:
+    def seconds_after(self, group: int, part: Part, flow: Flow | None) -> float:
         """A model to and from each neighbour at the same time; then down to the clients."""
         times = self.algorithm.uplink.latencies
         sent = 0.0
         if flow is not None:
             sent = max(times.link(group, j) for j in flow.neighbours) + times.per_message
-        return sent + self.seconds_down(group)
+        return sent + self.seconds_down(group, part)
 
 
 def _real(value: object) -> bool:

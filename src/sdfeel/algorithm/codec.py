@@ -27,12 +27,13 @@ class Draw:
     """By what a codec draws its random numbers: the same whatever the engine or the machine.
 
     senders  numbers of clients (up) or of servers (down, between)
+    k        an iteration: of all senders, or of each
     stream   tells the ways apart, and the exchanges of one aggregation
     """
 
     seed: int
     senders: NDArray[np.int64]
-    k: int
+    k: int | NDArray[np.int64]
     stream: int = 0
 
     def uniforms(self, count: int) -> Tensor:
@@ -53,11 +54,19 @@ class Draw:
     @cached_property
     def numbers(self) -> NDArray[np.uint64]:
         """A seed of 64 bits for each sender."""
-        return seeds(self.seed, self.senders, np.array([self.k]), MESSAGE + self.stream)[:, 0]
+        found = np.empty(len(self.senders), dtype=np.uint64)
+        ks = np.broadcast_to(self.k, found.shape)
+        for k in np.unique(ks):
+            own = ks == k
+            found[own] = seeds(self.seed, self.senders[own], np.array([k]), MESSAGE + self.stream)[
+                :, 0
+            ]
+        return found
 
     def of(self, part: slice) -> Draw:
         """For some of the senders."""
-        found = Draw(self.seed, self.senders[part], self.k, self.stream)
+        k = self.k if isinstance(self.k, int) else self.k[part]
+        found = Draw(self.seed, self.senders[part], k, self.stream)
         vars(found)["numbers"] = self.numbers[part]
         return found
 

@@ -24,7 +24,7 @@ from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.rates import Constant, Rate, rate_of, rates
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.server_rule import ServerRule, server_rule
-from sdfeel.algorithm.star import FedAsync, FedBuff
+from sdfeel.algorithm.star import FedAsync, FedBuff, StarPace
 from sdfeel.clock import Destination, EventClock, LatencyProfile, RoundCost, Uplink
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Builder, Network
@@ -314,13 +314,14 @@ def _check_turns(found: Algorithm, correction: Correction | None) -> None:
     why = f"not with the pace {type(found.pace).__name__}: it needs rounds of all servers"
     if correction is not None:
         raise InputError("correction", correction, why)
-    if found.rule is not None:
-        raise InputError("averaging_rule", found.rule, f"{why}; the mean is normalised there")
+    if found.rule is not None and isinstance(found.pace, StarPace):
+        alone = f"{type(found.pace).__name__} takes one client at a time: there is none to compare"
+        raise InputError("averaging_rule", found.rule, alone)
     if found.server is not None:
         raise InputError("server", found.server, f"{why}; a server's model moves by its pace there")
-    for way, codec in found.codecs.items():
-        if not codec.exact:
-            raise InputError(f"codecs.{way}", codec, f"{why}; models go as they are there")
+    if not found.codecs["between"].exact:
+        between = f"{why}; of a server that mixes, each neighbour would hold something else"
+        raise InputError("codecs.between", found.codecs["between"], between)
 
 
 def _row(scheme: str | Scheme) -> Scheme:

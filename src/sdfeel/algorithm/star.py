@@ -106,8 +106,8 @@ class StarAgenda(Agenda):
         return 0
 
     @property
-    def k(self) -> int:
-        return int(self.turns.min()) * self.algorithm.schedule.tau1
+    def made(self) -> NDArray[np.int64]:
+        return self.turns * self.algorithm.schedule.tau1
 
     def copy(self) -> Agenda:
         other = super().copy()
@@ -146,8 +146,8 @@ class StarAgenda(Agenda):
     def mixing(self, group: int) -> Flow | None:  # noqa: ARG002 - nobody to mix with
         return None
 
-    def seconds_after(self, group: int, flow: Flow | None) -> float:  # noqa: ARG002
-        return self.seconds_down(group)
+    def seconds_after(self, group: int, part: Part, flow: Flow | None) -> float:  # noqa: ARG002
+        return self.seconds_down(group, part)
 
 
 def _between(field_name: str, value: object, most: float) -> None:

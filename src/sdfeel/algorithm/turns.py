@@ -9,6 +9,17 @@ on its server's model w, which neighbours may have moved since; then the server 
 begins anew from its model. What a group trains depends on w0 alone. So the turns of different
 groups that come one after the other can be trained together, and only then be taken in their order.
 
+Where a codec rounds models on their way down, clients hold h, which is near w0, and begin from it:
+
+    w <- keep w + sum_i weights_i w_i - scale w0 - (total - scale) h
+
+Where a server takes its clients by another rule than the mean, it is asked for the models that they
+would have, had all made the same number of steps:
+
+    w <- w + scale (rule(v_i, shares_i, h) - w0),        v_i = h + stretch_i (w_i - h)
+
+With the mean for a rule the last two are one, and with h = w0 all three.
+
 An `Agenda` is where every group stands. Whose turn is next is a function of profile and seed, and
 not of any model: the order is known before anybody trains.
 """
@@ -17,7 +28,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,7 +62,12 @@ class Flow:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a group's clients have done in its time: numbers, iterations and weights of each."""
+    """What a group's clients have done in its time: numbers, iterations and weights of each.
+
+    scale    how much of `total` stands for the server's own model, and not for what clients held
+    shares   m-hat, and stretch: thetabar / theta_i; weights = scale shares stretch. In a star none
+    waits    it is put aside until a turn comes that does not
+    """
 
     clients: Indices
     first: Indices
@@ -59,17 +75,24 @@ class Part:
     weights: Seconds
     total: float
     keep: float = 1.0
-    waits: bool = False  # it is put aside until a turn comes that does not
+    waits: bool = False
+    scale: float = 0.0
+    shares: Seconds | None = None
+    stretch: Seconds | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One group is ready, `at` this second; `mixing` is what its server, or all, do then."""
+    """One group is ready, `at` this second; `mixing` is what its server, or all, do then.
+
+    k  its iterations, this turn's included
+    """
 
     group: int
     server: int
     part: Part
     at: float
+    k: int
     mixing: Averager | Flow | None = None
 
 
@@ -103,8 +126,13 @@ class Agenda(ABC):
 
     @property
     @abstractmethod
+    def made(self) -> Indices:
+        """Iterations of each group."""
+
+    @property
     def k(self) -> int:
         """Iterations of the slowest group."""
+        return int(self.made.min())
 
     @abstractmethod
     def part(self, group: int) -> Part:
@@ -115,7 +143,7 @@ class Agenda(ABC):
         """What its server does then; this turn is counted already."""
 
     @abstractmethod
-    def seconds_after(self, group: int, flow: Flow | None) -> float:
+    def seconds_after(self, group: int, part: Part, flow: Flow | None) -> float:
         """Until its next period begins."""
 
     def numbers(self) -> dict[str, NDArray[np.float64]]:
@@ -192,8 +220,8 @@ class Agenda(ABC):
         at = float(self.ready[group])
         part = self._counted(group)
         flow = self.mixing(group)
-        self.begun[group] = at + self.seconds_after(group, flow)
-        return Turn(group, self.server_of(group), part, at, flow)
+        self.begun[group] = at + self.seconds_after(group, part, flow)
+        return Turn(group, self.server_of(group), part, at, int(self.made[group]), flow)
 
     def _counted(self, group: int) -> Part:
         part = self.part(group)
@@ -211,21 +239,24 @@ class Agenda(ABC):
         if inter:
             clock.exchange(algorithm.averager)
         self.waited = self.waited + clock.waited
-        self.begun = clock.at + [self.seconds_down(group) for group in range(len(self.groups))]
+        self.begun = clock.at + [self.seconds_down(group, part) for group, part in enumerate(parts)]
         turns = [
-            Turn(group, self.server_of(group), part, float(at[group]))
+            Turn(group, self.server_of(group), part, float(at[group]), int(self.made[group]))
             for group, part in enumerate(parts)
         ]
         if inter:
-            last = turns[-1]
-            turns[-1] = Turn(last.group, last.server, last.part, last.at, algorithm.averager)
+            turns[-1] = replace(turns[-1], mixing=algorithm.averager)
         return turns
 
-    def seconds_down(self, group: int) -> float:
-        """Until the slowest of those who come next has its server's model."""
+    def seconds_down(self, group: int, part: Part) -> float:
+        """Until the slowest of those who come next has its server's model.
+
+        Who took no part in the turn before gets the whole of it, whatever the codec.
+        """
         own = self.groups[group]
-        nobody = np.zeros(self.algorithm.network.clients, dtype=bool)
-        seconds = self.algorithm.uplink.down(nobody, 0)
+        away = np.ones(self.algorithm.network.clients, dtype=bool)
+        away[part.clients] = False
+        seconds = self.algorithm.uplink.down(away, 0)
         if seconds is None:
             return 0.0
         coming = self.algorithm.participation.present(int(self.turns[group]))[own]

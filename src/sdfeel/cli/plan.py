@@ -69,7 +69,8 @@ def plan(
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Local rules and
-    rates are tried against each other before: `--local sgd,momentum --rates 0.01,0.03,0.1`.
+    rates are tried against each other before: `--local sgd,momentum --rates 0.01,0.03,0.1`. Where
+    devices differ, the best of other paces and their deadlines are tried against the winner.
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
@@ -184,7 +185,7 @@ def _show(plan: Plan) -> None:
         methods = ["/".join(row[name] for name in names)] if told else []
         table.add_row(*(str(row[key]) for key in keys), *methods, *result)
     console.print(table)
-    for line in of_evidence(found, plan.topologies):
+    for line in [*plan.on_paces, *of_evidence(found, plan.topologies)]:
         console.print(line, markup=False)
 
 

@@ -65,7 +65,7 @@ class TurnTimeline:
         computing = (part.last - part.first + 1) * self._step[part.clients]
         done = min(float((computing + self._sending[part.clients]).max(initial=0.0)), whole)
         compute = min(float(computing.max(initial=0.0)), done)
-        down = min(after.seconds_down(group), float(after.begun[group]) - turn.at)
+        down = min(after.seconds_down(group, part), float(after.begun[group]) - turn.at)
         waits = whole - done + waited
         parts = {
             "compute": compute,

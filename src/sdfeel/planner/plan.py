@@ -20,6 +20,7 @@ from sdfeel.errors import InputError, closest
 from sdfeel.network import Network
 from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, TAUS, Candidate, candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.paces import Paced, PacePlan, beside_rounds, devices_differ
 from sdfeel.planner.planner import Effort, Recommendation
 from sdfeel.planner.race import Objective
 from sdfeel.planner.reasons import of_choice, of_evidence
@@ -59,16 +60,23 @@ class Plan:
     reasons         why, in lines; `print(plan)` shows them
     seconds, loss   simulated seconds to the target (or the budget), and the loss reached there
     table           the best by prediction as a pandas DataFrame, with what the races measured
-    recommendation  all the evidence
+    recommendation  all the evidence on rounds
+    paces           other paces beside them, where devices differ: settings, and the seconds to a
+                    target, are of the best of both. A loss within a budget is that of rounds
     """
 
     recommendation: Recommendation
     simulation: Simulation = field(repr=False)
     topologies: Mapping[str, float] = field(repr=False)
+    paces: PacePlan | None = field(default=None, repr=False)
 
     @property
     def choice(self) -> Candidate:
         return self.recommendation.choice
+
+    @property
+    def _paced(self) -> Paced | None:
+        return None if self.paces is None else self.paces.choice
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -76,6 +84,9 @@ class Plan:
         stepping: dict[str, Any] = {}
         if found.option is not None and found.trials:  # else it was not to be chosen
             stepping = {"local": found.option.local, "lr": found.option.lr}
+        if self._paced is not None:
+            paced = self._paced.settings | {"averager": self._paced.candidate.averager.name}
+            return stepping | paced
         return stepping | {
             "schedule": Schedule(one.tau1, one.tau2, one.alpha),
             "averager": one.averager.name,
@@ -85,16 +96,24 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        return self.recommendation.seconds
+        found, paced = self.recommendation, self._paced
+        if paced is None or found.objective.target is None:
+            return found.seconds
+        return float(paced.measured or 0.0)
 
     @property
     def loss(self) -> float:
         return self.recommendation.loss
 
     @cached_property
+    def on_paces(self) -> list[str]:
+        """What was tried beside rounds, in lines."""
+        return [] if self.paces is None else self.paces.lines(self.recommendation.objective)
+
+    @cached_property
     def reasons(self) -> tuple[str, ...]:
         found = self.recommendation
-        return (*of_choice(found), *of_evidence(found, self.topologies))
+        return (*of_choice(found), *self.on_paces, *of_evidence(found, self.topologies))
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -131,7 +150,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """What `sdfeel plan --json` prints."""
-        return plan_dict(self.recommendation, dict(self.topologies))
+        paces = {} if self.paces is None else {"pace": self.paces.table()}
+        return plan_dict(self.recommendation, dict(self.topologies)) | paces
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)
@@ -166,6 +186,7 @@ def plan(
     where asked to, the local rule and its rate.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race.
+    Where devices differ, other paces are tried against the winner.
 
     model            any nn.Module; it is not changed
     client_datasets  as for `sdfeel.train`
@@ -248,7 +269,9 @@ def planned(
     if found.option is not None:
         laboratory = laboratory.stepping(found.option.local, found.option.lr)
     other = other_topologies(found, laboratory.latencies, averagers, alpha, laboratory.assembling)
-    return Plan(found, laboratory.simulation, other)
+    differ = devices_differ(laboratory.latencies)
+    paces = beside_rounds(found, laboratory, tell) if differ else None
+    return Plan(found, laboratory.simulation, other, paces)
 
 
 def objective_of(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:

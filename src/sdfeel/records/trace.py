@@ -26,7 +26,7 @@ MOST_LINKS = 500
 
 
 class Trace:
-    """Appends a line for every evaluation; a torn last line is not there for a reader.
+    """Appends a line for every iteration that is evaluated; a torn last one is not there to read.
 
     links  pairs of servers
     after  the iteration that the run goes on from; None from the beginning
@@ -39,6 +39,7 @@ class Trace:
         kept = [] if after is None else self._kept(names, after)
         spent = float(kept[-1].split(",")[1]) if kept else 0.0
         self._began = time.monotonic() - spent
+        self._last = int(kept[-1].split(",")[0]) if kept else None
         write_atomically(path, "".join(f"{line}\n" for line in [",".join(names), *kept]).encode())
 
     def _kept(self, names: list[str], after: int) -> list[str]:
@@ -56,5 +57,9 @@ class Trace:
         """The servers' models after an iteration, a row each."""
         apart = [float((servers[a] - servers[b]).double().norm()) for a, b in self.links]
         cells = [str(iteration), repr(round(time.monotonic() - self._began, 3)), *map(repr, apart)]
+        if iteration == self._last:  # a later look at the same iteration takes the line's place
+            before = self.path.read_bytes().splitlines(keepends=True)[:-1]
+            write_atomically(self.path, b"".join(before))
         with self.path.open("a", encoding="utf-8") as file:
             file.write(",".join(cells) + "\n")
+        self._last = iteration

@@ -1,4 +1,4 @@
-"""Models of clients arrive at their servers: codecs and corrections see each of them once."""
+"""Models of clients arrive at their servers: codecs, corrections and averaging rules see them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.schemes import AveragingRule
+from sdfeel.errors import InputError
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.messages import Messages
 
-__all__ = ["receive"]
+__all__ = ["by_rule", "receive"]
 
 # Numbers of models that a core works on at a time: what is done to a model stays in its cache.
 CACHED = 2**18
@@ -23,17 +25,19 @@ def receive(
     begun: Tensor,
     servers: NDArray[np.int64],
     held: NDArray[np.int64],
-    k: int,
-    reach: float,
+    k: int | NDArray[np.int64],
     messages: Messages,
-    controls: Controls,
+    controls: Controls | None = None,
+    reach: float = 0.0,
 ) -> None:
     """Models of the clients `held` become what arrives of them; corrections learn from it.
 
     begun  what the clients of each server began with; servers: whose these are
+    k      their iteration, or that of each
     A few clients at a time, on every core.
     """
-    if messages.as_they_are and not controls.of_clients:
+    corrected = controls is not None and controls.of_clients
+    if messages.as_they_are and not corrected:
         return
     few = max(1, CACHED // models.shape[1])
     parts = [slice(start, start + few) for start in range(0, len(held), few)]
@@ -42,7 +46,7 @@ def receive(
     def one(part: slice) -> None:
         before = begun[servers[part]]
         arrived = messages.up(models[part], before, held[part], draw.of(part))
-        if controls.of_clients:
+        if controls is not None and corrected:
             controls.after_client(held[part], arrived - before, reach)
         if not messages.as_they_are:
             models[part] = arrived
@@ -54,3 +58,16 @@ def receive(
         return
     with ThreadPoolExecutor(hands, "sdfeel-receive", torch.set_num_threads, (1,)) as pool:
         list(pool.map(one, parts))
+
+
+def by_rule(
+    rule: AveragingRule, models: Tensor, weights: NDArray[np.float64], before: Tensor
+) -> Tensor:
+    """What a rule makes of the models of a cluster that began from `before`."""
+    after = rule(models, torch.from_numpy(weights).to(models), before)
+    if not isinstance(after, Tensor) or after.shape != before.shape:
+        shown = list(after.shape) if isinstance(after, Tensor) else type(after).__name__
+        raise InputError(
+            "averaging_rule", shown, f"must give back a tensor of {len(before)} values"
+        )
+    return after

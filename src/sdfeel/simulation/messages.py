@@ -54,7 +54,7 @@ class Messages:
         """What the clients of each server hold of its model."""
         return self.servers.get("down.model", models)
 
-    def draw(self, held: NDArray[np.int64], k: int) -> Draw:
+    def draw(self, held: NDArray[np.int64], k: int | NDArray[np.int64]) -> Draw:
         """By what these clients draw in messages up."""
         return Draw(self._seed, self._numbers[held], k)
 
@@ -69,9 +69,20 @@ class Messages:
             self.clients[f"up.{name}"][held] = rows
         return before + arrived
 
+    @property
+    def told_as_they_are(self) -> bool:
+        """Whether clients get their server's model as it is."""
+        return self._codecs["down"].exact
+
     def down(self, models: Tensor, k: int) -> None:
         """Clients come nearer to their server's model."""
         self._follow("down", models, k, 1)
+
+    def told(
+        self, models: Tensor, held: Tensor, senders: NDArray[np.int64], k: NDArray[np.int64]
+    ) -> Tensor:
+        """What some groups of clients hold once they were told of a model each, by turns."""
+        return held + self._change("down", models - held, Draw(self._seed, senders, k, 1))
 
     def between(self, models: Tensor, k: int, number: int) -> Tensor:
         """What neighbours hold of each server's model in exchange `number` of an aggregation."""
@@ -81,12 +92,15 @@ class Messages:
         if self._codecs[way].exact:
             return models
         held = self.servers[f"{way}.model"]
-        change = models - held
-        fresh = {name: change.new_zeros(change.shape) for name in self._codecs[way].keeps}
         # The same number is not the same sender on another way: each has its own stream.
-        arrived = self._through(way, change, fresh, Draw(self._seed, self._servers, k, stream))
-        self.servers[f"{way}.model"] = held + arrived
+        draw = Draw(self._seed, self._servers, k, stream)
+        self.servers[f"{way}.model"] = held + self._change(way, models - held, draw)
         return self.servers[f"{way}.model"]
+
+    def _change(self, way: str, change: Tensor, draw: Draw) -> Tensor:
+        """What arrives of a difference that has in it all that did not arrive before."""
+        fresh = {name: change.new_zeros(change.shape) for name in self._codecs[way].keeps}
+        return self._through(way, change, fresh, draw)
 
     def _through(self, way: str, values: Tensor, kept: Rows, draw: Draw) -> Tensor:
         codec = self._codecs[way]

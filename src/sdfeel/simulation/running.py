@@ -235,7 +235,9 @@ class Run(ABC):
         row |= self.row(mean, servers)
         row["batch_loss"] = self.mean_batch_loss()
         row["idle_share"] = self.idle_share
-        self.rows = [*self.rows, row]
+        # By turns a run may end while its slowest group stands still: that row is the newer one.
+        older = self.rows[:-1] if self.rows and self.rows[-1]["iteration"] == self.k else self.rows
+        self.rows = [*older, row]
         self.keeper.saw(self.k, servers)
         self.phases["evaluation"] += time.perf_counter() - begin
 

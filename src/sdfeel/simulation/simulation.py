@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.asynchronous import Asynchronous
 from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.trainer import Trainer
@@ -180,9 +181,15 @@ class Simulation:
             raise InputError("correction", self.settings.correction, "trainers do not take one")
         if self.ranks.size > 1:
             raise InputError("trainers", len(trainers), "on one process only")
-        if isinstance(self.algorithm.pace, TurnPace):
-            raise InputError("pace", self.settings.pace, "trainers go in rounds of all servers")
-        if self.evaluation.every % tau1 or self.settings.steps % tau1:
+        turns = isinstance(self.algorithm.pace, TurnPace)  # where a period is never cut
+        if isinstance(self.algorithm.pace, Asynchronous) and self.settings.flower is not None:
+            raise InputError(
+                "pace",
+                self.settings.pace,
+                "counts the steps that each client makes in its time, and an app makes those that "
+                "it makes; fedbuff and fedasync do not count them",
+            )
+        if not turns and (self.evaluation.every % tau1 or self.settings.steps % tau1):
             raise InputError(
                 "evaluate_every",
                 self.evaluation.every,

@@ -23,9 +23,8 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.server_rule import ServerRule
-from sdfeel.errors import InputError
 from sdfeel.network import Averager
-from sdfeel.simulation.arrival import receive
+from sdfeel.simulation.arrival import by_rule, receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
@@ -222,8 +221,8 @@ class State:
             models = begun[servers] if fresh or visit is None else visit.models[block]
             losses = engine.local_updates(models, kept, work)
             if sums is not None:
-                parts = self._messages, self._controls
-                receive(models, begun, servers, held, leg.last, leg.reach, *parts)
+                parts = self._messages, self._controls, leg.reach
+                receive(models, begun, servers, held, leg.last, *parts)
                 self._aggregate(models, sums)
             elif visit is not None:
                 visit.models[block] = models
@@ -254,15 +253,8 @@ class State:
             return
         for server in np.unique(sums.to):
             own = np.flatnonzero(sums.to == server)
-            weights = torch.from_numpy(sums.weights[own]).to(models)
             before = self._messages.held(self.models)[int(server)]
-            after = rule(models[own], weights, before)
-            if not isinstance(after, Tensor) or after.shape != before.shape:
-                shown = list(after.shape) if isinstance(after, Tensor) else type(after).__name__
-                raise InputError(
-                    "averaging_rule", shown, f"must give back a tensor of {len(before)} values"
-                )
-            sums.rows[int(server)] = after
+            sums.rows[int(server)] = by_rule(rule, models[own], sums.weights[own], before)
 
     def _server_rows(self) -> Rows:
         rule, found = self.algorithm.server, {}

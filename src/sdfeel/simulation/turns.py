@@ -1,13 +1,14 @@
 """The state of a run by turns: servers' models, and what each group of clients began from.
 
 Groups that come one after the other are trained in one call, as what they train depends only on
-what they began from; their turns are then taken in order. On several ranks each holds whole
-clusters and all know the order; the models of neighbours cross ranks at a server's turn.
+what they began from; their turns are then taken in order. What becomes of a server's model is in
+`sdfeel.algorithm.turns`. On several ranks each holds whole clusters and all know the order; the
+models of neighbours cross ranks at a server's turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.schemes import Algorithm
-from sdfeel.algorithm.turns import Agenda, Flow, Turn
+from sdfeel.algorithm.turns import Agenda, Flow, Part, Turn
 from sdfeel.network import Averager
+from sdfeel.simulation import flows
+from sdfeel.simulation.arrival import by_rule, receive
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
 from sdfeel.simulation.messages import Messages
@@ -53,6 +56,8 @@ class TurnState:
         self._messages = Messages(algorithm, problem.seed, ranks, placement, start[None])
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
         self._begun = start.to(problem.device).repeat(len(groups), 1)
+        # What the clients of each group hold of that.
+        self._held = self._begun if self._messages.told_as_they_are else self._begun.clone()
         self._aside = torch.zeros_like(self.models, dtype=torch.float64)
         held = placement.clients[ranks.rank]
         self._rows_of = {int(client): row for row, client in enumerate(held)}
@@ -85,18 +90,27 @@ class TurnState:
             for name in ("first", "last", "weights")
         )
         losses: list[NDArray[np.float64]] = []
-        size = self._block(engine)
-        for begin in range(0, len(clients), size):
-            if begin and not self._kept and pause():
+        undone = not self._kept and not self._messages.clients and not engine.remembers
+        for block in self._blocks(to, self._block(engine)):
+            if losses and undone and pause():
                 return None
-            block = slice(begin, begin + size)
             sums = Sums(self._sums, to[block], weights[block])
             made = self._carry_out(
-                engine, clients[block], rows[to[block]], first[block], last[block], sums
+                engine, clients[block], rows[to[block]], first[block], last[block], sums, parts
             )
             steps = last[block] - first[block] + 1
             losses += [own[:count] for own, count in zip(made, steps, strict=True)]
         return losses
+
+    def _blocks(self, to: NDArray[np.int64], size: int) -> Iterator[slice]:
+        """Clients that are handed on together; a rule needs all models of a group at once."""
+        start = 0
+        while start < len(to):
+            end = min(start + size, len(to))
+            if self.algorithm.rule is not None:
+                end = int(np.searchsorted(to, to[end - 1], side="right"))
+            yield slice(start, end)
+            start = end
 
     def trained_here(self, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """The clients that `local_updates` told losses of, and their first iterations."""
@@ -111,29 +125,54 @@ class TurnState:
         first: NDArray[np.int64],
         last: NDArray[np.int64],
         sums: Sums,
+        parts: Sequence[Part],
     ) -> NDArray[np.float64]:
         local = self.algorithm.local
         places = np.array([self._place[int(client)] for client in clients])
-        anchor = self._begun[rows] if local.prox else None
+        anchor = self._held[rows] if local.prox else None
         work = Work(places, first, last, anchor)
-        own = [self._rows_of[int(client)] for client in clients]
+        own = np.array([self._rows_of[int(client)] for client in clients])
         kept: Rows | None = {name: rows_[own] for name, rows_ in self._kept.items()}
         if local.keeps and not local.remembers:
             kept = None
-        if isinstance(engine, SummingEngine):
-            losses = engine.add_up(self._begun, rows, kept, work, sums)
+        if isinstance(engine, SummingEngine) and self._only_sums:
+            losses = engine.add_up(self._held, rows, kept, work, sums)
         else:
-            models = self._begun[rows]
+            models = self._held[rows]
             losses = engine.local_updates(models, kept, work)
-            sums.add(models)
+            receive(models, self._held, rows, own, last, self._messages)
+            self._aggregate(models, rows, sums, parts)
         for name, rows_ in (kept or {}).items():
             self._kept[name][own] = rows_
         return losses
 
+    @property
+    def _only_sums(self) -> bool:
+        """Whether nobody asks for a client's model but the sum of its group."""
+        return self.algorithm.rule is None and self._messages.as_they_are
+
+    def _aggregate(
+        self, models: Tensor, rows: NDArray[np.int64], sums: Sums, parts: Sequence[Part]
+    ) -> None:
+        """The weighted sum; or what the rule makes of models brought to as many steps."""
+        rule = self.algorithm.rule
+        if rule is None:
+            sums.add(models)
+            return
+        for turn in np.unique(sums.to):
+            own, part = np.flatnonzero(sums.to == turn), parts[int(turn)]
+            before = self._held[int(rows[own[0]])]
+            assert part.shares is not None and part.stretch is not None  # noqa: S101, PT018 - no star
+            stretch = torch.from_numpy(part.stretch).to(models)[:, None]
+            alike = bool((part.stretch == 1).all())
+            brought = models[own] if alike else before + stretch * (models[own] - before)
+            sums.rows[int(turn)] = part.scale * by_rule(rule, brought, part.shares, before)
+
     def _block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
         numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
-        if isinstance(engine, SummingEngine) and not engine.holds_models and not self._kept:
+        adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
+        if adds_up and self._only_sums and not self._kept:
             numbers *= UNWRITTEN
         return max(numbers // self.models.shape[1], fewest)
 
@@ -142,6 +181,7 @@ class TurnState:
     def take(self, turns: Sequence[Turn]) -> None:
         """What was trained is taken, turn by turn, and servers mix."""
         trained = 0
+        together = bool(turns) and isinstance(turns[-1].mixing, Averager)
         for turn in turns:
             if turn.group in self._group_rows:
                 self._merge(turn, self._sums[trained])
@@ -151,19 +191,26 @@ class TurnState:
             elif isinstance(turn.mixing, Averager):
                 parts = self._routes, self.ranks, self._messages, 0
                 self.models = mixed(turn.mixing, self.models, *parts)
-                self._begin(turns)
-            if turn.group in self._group_rows:
+            if not together:
                 self._begin([turn])
+        if together:
+            self._begin(turns)
 
     def _merge(self, turn: Turn, trained: Tensor) -> None:
-        """Keep w + sum_i weights_i w_i - total w0, in double precision until it is done."""
+        """What is left of the models before, and what was trained; in double precision."""
         part, row = turn.part, turn.server - self._servers[0]
-        model, begun = self.models[row], self._begun[self._group_rows[turn.group]]
+        group = self._group_rows[turn.group]
+        model, begun = self.models[row], self._begun[group]
         if len(part.clients):
             left = (0.0 if part.waits else part.keep) * model.double()
-            if part.total:
-                # First this difference: it is 0 where nobody moved the model meanwhile, eq. (3).
+            # First this difference: it is 0 where nobody moved the model meanwhile, eq. (3).
+            if self.algorithm.rule is not None:
+                left -= part.scale * begun.double()
+            elif self._held is self._begun:
                 left -= part.total * begun.double()
+            else:
+                left -= part.scale * begun.double()
+                left -= (part.total - part.scale) * self._held[group].double()
             if part.waits:
                 self._aside[row] += left + trained.double()
                 return
@@ -173,59 +220,19 @@ class TurnState:
             self._aside[row] = 0
 
     def _begin(self, turns: Sequence[Turn]) -> None:
-        """Eq. (4): groups begin anew from their server's model."""
-        for turn in turns:
-            if turn.group in self._group_rows:
-                row = self._group_rows[turn.group]
-                self._begun[row] = self.models[turn.server - self._servers[0]]
+        """Eq. (4): groups begin anew from their server's model, by what the way down carries."""
+        here = [turn for turn in turns if turn.group in self._group_rows]
+        if not here:
+            return
+        rows = [self._group_rows[turn.group] for turn in here]
+        self._begun[rows] = self.models[[turn.server - self._servers[0] for turn in here]]
+        if self._held is not self._begun:
+            groups, k = (np.array([getattr(t, name) for t in here]) for name in ("group", "k"))
+            told = self._messages.told(self._begun[rows], self._held[rows], groups, k)
+            self._held[rows] = told
 
     def _flow(self, flow: Flow) -> None:
-        """A server mixes with its neighbours, or they all move towards each other."""
-        near = self._near(flow)
-        dtype, first = self.models.dtype, self._servers[0]
-        if flow.server in near:
-            own = near[flow.server]
-            for j, weight in zip(flow.neighbours, flow.outward, strict=True):
-                if weight and j in self._servers:
-                    moved = near[j] + weight * (own - near[j])
-                    self.models[j - first] = moved.to(dtype)
-        if flow.server in self._servers:
-            own = near[flow.server]
-            moved = own.clone()
-            for j, weight in zip(flow.neighbours, flow.inward, strict=True):
-                moved += weight * (near[j] - own)
-            self.models[flow.server - first] = moved.to(dtype)
-
-    def _near(self, flow: Flow) -> dict[int, Tensor]:
-        """The models that this rank needs for it, by server; those of other ranks are asked for."""
-        rank, first, size = self.ranks.rank, self._servers[0], self.models.shape[1]
-        asked = (flow.server, *flow.neighbours)
-        found = {d: self.models[d - first].double().clone() for d in asked if d in self._servers}
-        home = self._rank_of[flow.server]
-        others = sorted({self._rank_of[j] for j in flow.neighbours} - {home})
-        if not others or (rank != home and rank not in others):
-            return found
-        theirs = [home] if rank == home else [rank]
-        out: list[tuple[int, Tensor]] = []
-        into: list[tuple[int, Tensor]] = []
-        for other in others if rank == home else theirs:
-            side = [j for j in flow.neighbours if self._rank_of[j] == other]
-            rows = torch.empty(len(side), size, dtype=torch.float64)
-            own = torch.empty(1, size, dtype=torch.float64)
-            if rank == home:
-                out.append((other, found[flow.server][None].contiguous()))
-                into.append((other, rows))
-            else:
-                out.append((home, torch.stack([found[j] for j in side])))
-                into.append((home, own))
-        self.ranks.exchange(out, into)
-        for other, rows in into:
-            if rank == home:
-                side = [j for j in flow.neighbours if self._rank_of[j] == other]
-                found |= dict(zip(side, rows, strict=True))
-            else:
-                found[flow.server] = rows[0]
-        return found
+        flows.carry_out(flow, self.models, self._servers, self._rank_of, self.ranks)
 
     # Reading and saving
 
@@ -248,7 +255,9 @@ class TurnState:
             "groups.model": self.ranks.gather(self._begun, self._groups_held),
             "servers.aside": self.ranks.gather(self._aside, servers),
         }
-        for name, rows in self._kept.items():
+        if self._held is not self._begun:
+            saved["groups.held"] = self.ranks.gather(self._held, self._groups_held)
+        for name, rows in (self._kept | self._messages.clients).items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, clients)
         return saved
 
@@ -259,5 +268,9 @@ class TurnState:
         self.models = saved["servers.model"].to(self.models)[self._servers].clone()
         self._aside = saved["servers.aside"].to(self._aside)[self._servers].clone()
         self._begun = saved["groups.model"].to(self._begun)[list(self._group_rows)].clone()
-        for name in self._kept:
-            self._kept[name] = saved[f"clients.{name}"].to(self.models)[held].clone()
+        self._held = self._begun
+        if not self._messages.told_as_they_are:
+            self._held = saved["groups.held"].to(self._begun)[list(self._group_rows)].clone()
+        for rows in (self._kept, self._messages.clients):
+            for name in rows:
+                rows[name] = saved[f"clients.{name}"].to(self.models)[held].clone()

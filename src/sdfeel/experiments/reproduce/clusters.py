@@ -27,7 +27,6 @@ from sdfeel.experiments.run import simulation_of
 from sdfeel.files import write_report
 from sdfeel.reports.tables import Row
 from sdfeel.simulation.loading import load
-from sdfeel.trees import rows
 
 __all__ = ["bias_rows", "cluster_losses"]
 
@@ -70,10 +69,11 @@ def _losses(config: RunConfig, folder: Path) -> list[Row]:
         for client in members:
             begin, end = (int(at) for at in problem.data.offsets[client : client + 2])
             for at in range(begin, end, PART):
-                inputs, targets = problem.data.part(slice(at, min(at + PART, end)))
+                many = min(PART, end - at)
+                inputs, targets = problem.data.part(slice(at, at + many))
                 with torch.no_grad():
-                    total += float(problem.loss(model(inputs), targets)) * rows(inputs)
-                count += rows(inputs)
+                    total += float(problem.loss(model(inputs), targets)) * many
+                count += many
         found.append(
             {"server": server, "samples": count, "rate": rate[server], "loss": total / count}
         )
