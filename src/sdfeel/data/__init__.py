@@ -6,6 +6,7 @@ from sdfeel.data.clients import ClientData
 from sdfeel.data.datasets import Dataset, load, train_labels
 from sdfeel.data.fetch import Fetched, fetch
 from sdfeel.data.partitions import PARTITIONS, partition
+from sdfeel.trees import Pixels
 
 __all__ = [
     "DATASETS",
@@ -14,6 +15,7 @@ __all__ = [
     "ClientSource",
     "Dataset",
     "Fetched",
+    "Pixels",
     "fetch",
     "load",
     "partition",

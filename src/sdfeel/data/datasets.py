@@ -1,4 +1,4 @@
-"""Data sets as tensors, read from checked files.
+"""Data sets as tensors, read from checked files; images stay bytes.
 
 Normalisation: a pixel p in 0..255 of channel c becomes (p/255 - mean_c) / std_c, with the mean and
 deviation of that channel over the training images of the full data set, rounded to four digits
@@ -20,6 +20,7 @@ from sdfeel.data.archives import gunzip
 from sdfeel.data.catalogue import Spec, dataset_folder, spec
 from sdfeel.data.fetch import check
 from sdfeel.errors import InputError, RunError
+from sdfeel.trees import Pixels
 
 __all__ = ["Dataset", "load", "train_labels"]
 
@@ -28,19 +29,29 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs are float32 (N, channels, height, width), normalised; targets int64 (N,)."""
+    """Pixels are bytes (N, channels, height, width) that know their scale; targets int64 (N,)."""
 
     name: str
-    train_inputs: torch.Tensor
+    train_pixels: Pixels
     train_targets: torch.Tensor
-    test_inputs: torch.Tensor
+    test_pixels: Pixels
     test_targets: torch.Tensor
     classes: int
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
-        return tuple(self.train_inputs.shape[1:])
+        return tuple(self.train_pixels.shape[1:])
+
+    @property
+    def train_inputs(self) -> torch.Tensor:
+        """The training images as float32, normalised: made anew when asked for."""
+        return self.train_pixels.real()
+
+    @property
+    def test_inputs(self) -> torch.Tensor:
+        """The same of the test images."""
+        return self.test_pixels.real()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +72,9 @@ def load(name: str) -> Dataset:
     raw = _read(dataset)
     return Dataset(
         name=name,
-        train_inputs=_normalised(raw.train_images, dataset),
+        train_pixels=Pixels(raw.train_images, dataset.mean, dataset.std),
         train_targets=torch.from_numpy(raw.train_labels.astype(np.int64)),
-        test_inputs=_normalised(raw.test_images, dataset),
+        test_pixels=Pixels(raw.test_images, dataset.mean, dataset.std),
         test_targets=torch.from_numpy(raw.test_labels.astype(np.int64)),
         classes=dataset.classes,
     )
@@ -84,13 +95,6 @@ def _read(dataset: Spec) -> _Raw:
         )
     check(dataset, folder)
     return _LAYOUTS[dataset.layout](dataset, folder)
-
-
-def _normalised(images: Bytes, dataset: Spec) -> torch.Tensor:
-    inputs = torch.from_numpy(images).to(torch.float32)
-    for channel, (mean, std) in enumerate(zip(dataset.mean, dataset.std, strict=True)):
-        inputs[:, channel].sub_(255 * mean).div_(255 * std)
-    return inputs
 
 
 def _idx(dataset: Spec, folder: Path) -> _Raw:
