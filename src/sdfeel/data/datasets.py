@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.data.archives import gunzip
+from sdfeel.data.archives import unxz
 from sdfeel.data.catalogue import Spec, dataset_folder, spec
 from sdfeel.data.fetch import check
 from sdfeel.errors import InputError, RunError
@@ -122,14 +122,13 @@ def _cifar(dataset: Spec, folder: Path) -> _Raw:
     )
 
 
-def _csv(dataset: Spec, folder: Path) -> _Raw:
-    """Lines of 784 pixels and the label, split by `five_k_split`."""
+def _packed(dataset: Spec, folder: Path) -> _Raw:
+    """5,000 labels and then as many images of 784 pixels, split by `five_k_split`."""
     with (folder / dataset.files[0].name).open("rb") as stream:
-        text = gunzip(stream, limit=20_000_000).decode("ascii")
-    table = np.loadtxt(text.splitlines(), delimiter=",", dtype=np.uint8)
-    images, labels = table[:, :-1], table[:, -1]
-    if images.shape != (5000, 784):
-        raise RunError(f"dataset {dataset.name}: {images.shape} pixels instead of (5000, 784)")
+        content = np.frombuffer(unxz(stream, limit=5000 * 785), dtype=np.uint8)
+    if len(content) != 5000 * 785:
+        raise RunError(f"dataset {dataset.name}: {len(content):,} bytes instead of 5000 x 785")
+    labels, images = content[:5000], content[5000:].reshape(5000, 784)
     test = five_k_split(images, labels)
     images = images.reshape(-1, *dataset.shape)
     return _Raw(images[~test], labels[~test], images[test], labels[test])
@@ -149,4 +148,8 @@ def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool
     return test
 
 
-_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {"idx": _idx, "cifar": _cifar, "csv": _csv}
+_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {
+    "idx": _idx,
+    "cifar": _cifar,
+    "packed": _packed,
+}
