@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Subset, TensorDataset
 
+from sdfeel.data.fresh import Fresh, drawn_by
 from sdfeel.data.loaders import unwrapped
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels, Tree, joined, leaves, mapped, ready, rows
@@ -27,11 +28,14 @@ class ClientData:
 
     Both are tensors, or any nested structure of them. Integer targets are int64; everything else
     keeps its dtype. Images may be `Pixels`: bytes here, real numbers in what is handed out.
+
+    fresh  for each client what its batches are read from anew, or None
     """
 
     inputs: Tree
     targets: Tree
     offsets: NDArray[np.int64]
+    fresh: tuple[Fresh | None, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a store whose three parts don't fit: every reader relies on it."""
@@ -63,7 +67,9 @@ class ClientData:
         for client, pair in enumerate(pairs):
             _check_alike(client, pair, pairs[0])
         inputs, targets = (joined(list(column)) for column in zip(*pairs, strict=True))
-        return cls(inputs, targets, _offsets([rows(x) for x, _ in pairs]))
+        fresh = tuple(own if isinstance(own, Fresh) else None for own in datasets)
+        ends = _offsets([rows(x) for x, _ in pairs])
+        return cls(inputs, targets, ends, fresh if any(fresh) else ())
 
     @classmethod
     def from_partition(cls, inputs: Tree, targets: Tree, parts: Sequence[ArrayLike]) -> ClientData:
@@ -106,13 +112,31 @@ class ClientData:
         """The same as they are kept: views of a slice, else copies."""
         return mapped(lambda t: t[chosen], self.inputs), mapped(lambda t: t[chosen], self.targets)
 
+    def batch(self, client: int, chosen: torch.Tensor, number: int) -> Pair:
+        """Inputs and targets of some rows of the store, all of one client, as a model takes them.
+
+        number  what is random in data that is read anew is drawn by
+        """
+        fresh = self.fresh[client] if self.fresh else None
+        if fresh is None:
+            return self.part(chosen)
+        first = int(self.offsets[client])
+        with drawn_by(number):
+            pair = _items(fresh, [int(row) - first for row in chosen], client)
+        for own, kept in zip(pair, self.stored(slice(1)), strict=True):
+            now, before = (_outline(mapped(lambda t: t[0], tree)) for tree in (own, kept))
+            if now != before:
+                raise InputError(f"a sample of client {client}", now, f"was {before} at first")
+        return pair[0], _targets(pair[1])
+
     def select(self, clients: Sequence[int] | NDArray[np.int64]) -> ClientData:
         """The data of these clients, in this order, as a store of its own."""
         chosen = [self._own(int(index)) for index in clients]
         if not chosen:
             raise InputError("clients", [], "at least one client must be selected")
         inputs, targets = (joined(list(column)) for column in zip(*chosen, strict=True))
-        return ClientData(inputs, targets, _offsets([rows(x) for x, _ in chosen]))
+        fresh = tuple(self.fresh[int(index)] for index in clients) if self.fresh else ()
+        return ClientData(inputs, targets, _offsets([rows(x) for x, _ in chosen]), fresh)
 
     def check_labels(self, classes: int) -> None:
         """Raise InputError, naming the client and the label, unless all are in 0..classes-1."""
@@ -238,7 +262,11 @@ def _read(dataset: Any, client: int) -> Pair:
         raise InputError(f"data of client {client}", [], "every client needs a sample or more")
     if isinstance(dataset, ClientData):
         return dataset.inputs, dataset.targets
-    pair = _arrays(dataset) or _tensors(dataset) or _items(dataset, size, client)
+    if isinstance(dataset, Fresh):
+        with drawn_by(0):  # the same whichever rank reads it
+            pair = _items(dataset, range(size), client)
+    else:
+        pair = _arrays(dataset) or _tensors(dataset) or _items(dataset, range(size), client)
     return pair[0], _targets(pair[1])
 
 
@@ -260,9 +288,9 @@ def _pair(parts: Sequence[Any]) -> Pair:
     return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
 
 
-def _items(dataset: Any, size: int, client: int) -> Pair:
+def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     pairs: list[Pair] = []
-    for index in range(size):
+    for index in indices:
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) < 2:
             raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
@@ -280,7 +308,7 @@ def _items(dataset: Any, size: int, client: int) -> Pair:
             raise InputError(
                 f"data of client {client}, sample {index}",
                 _outline(pair),
-                f"sample 0 has {_outline(pairs[0])}",
+                f"sample {indices[0]} has {_outline(pairs[0])}",
             )
         pairs.append(pair)
     inputs, targets = (

@@ -128,9 +128,9 @@ def _packed(dataset: Spec, folder: Path) -> _Raw:
         content = np.frombuffer(unxz(stream, limit=5000 * 785), dtype=np.uint8)
     if len(content) != 5000 * 785:
         raise RunError(f"dataset {dataset.name}: {len(content):,} bytes instead of 5000 x 785")
-    labels, images = content[:5000], content[5000:].reshape(5000, 784)
-    test = five_k_split(images, labels)
-    images = images.reshape(-1, *dataset.shape)
+    labels = content[:5000]
+    test = five_k_split(content[5000:].reshape(5000, 784), labels)
+    images = content[5000:].reshape(-1, *dataset.shape)
     return _Raw(images[~test], labels[~test], images[test], labels[test])
 
 

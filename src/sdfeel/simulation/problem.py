@@ -101,6 +101,7 @@ def make_problem(
         placed(data.inputs, layout.dtype, device),
         placed(data.targets, layout.dtype, device),
         data.offsets,
+        data.fresh,
     )
     check_fit(model, loss, data)
     check_smallest_batch(model, data, batch_size)

@@ -36,6 +36,8 @@ class FastEngine(SummingEngine):
             raise Unsupported(f"it runs on the processor, not on {problem.device}")
         if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
             raise Unsupported("the model has buffers or frozen parameters")
+        if problem.data.fresh:
+            raise Unsupported("samples are read anew for every batch (Fresh)")
         if problem.hooks:
             raise Unsupported("a parameter has a gradient hook")
         data = problem.data
