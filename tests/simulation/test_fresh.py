@@ -144,3 +144,8 @@ def test_what_cannot_be_read_again_or_changes_its_shape_is_named() -> None:
     data.cut = 1
     with pytest.raises(InputError, match=r"a sample of client 0 = \(3,\): was \(4,\) at first"):
         store.batch(0, torch.arange(2), 0)
+
+
+def test_several_fresh_clients_are_not_shared_out_again() -> None:
+    with pytest.raises(InputError, match=r"give one Fresh\(dataset\)"):
+        sdfeel.train(model(), ClientData.from_datasets(clients()), partition="iid", steps=1, **OWN)

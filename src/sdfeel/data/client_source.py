@@ -51,8 +51,11 @@ class ClientSource:
                 raise InputError("partition", partition, "goes by labels; give row numbers instead")
             partition = make_partition(partition, whole.targets.numpy(), clients, seed)
         samples = np.array([len(part) for part in partition])
-        if isinstance(given, Fresh):
-            parts = [Fresh(Subset(given.dataset, [int(i) for i in part])) for part in partition]
+        if whole.fresh:
+            if len(whole.fresh) > 1 or whole.fresh[0] is None:
+                raise InputError("partition", partition, "of fresh data: give one Fresh(dataset)")
+            inner = whole.fresh[0].dataset
+            parts = [Fresh(Subset(inner, [int(i) for i in part])) for part in partition]
             return cls(parts, None, samples)
         return cls(whole, partition, samples)
 
