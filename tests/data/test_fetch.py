@@ -235,6 +235,6 @@ def test_every_downloadable_set_has_an_official_source_and_a_registry() -> None:
 
 
 def test_the_embedded_set_needs_no_fetching_and_an_unknown_one_is_named() -> None:
-    assert fetch_by_name("mnist-5k").source == "inside an installed package"
+    assert fetch_by_name("mnist-5k").source == "inside this package"
     with pytest.raises(InputError, match="did you mean 'cifar10'"):
         fetch_by_name("cifar-10")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "AUGMENTATION",
     "BATCH",
     "MESSAGE",
     "MODEL",
@@ -26,6 +27,7 @@ BATCH = 0
 PARTICIPATION = 1
 MODEL = 2  # inside the model: dropout
 MESSAGE = 3  # rounding of what is sent; and all above: a word for every stream of messages
+AUGMENTATION = 2**32 - 1  # of samples that are read anew; no stream of messages gets there
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85

@@ -14,7 +14,7 @@ from torch import nn
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.bench.plain_loop import PlainLoop
 from sdfeel.bench.zoo import ZOO, ZOO_SHAPES
-from sdfeel.data import ClientData
+from sdfeel.data import ClientData, Pixels
 from sdfeel.errors import InputError, closest
 from sdfeel.models import build, mlp
 from sdfeel.network import Network
@@ -57,6 +57,7 @@ class Job:
     servers: int = 10
     batch_size: int = 10
     tau1: int = TAU1
+    pixels: bool = False  # whether images are bytes in memory, as those of `sdfeel run` are
     aggregate: bool = False  # whether aggregation is carried out (and timed) after each segment
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,7 +90,12 @@ def synthetic_data(job: Job) -> ClientData:
     """Random images and labels: the time of a step does not depend on what they show."""
     rows = job.clients * job.samples
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.rand((rows, *SHAPES[job.model]), generator=generator)
+    shape = (rows, *SHAPES[job.model])
+    inputs: torch.Tensor | Pixels
+    if job.pixels:
+        inputs = Pixels(torch.randint(256, shape, generator=generator, dtype=torch.uint8))
+    else:
+        inputs = torch.rand(shape, generator=generator)
     targets = torch.randint(0, 10, (rows,), generator=generator)
     return ClientData(inputs, targets, np.arange(job.clients + 1) * job.samples)
 

@@ -25,7 +25,7 @@ ABOUT = {
     "cifar_fast_vs_loop": "the same on 3x32x32 / loop on one thread",
     "mlp_fast_vs_loop": "MLP 784-200-10 / loop on one thread",
     "growth_10000": "time of a client step at 10,000 clients / at 50",
-    "rss_gb_10000": "peak memory of a run with 10,000 clients (GB)",
+    "rss_gb_10000": "peak memory of a run with 10,000 clients, images as bytes (GB)",
     "ranks_2_vs_1": "two ranks / one rank, a core each, 200 clients",
     "share_of_matmul": "fast engine's FLOPs / those of a large matrix product",
 }
@@ -183,12 +183,14 @@ def _periods(details: Mapping[str, Any]) -> list[Row]:
 def _memory(found: Mapping[str, Any]) -> list[Row]:
     return [
         {
-            "clients": f"{found['clients']:,}",
-            "servers": f"{found['servers']:,}",
-            "peak": f"{found['peak_gb']:.2f} GB",
-            "parameters of all clients": f"{found['parameters_gb']:.2f} GB",
-            "their data": f"{found['data_gb']:.2f} GB",
+            "images as": kind,
+            "clients": f"{row['clients']:,}",
+            "servers": f"{row['servers']:,}",
+            "peak": f"{row['peak_gb']:.2f} GB",
+            "parameters of all clients": f"{row['parameters_gb']:.2f} GB",
+            "their data": f"{row['data_gb']:.2f} GB",
         }
+        for kind, row in found.items()
     ]
 
 

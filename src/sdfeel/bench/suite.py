@@ -307,8 +307,16 @@ def _periods(extent: Extent) -> dict[str, Any]:
 
 
 def _memory(clients: int, servers: int) -> tuple[dict[str, Any], Spread]:
-    """20 iterations through `sdfeel.train` in a process of its own."""
-    job = Job("train", threads=cores(), clients=clients, servers=servers, samples=FEW)
+    """20 iterations through `sdfeel.train`, with images as bytes and as float32."""
+    rows = {"bytes": _peak(clients, servers, True), "float32": _peak(clients, servers, False)}
+    return rows, spread([rows["bytes"]["peak_gb"]])
+
+
+def _peak(clients: int, servers: int, pixels: bool) -> dict[str, Any]:
+    """One such run, in a process of its own."""
+    job = Job(
+        "train", threads=cores(), clients=clients, servers=servers, samples=FEW, pixels=pixels
+    )
     found = measure({"train": _jobs(job)}, 1, 0, segments=20 // job.tau1)["train"]
     parameters = sum(parameter.numel() for parameter in make_model(job).parameters())
     return {
@@ -316,9 +324,9 @@ def _memory(clients: int, servers: int) -> tuple[dict[str, Any], Spread]:
         "servers": servers,
         "peak_gb": found.peak_gb,
         "parameters_gb": 4 * clients * parameters / 1e9,
-        "data_gb": 4 * clients * FEW * 28 * 28 / 1e9,
+        "data_gb": (1 if pixels else 4) * clients * FEW * 28 * 28 / 1e9,
         "steps_per_second": found.rates[0],
-    }, spread([found.peak_gb])
+    }
 
 
 def _profile(steps: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from PIL import Image
 
 from sdfeel.data.download import SourceError
 
-__all__ = ["CIFAR_MEMBERS", "ar_member", "cifar_batches", "gunzip", "tar_members"]
+__all__ = ["CIFAR_MEMBERS", "ar_member", "cifar_batches", "gunzip", "tar_members", "unxz"]
 
 Content = Iterator[tuple[str, bytes]]
 # What the readers of the standard library and of Pillow raise on bytes that are not what they say.
@@ -53,6 +53,15 @@ def gunzip(stream: BinaryIO, limit: int) -> bytes:
     """The decompressed bytes; more than `limit` of them is an error, not a full memory."""
     with _named("a gzip file"), gzip.open(stream) as unpacked:
         content = unpacked.read(limit + 1)
+    if len(content) > limit:
+        raise SourceError(f"unpacks to more than {limit:,} bytes")
+    return content
+
+
+def unxz(stream: BinaryIO, limit: int) -> bytes:
+    """The same of an xz file."""
+    with _named("an xz file"), lzma.open(stream) as unpacked:
+        content: bytes = unpacked.read(limit + 1)
     if len(content) > limit:
         raise SourceError(f"unpacks to more than {limit:,} bytes")
     return content

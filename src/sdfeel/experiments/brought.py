@@ -55,8 +55,8 @@ class Brought:
     def of_dataset(cls, dataset: Dataset) -> Brought:
         """A data set of ours."""
         ends = np.array([0, len(dataset.train_targets)])
-        whole = ClientData(dataset.train_inputs, dataset.train_targets, ends)
-        test = (dataset.test_inputs, dataset.test_targets)
+        whole = ClientData(dataset.train_pixels, dataset.train_targets, ends)
+        test = (dataset.test_pixels, dataset.test_targets)
         return cls(whole, None, test, dataset.shape, dataset.classes)
 
 

@@ -19,7 +19,7 @@ from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.state import State
 from sdfeel.simulation.turns import TurnState
-from sdfeel.trees import Tree, mapped, rows
+from sdfeel.trees import Tree, mapped, ready, rows
 
 __all__ = [
     "Evaluation",
@@ -159,8 +159,7 @@ class Evaluation:
         return {f"train_{name}": state.ranks.total(own[name] * here) / everywhere for name in names}
 
     def _on(self, engine: Engine, model: Tensor, samples: Samples) -> list[tuple[str, float]]:
-        inputs, targets = samples
-        outputs = engine.predict(model, inputs)
+        outputs, targets = engine.predict(model, samples[0]), ready(samples[1])
         values = [("loss", float(engine.problem.loss(outputs, targets)))]
         for name, metric in self.metrics.items():
             try:

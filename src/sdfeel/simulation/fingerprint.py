@@ -50,6 +50,8 @@ def fingerprint(
     about["loss"] = _identity(problem.loss)
     if problem.about:
         about["also"] = problem.about
+    if problem.data.fresh:
+        about["fresh"] = True
     if problem.hooks:
         about["hooks"] = {at: [_identity(h) for h in own] for at, own in problem.hooks.items()}
     digest = hashlib.sha256(json.dumps(about).encode())

@@ -132,10 +132,12 @@ def _outputs(model: nn.Module, inputs: Tree) -> Tree:
 
 
 def _does_not_take(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
+    bytes_only = all(tensor.dtype == torch.uint8 for tensor in leaves(inputs))
+    hint = "; bytes become real numbers by sdfeel.data.Pixels(images)" if bytes_only else ""
     return InputError(
         "model",
         type(model).__name__,
-        f"does not take inputs of shape {_shape(inputs)}: {_first_line(problem)}",
+        f"does not take inputs of shape {_shape(inputs)}: {_first_line(problem)}{hint}",
     )
 
 

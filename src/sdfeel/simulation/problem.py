@@ -20,7 +20,7 @@ from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError
 from sdfeel.simulation.fit import Loss, check_fit, check_loss, check_smallest_batch
 from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.trees import Tree, mapped
+from sdfeel.trees import Tree, mapped, with_dtype
 
 __all__ = ["Loss", "Problem", "check_device", "check_numbers", "make_problem", "placed"]
 
@@ -101,6 +101,7 @@ def make_problem(
         placed(data.inputs, layout.dtype, device),
         placed(data.targets, layout.dtype, device),
         data.offsets,
+        data.fresh,
     )
     check_fit(model, loss, data)
     check_smallest_batch(model, data, batch_size)
@@ -132,11 +133,7 @@ def check_device(name: str) -> torch.device:
 
 def placed(tree: Tree, dtype: torch.dtype, device: torch.device) -> Tree:
     """Real numbers in the model's dtype, so that a float64 model trains in float64."""
-
-    def put(tensor: Tensor) -> Tensor:
-        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
-
-    return mapped(put, tree)
+    return mapped(lambda tensor: tensor.to(device).contiguous(), with_dtype(tree, dtype))
 
 
 def _hooks(model: nn.Module) -> dict[int, tuple[Hook, ...]]:

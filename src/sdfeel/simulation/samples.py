@@ -13,7 +13,7 @@ from sdfeel.errors import InputError
 from sdfeel.simulation.evaluation import Samples, some_rows
 from sdfeel.simulation.fit import check_fit
 from sdfeel.simulation.problem import Problem, placed
-from sdfeel.trees import leaves
+from sdfeel.trees import Pixels, Tree, leaves
 
 __all__ = ["test_samples", "train_samples"]
 
@@ -24,7 +24,10 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     """
     if count is not None and count < 1:
         raise InputError("train_samples", count, "at least 1, or None for all")
-    rows = some_rows(int(samples.sum()), count)
+    total = int(samples.sum())
+    if problem.held is None and (count is None or count >= total):
+        return problem.data.stored(slice(None))  # all as they lie there: not another time
+    rows = some_rows(total, count)
     ends = np.cumsum(samples)
     client = np.searchsorted(ends, rows, side="right")
     within = rows - (ends - samples)[client]
@@ -32,7 +35,7 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     position[problem.client_ids] = np.arange(problem.data.clients)
     here = position[client] >= 0
     chosen = torch.from_numpy(problem.data.offsets[position[client[here]]] + within[here])
-    return problem.data.part(chosen)
+    return problem.data.stored(chosen)
 
 
 def test_samples(test: Any, problem: Problem) -> Samples | None:
@@ -52,9 +55,17 @@ def test_samples(test: Any, problem: Problem) -> Samples | None:
             f"samples must have the clients' shape {clients[0] if len(clients) == 1 else clients}",
         )
     dtype, device = problem.layout.dtype, problem.device
-    inputs, targets = (placed(tree, dtype, device) for tree in (data.inputs, data.targets))
+    trees = (_scaled_as(problem.data.inputs, data.inputs), data.targets)
+    inputs, targets = (placed(tree, dtype, device) for tree in trees)
     try:
         check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))
     except InputError as misfit:
         raise InputError(f"test: {misfit.field}", misfit.value, misfit.remedy) from None
     return inputs, targets
+
+
+def _scaled_as(clients: Tree, test: Tree) -> Tree:
+    """Bytes to test on stand for what the clients' bytes do."""
+    if isinstance(clients, Pixels) and isinstance(test, torch.Tensor) and test.dtype == torch.uint8:
+        return Pixels(test, clients.mean, clients.std)
+    return test

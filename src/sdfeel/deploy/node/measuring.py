@@ -16,7 +16,7 @@ from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Metric, usual_metrics
 from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.problem import Loss, placed
-from sdfeel.trees import Tree, called, cut, joined
+from sdfeel.trees import Tree, called, cut, joined, ready
 
 __all__ = ["Measuring", "evaluator"]
 
@@ -67,5 +67,6 @@ class Measuring:
         model.eval()
         with torch.no_grad():
             outputs = joined([called(model, part) for part in cut(inputs, 500)])
+            targets = ready(targets)
             values = {"loss": float(self.loss(outputs, targets))}
             return values | {name: float(m(outputs, targets)) for name, m in self.metrics.items()}

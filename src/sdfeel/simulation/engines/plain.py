@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.randomness import MODEL, seeds
+from sdfeel.algorithm.randomness import AUGMENTATION, MODEL, seeds
 from sdfeel.algorithm.rates import rates
 from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.problem import Problem
+from sdfeel.simulation.problem import Problem, placed
 from sdfeel.trees import Tree, called, cut, joined
+
+Pair = tuple[Tree, Tree]
 
 __all__ = ["PlainUpdates", "alike", "one_thread"]
 
@@ -67,6 +69,7 @@ class PlainUpdates:
                 etas = rates(self.problem.rate, int(ks[0]), int(ks[-1]))
                 ids = self.problem.client_ids[work.clients[positions]]
                 numbers = self._seeds(ids, ks)
+                own = self._augmentation(ids, ks)
                 batches = torch.from_numpy(self.problem.batches(work.clients[positions], ks))
                 for order, row in enumerate(positions):
                     self._bind(models[row])
@@ -77,7 +80,8 @@ class PlainUpdates:
                     for column, batch in enumerate(batches[order].unbind()):
                         self._seed(int(numbers[order, column]))
                         try:
-                            losses[row, column], gradients = self._gradients(batch)
+                            pair = self._pair(work.clients[row], batch, int(own[order, column]))
+                            losses[row, column], gradients = self._gradients(pair)
                         except Exception as problem:
                             problem.add_note(f"from client {ids[order]} at iteration {ks[column]}")
                             raise
@@ -92,9 +96,24 @@ class PlainUpdates:
         with torch.no_grad():
             return joined([called(self._model, part) for part in cut(inputs, 500)])
 
-    def _gradients(self, rows: Tensor) -> tuple[float, list[Tensor]]:
+    def _pair(self, client: int, rows: Tensor, number: int) -> Pair:
+        """The samples of a batch."""
+        data, device = self.problem.data, self.problem.device
+        if not data.fresh:
+            return data.part(rows.to(device))
+        inputs, targets = data.batch(client, rows, number)
+        dtype = self.problem.layout.dtype
+        return placed(inputs, dtype, device), placed(targets, dtype, device)
+
+    def _augmentation(self, ids: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.uint64]:
+        """A number for each step that random transforms are drawn by, where samples are fresh."""
+        if not self.problem.data.fresh:
+            return np.zeros((len(ids), len(ks)), dtype=np.uint64)
+        return seeds(self.problem.seed, ids, ks, AUGMENTATION)
+
+    def _gradients(self, pair: Pair) -> tuple[float, list[Tensor]]:
         """The mean loss of a batch and its gradient, a vector for each parameter."""
-        inputs, targets = self.problem.data.part(rows.to(self.problem.device))
+        inputs, targets = pair
         for counter, value in self._counters:
             counter.copy_(value)
         loss = self.problem.loss(called(self._model, inputs), targets)

@@ -38,6 +38,8 @@ class VectorisedEngine(Engine):
     name = "vectorised"
 
     def __init__(self, problem: Problem) -> None:
+        if problem.data.fresh:
+            raise Unsupported("samples are read anew for every batch (Fresh)")
         if problem.hooks:
             raise Unsupported("a parameter has a gradient hook, which is called for each client")
         self.problem = problem

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from sdfeel.errors import InputError
+from sdfeel.trees import Pixels
 
 from . import cache
 from .compiler import compile_text, find_toolchain
@@ -27,6 +28,8 @@ from .source import generate
 from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
 __all__ = ["CompiledModel", "compile_model", "loss_name"]
+
+Inputs = Array | Pixels
 
 _TYPES: dict[torch.dtype, type[np.floating[Any]]] = {
     torch.float32: np.float32,
@@ -69,6 +72,7 @@ class CompiledModel:
         dtype: torch.dtype,
         sample_shape: tuple[int, ...],
         rule: AffineRule,
+        tables: int,
         library: ctypes.CDLL,
     ) -> None:
         self.parameters = plan.parameters
@@ -76,6 +80,7 @@ class CompiledModel:
         self.dtype = dtype
         self.loss = loss
         self.rule = rule
+        self.tables = tables  # of what bytes stand for; 0: inputs are real numbers
         self._real = _TYPES[dtype]
         self._target: type[np.generic] = np.int64 if loss == "cross-entropy" else self._real
         self._sample = plan.sample
@@ -119,10 +124,22 @@ class CompiledModel:
         for future in [pool.submit(task) for _ in range(threads)]:
             future.result()
 
-    def _data(self, inputs: Array, targets: Array) -> tuple[NDArray[Any], NDArray[Any], int]:
-        x = as_array("inputs", inputs, self._real, len(inputs) * self._sample)
+    def _inputs(self, inputs: Inputs) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Inputs, and the table of what they stand for: empty for real numbers."""
+        length = len(inputs) * self._sample
+        if not isinstance(inputs, Pixels):
+            none = np.zeros(0, dtype=self._real)
+            kind = np.uint8 if self.tables else self._real
+            return as_array("inputs", inputs, kind, length), none
+        table = inputs.table().numpy().astype(self._real)
+        if len(table) != self.tables:
+            remedy = f"this network was compiled for {self.tables}"
+            raise InputError("inputs", f"pixels with {len(table)} scales", remedy)
+        return as_array("inputs", inputs.values, np.uint8, length), table
+
+    def _targets(self, targets: Array, samples: int) -> NDArray[Any]:
         size = 1 if self.loss == "cross-entropy" else self.outputs
-        return x, as_array("targets", targets, self._target, len(inputs) * size), len(inputs)
+        return as_array("targets", targets, self._target, samples * size)
 
     def _refuse(self, status: int) -> None:
         if status:
@@ -132,7 +149,7 @@ class CompiledModel:
         self,
         clients: NDArray[np.int64],
         client_ids: NDArray[np.int64],
-        inputs: Array,
+        inputs: Inputs,
         targets: Array,
         offsets: NDArray[np.int64],
         *,
@@ -177,7 +194,9 @@ class CompiledModel:
             if rows is not None and not wanted:
                 raise InputError(name, "given", f"is no part of {rule}")
         call = Arguments(self._real, self.parameters)
-        call.data(*self._data(inputs, targets), offsets, clients, client_ids, batch_size, seed)
+        samples = len(inputs)
+        given = (*self._inputs(inputs), self._targets(targets, samples), samples)
+        call.data(*given, offsets, clients, client_ids, batch_size, seed)
         call.iterations(first, last, rates, first_rate)
         call.rows(start=start, out=out, anchor=anchor, shift=shift, velocity=velocity)
         threads = max(1, min(threads, len(clients)))
@@ -193,10 +212,11 @@ class CompiledModel:
         self._spread(threads, task)
         return call.held["losses"]
 
-    def gradient(self, model: Array, inputs: Array, targets: Array) -> tuple[float, NDArray[Any]]:
+    def gradient(self, model: Array, inputs: Inputs, targets: Array) -> tuple[float, NDArray[Any]]:
         """The mean loss over all samples and its gradient, in the order of the parameters."""
         vector = as_array("model", model, self._real, self.parameters)
-        x, y, samples = self._data(inputs, targets)
+        (x, table), samples = self._inputs(inputs), len(inputs)
+        y = self._targets(targets, samples)
         out = np.empty(self.parameters, dtype=self._real)
         mean = ctypes.c_double()
         with self._work() as work:
@@ -204,6 +224,7 @@ class CompiledModel:
                 work,
                 pointer(vector),
                 pointer(x),
+                pointer(table),
                 pointer(y),
                 ctypes.c_int64(samples),
                 ctypes.byref(mean),
@@ -212,12 +233,12 @@ class CompiledModel:
         self._refuse(status)
         return mean.value, out
 
-    def forward(self, model: Array, inputs: Array, threads: int = 1) -> NDArray[Any]:
+    def forward(self, model: Array, inputs: Inputs, threads: int = 1) -> NDArray[Any]:
         """The network's outputs, of shape (samples, outputs)."""
         return self._evaluate(model, inputs, None, threads)[1]
 
     def evaluate(
-        self, model: Array, inputs: Array, targets: Array, threads: int = 1
+        self, model: Array, inputs: Inputs, targets: Array, threads: int = 1
     ) -> tuple[float, int]:
         """The mean loss, and how many samples have their largest output at the label (else 0)."""
         mean, outputs = self._evaluate(model, inputs, targets, threads)
@@ -227,12 +248,12 @@ class CompiledModel:
         return mean, int((outputs.argmax(axis=1) == labels.reshape(-1)).sum())
 
     def _evaluate(
-        self, model: Array, inputs: Array, targets: Array | None, threads: int
+        self, model: Array, inputs: Inputs, targets: Array | None, threads: int
     ) -> tuple[float, NDArray[Any]]:
         vector = as_array("model", model, self._real, self.parameters)
         samples = len(inputs)
-        x = as_array("inputs", inputs, self._real, samples * self._sample)
-        y = None if targets is None else self._data(inputs, targets)[1]
+        x, table = self._inputs(inputs)
+        y = None if targets is None else self._targets(targets, samples)
         blocks = -(-samples // self.block)
         losses = np.zeros(blocks)
         outputs = np.empty((samples, self.outputs), dtype=self._real)
@@ -244,6 +265,7 @@ class CompiledModel:
                     work,
                     pointer(vector),
                     pointer(x),
+                    pointer(table),
                     pointer(y),
                     ctypes.c_int64(samples),
                     pointer(counter),
@@ -265,20 +287,24 @@ def compile_model(
     target: str = "native",
     batch_size: int | None = None,
     rule: AffineRule | None = None,
+    tables: int = 0,
 ) -> CompiledModel:
     """Compile `module` for inputs of `sample_shape`, or say by `Unsupported` why it cannot be.
 
     Only the structure of the module counts: its weights come with every call, as the concatenation
     of `module.parameters()` flattened in order. It has the terms that `rule` has (plain SGD: none),
     whatever numbers stand in them. What comes back agrees with autograd on this machine, for
-    batches of `batch_size` among others; once found out, that is known for good.
+    batches of `batch_size` among others; once found out, that is known for good. With `tables`
+    inputs are `Pixels`, with so many scales: one for all channels, or one for each.
     """
     if dtype not in _TYPES:
         raise Unsupported(f"{dtype}: only float32 and float64 are supported")
     shape, name = tuple(sample_shape), loss_name(loss)
     plan = make_plan(module, shape)
     rule = rule or AffineRule()
-    text = generate(plan, name, "float64" if dtype == torch.float64 else "float32", rule.terms)
+    text = generate(
+        plan, name, "float64" if dtype == torch.float64 else "float32", rule.terms, tables
+    )
     toolchain = find_toolchain(optimise, target)
     key = toolchain.key(text)
     kept = cache.read(key)
@@ -288,7 +314,7 @@ def compile_model(
     library = kept.library if kept else compile_text(text, toolchain)
     if library is None:
         raise Unsupported(proof.refusal)
-    model = CompiledModel(plan, name, dtype, shape, rule, cache.load(library))
+    model = CompiledModel(plan, name, dtype, shape, rule, tables, cache.load(library))
     extended = proof.extended(model, module, batch_size)
     if extended != proof:
         cache.keep(key, library if extended.agrees else None, extended.notes)

@@ -1,7 +1,7 @@
 """From C text to the bytes of a library: finding a compiler and telling it for what to build.
 
 The compiler is the one in `SDFEEL_CC`, else `cc`, `gcc` or `clang`, else the `ziglang` wheel, which
-`pip` installs like any other package.
+`pip install 'sdfeel[compiler]'` brings.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def find_compiler() -> tuple[str, ...]:
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     raise Unsupported(
-        "no C compiler: install one (cc, gcc or clang), or `pip install ziglang`, or set SDFEEL_CC"
+        "no C compiler: install one (cc, gcc or clang), or `pip install 'sdfeel[compiler]'`, "
+        "or set SDFEEL_CC"
     )
 
 

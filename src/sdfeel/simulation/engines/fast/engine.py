@@ -17,6 +17,7 @@ from sdfeel.simulation.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.simulation.engines.fast.errors import Unsupported
 from sdfeel.simulation.engines.fast.rule import AffineRule
 from sdfeel.simulation.problem import Problem
+from sdfeel.trees import Pixels, Tree
 
 __all__ = ["FastEngine"]
 
@@ -35,14 +36,17 @@ class FastEngine(SummingEngine):
             raise Unsupported(f"it runs on the processor, not on {problem.device}")
         if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
             raise Unsupported("the model has buffers or frozen parameters")
+        if problem.data.fresh:
+            raise Unsupported("samples are read anew for every batch (Fresh)")
         if problem.hooks:
             raise Unsupported("a parameter has a gradient hook")
         data = problem.data
-        if not isinstance(data.inputs, Tensor) or not isinstance(data.targets, Tensor):
+        if not isinstance(data.inputs, Tensor | Pixels) or not isinstance(data.targets, Tensor):
             raise Unsupported("inputs or targets are not one tensor")
         self.problem = problem
-        self._compiled: dict[AffineRule, CompiledModel] = {}
-        self._plain = self._by(self._rule(shifted=False))
+        self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
+        self._tables = _tables(data.inputs)
+        self._plain = self._by(self._rule(shifted=False), self._tables)
 
     def about(self) -> Mapping[str, Any]:
         return {"name": self.name, "proof": self._plain.proof}
@@ -57,11 +61,13 @@ class FastEngine(SummingEngine):
         added = (sums.rows, sums.to, sums.weights)
         return self._call(work, kept, start=(start.contiguous(), begin), sums=added)
 
-    def predict(self, model: Tensor, inputs: Tensor) -> Tensor:
-        outputs = self._plain.forward(
-            model.contiguous(), inputs.contiguous(), torch.get_num_threads()
+    def predict(self, model: Tensor, inputs: Tensor | Pixels) -> Tensor:
+        compiled = self._by(self._rule(shifted=False), _tables(inputs))
+        if isinstance(inputs, Tensor):
+            inputs = inputs.contiguous()
+        return torch.from_numpy(
+            compiled.forward(model.contiguous(), inputs, torch.get_num_threads())
         )
-        return torch.from_numpy(outputs)
 
     def _rule(self, shifted: bool) -> AffineRule:
         local, affine = self.problem.local, self.problem.local.affine
@@ -72,18 +78,19 @@ class FastEngine(SummingEngine):
         nesterov = affine.nesterov and affine.momentum > 0
         return AffineRule(local.weight_decay, local.prox, affine.momentum, nesterov, shifted)
 
-    def _by(self, rule: AffineRule) -> CompiledModel:
-        if rule not in self._compiled:
+    def _by(self, rule: AffineRule, tables: int) -> CompiledModel:
+        if (rule, tables) not in self._compiled:
             problem = self.problem
-            self._compiled[rule] = compile_model(
+            self._compiled[rule, tables] = compile_model(
                 problem.model,
                 problem.loss,
                 tuple(problem.data.inputs.shape[1:]),
                 problem.layout.dtype,
                 batch_size=problem.batch_size,
                 rule=rule,
+                tables=tables,
             )
-        return self._compiled[rule]
+        return self._compiled[rule, tables]
 
     def _call(self, work: Work, kept: Rows | None, **rows: Any) -> NDArray[np.float64]:
         if len(work.clients) == 0:
@@ -98,7 +105,7 @@ class FastEngine(SummingEngine):
             (velocity,) = kept.values()
             rows["velocity"] = (velocity, own)
         data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
-        return self._by(rule).local_updates(
+        return self._by(rule, self._tables).local_updates(
             work.clients,
             self.problem.client_ids[work.clients],
             data.inputs,
@@ -113,3 +120,8 @@ class FastEngine(SummingEngine):
             threads=torch.get_num_threads(),
             **rows,
         )
+
+
+def _tables(inputs: Tree) -> int:
+    """By how many scales inputs become real numbers; 0: they are."""
+    return len(inputs.scale[0]) if isinstance(inputs, Pixels) else 0

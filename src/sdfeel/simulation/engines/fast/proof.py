@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from sdfeel.trees import Pixels, ready
+
 from .rule import AffineRule
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ def batches_to_check(block: int, lanes: int, own: int | None) -> list[int]:
 @dataclass(frozen=True)
 class _Case:
     weights: NDArray[Any]
-    inputs: Tensor
+    inputs: Tensor | Pixels
     targets: Tensor
     rule: AffineRule
     shift: NDArray[Any]
@@ -128,6 +130,8 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
     inputs = uniform(INPUTS, *model.sample_shape) * 1.7
     inputs = torch.where(uniform(*inputs.shape) < -0.4, torch.zeros_like(inputs), inputs)
     which = torch.randint(INPUTS, (batch,), generator=generator)
+    given = inputs[which].contiguous()
+    drawn = given if not model.tables else _bytes(given, model.tables, model.dtype)
     if model.loss == "cross-entropy":
         targets = torch.randint(model.outputs, (batch,), generator=generator)
     else:
@@ -141,7 +145,16 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
         shifted=terms.pull,
     )
     shift = 0.1 * uniform(model.parameters).numpy()
-    return _Case(torch.cat(weights).numpy(), inputs[which].contiguous(), targets, rule, shift)
+    return _Case(torch.cat(weights).numpy(), drawn, targets, rule, shift)
+
+
+def _bytes(inputs: Tensor, tables: int, dtype: torch.dtype) -> Pixels:
+    """Bytes that stand for about the same, by a scale of its own in every channel."""
+    values = (inputs * 75 + 128).to(torch.uint8)
+    mean = tuple(0.5 + 0.01 * c for c in range(tables))
+    std = tuple(0.3 + 0.01 * c for c in range(tables))
+    one = tables == 1
+    return Pixels(values, mean[0] if one else mean, std[0] if one else std, dtype)
 
 
 class _Autograd:
@@ -159,7 +172,9 @@ class _Autograd:
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
         targets = case.targets if case.targets.dtype == torch.int64 else case.targets.double()
-        value = self._loss(functional_call(self._module, named, case.inputs.double()), targets)
+        value = self._loss(
+            functional_call(self._module, named, ready(case.inputs).double()), targets
+        )
         gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
         flat = [
             torch.zeros(size, dtype=torch.float64) if g is None else g.reshape(-1)

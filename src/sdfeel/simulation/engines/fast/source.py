@@ -45,8 +45,11 @@ def _wide(plan: Plan, double: bool) -> bool:
     return plan.multiplications(2 * lanes) <= 1.1 * plan.multiplications(lanes)
 
 
-def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
-    """The whole C file as text."""
+def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -> str:
+    """The whole C file as text.
+
+    tables  0 for inputs that are real numbers; for bytes how many tables say what they stand for
+    """
     file = SourceFile()
     write_layers(file, plan)
     for n, shape in enumerate(plan.shapes):
@@ -64,6 +67,8 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
         f"typedef {'double' if double else 'float'} real;",
         f"typedef {'long long' if double else 'int'} inum;",
         f"#define REAL_BYTES {8 if double else 4}",
+        f"typedef {'unsigned char' if tables else 'real'} given;",
+        f"#define TABLES {tables}",
         f"#define WIDE {int(_wide(plan, double))}",
         *(f"#define {term.upper()} {int(there)}" for term, there in asdict(terms).items()),
         *(
@@ -87,9 +92,9 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
     )
     x = f"current(work) + b * {size_text(plan.shapes[0])}"
     read = (
-        f"read_flat({plan.sample}, {shape_text(plan.shapes[0])}, from, {x});"
+        f"read_flat({plan.sample}, {shape_text(plan.shapes[0])}, from, table, {x});"
         if plan.flat_input
-        else f"read_image({shape_text(plan.shapes[0])}, from, {x});"
+        else f"read_image({shape_text(plan.shapes[0])}, from, table, {x});"
     )
     lists = (
         "const Lists lists = {work->list_offset, work->list_value, work->many_offset, "
@@ -122,7 +127,7 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
         "#if MOMENTUM",
         "    real velocity[STATE] __attribute__((aligned(64)));",
         "#endif",
-        f"    Debt debt; int flip; real slack[{WIDEST}];",
+        f"    Debt debt; const real *table; int flip; real slack[{WIDEST}];",
         "} Work;",
         "INLINE Place whole(Work *work) {",
         "    Place p = {work->model, 0, 0};",
@@ -141,7 +146,10 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms) -> str:
         _function(f"unpack(const real *flat, real *state, {mode})", file.unpack, "INLINE"),
         _function(f"pack(const real *state, real *flat, {mode})", file.pack, "INLINE"),
         _function("refresh(Work *work)", file.refresh),
-        _function("read_sample(Work *work, int b, const real *from)", [read]),
+        _function(
+            "read_sample(Work *work, int b, const given *from)",
+            ["const real *table = work->table;", read],
+        ),
         _apart("forward", "Work *work, int n", "work, n", [lists], file.forward),
         "static double loss(Work *work, int n, double whole, const target *const *wanted, int *bad)"
         f" {{\n    (void)bad;\n    return {scored};\n}}\n",

@@ -56,7 +56,7 @@ class Task(ctypes.Structure):
     _fields_ = [
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("next", "stop", "order", "client", "id", "first")),
-        *((name, ctypes.c_void_p) for name in ("last", "inputs", "targets", "offset")),
+        *((name, ctypes.c_void_p) for name in ("last", "inputs", "table", "targets", "offset")),
         ("seed", ctypes.c_uint64),
         ("batch_size", ctypes.c_int64),
         ("rates", ctypes.c_void_p),
@@ -101,6 +101,7 @@ class Arguments:
     def data(
         self,
         x: NDArray[Any],
+        table: NDArray[Any],
         y: NDArray[Any],
         samples: int,
         offsets: Integers,
@@ -126,6 +127,7 @@ class Arguments:
             raise InputError("batch_size", batch_size, "must be 1 or more")
         self.longest = int(min(batch_size, sizes[listed].max(initial=1)))
         self.hold("inputs", x)
+        self.hold("table", table)
         self.hold("targets", y)
         self.task.count, self.task.batch_size, self.task.seed = len(listed), batch_size, seed
 

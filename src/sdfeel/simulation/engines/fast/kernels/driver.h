@@ -1,5 +1,6 @@
 /* The loop over clients, iterations and blocks of a batch. The generated file has, before this one:
    Work, BLOCK, SAMPLE (elements of an input), TARGET (elements of a target), target (its type),
+   given (the type of an input: real, or bytes whose meaning stands in Work's `table`),
    PARAMETERS, STATE (elements of a model in our own order), OUTPUTS, start_work, unpack, pack,
    refresh, read_sample, forward, loss, backward, settle, output_of. */
 
@@ -45,7 +46,7 @@ EXPORT int64_t draw_batch(uint64_t seed, int64_t client, int64_t k, int64_t samp
 }
 
 /* One block forward: `chosen` numbers the samples, or they follow one another from `first`. */
-static double block_forward(Work *work, const real *inputs, const target *targets,
+static double block_forward(Work *work, const given *inputs, const target *targets,
                             const int64_t *chosen, int64_t first, int n, double whole, int *bad) {
     const target *wanted[BLOCK];
     for (int b = 0; b < n; b++) {
@@ -71,7 +72,8 @@ INLINE real *row_for(Rows rows, int64_t c) {
 typedef struct {
     int64_t count, *next, *stop; /* clients; the next to be taken; whether a label was bad */
     const int64_t *order, *client, *id, *first, *last;
-    const real *inputs;
+    const given *inputs;
+    const real *table;
     const target *targets;
     const int64_t *offset;
     uint64_t seed;
@@ -171,6 +173,7 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
 /* Takes clients until none is left; each trains from its first to its last iteration. */
 EXPORT int local_updates(Work *work, const Task *task, int64_t *chosen) {
     int bad = 0;
+    work->table = task->table;
     while (!__atomic_load_n(task->stop, __ATOMIC_RELAXED)) {
         const int64_t turn = __atomic_fetch_add(task->next, 1, __ATOMIC_RELAXED);
         if (turn >= task->count) return 0;
@@ -190,9 +193,10 @@ EXPORT int local_updates(Work *work, const Task *task, int64_t *chosen) {
 }
 
 /* The gradient of the mean loss over all samples given. */
-EXPORT int gradient(Work *work, const real *model, const real *inputs, const target *targets,
-                    int64_t count, double *mean, real *out) {
+EXPORT int gradient(Work *work, const real *model, const given *inputs, const real *table,
+                    const target *targets, int64_t count, double *mean, real *out) {
     int bad = 0;
+    work->table = table;
     double total = 0;
     take(work, model);
     memset(work->gradient, 0, sizeof work->gradient);
@@ -208,9 +212,11 @@ EXPORT int gradient(Work *work, const real *model, const real *inputs, const tar
 }
 
 /* Takes blocks of samples off the counter; sums of losses by block, outputs by sample. */
-EXPORT int evaluate(Work *work, const real *model, const real *inputs, const target *targets,
-                    int64_t count, int64_t *next, double *losses, real *outputs) {
+EXPORT int evaluate(Work *work, const real *model, const given *inputs, const real *table,
+                    const target *targets, int64_t count, int64_t *next, double *losses,
+                    real *outputs) {
     int bad = 0;
+    work->table = table;
     take(work, model);
     for (;;) {
         const int64_t block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), done = block * BLOCK;

@@ -35,14 +35,38 @@ INLINE void put(const int count, const real *from, real *to, const int how, real
         for (int i = 0; i < count; i++) to[i] = (how == WEIGH ? to[i] : 0) + scale * from[i];
 }
 
-/* ---- input ---- */
+/* ---- input: real numbers, or bytes (TABLES > 0) and what each of them stands for, in one table for
+   all channels or in one for each ---- */
 
-INLINE void read_flat(const int length, const Shape to, const real *from, real *x) {
+#if TABLES
+INLINE void read_flat(const int length, const Shape to, const given *from, const real *table,
+                      real *x) {
+    const int plane = length / TABLES;
     (void)to;
+    for (int c = 0; c < TABLES; c++)
+        for (int i = c * plane; i < (c + 1) * plane; i++) x[i] = table[256 * c + from[i]];
+}
+
+INLINE void read_image(const Shape to, const given *from, const real *table, real *x) {
+    const int row = row_of(to);
+    for (int y = 0; y < to.height; y++) {
+        real *line = x + origin_of(to) + y * row;
+        for (int c = 0; c < to.channels; c++) {
+            const real *own = table + 256 * (TABLES > 1 ? c : 0);
+            for (int i = 0; i < to.width; i++)
+                line[i * to.channels + c] = own[from[(c * to.height + y) * to.width + i]];
+        }
+    }
+}
+#else
+INLINE void read_flat(const int length, const Shape to, const given *from, const real *table,
+                      real *x) {
+    (void)to, (void)table;
     memcpy(x, from, sizeof(real) * (unsigned)length);
 }
 
-INLINE void read_image(const Shape to, const real *from, real *x) {
+INLINE void read_image(const Shape to, const given *from, const real *table, real *x) {
+    (void)table;
     const int row = row_of(to);
     for (int y = 0; y < to.height; y++) {
         real *line = x + origin_of(to) + y * row;
@@ -53,6 +77,7 @@ INLINE void read_image(const Shape to, const real *from, real *x) {
                     line[i * to.channels + c] = from[(c * to.height + y) * to.width + i];
     }
 }
+#endif
 
 /* ---- max pooling ---- */
 

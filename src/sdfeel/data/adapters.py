@@ -1,0 +1,257 @@
+"""Data as others keep it: arrays, pandas, token ids, Hugging Face datasets, Flower's partitions.
+
+Each gives a `ClientData` for `sdfeel.train`: with a client for each value of a column, or as one
+store that `partition=` shares out. None of these packages is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from sdfeel.data.clients import ClientData
+from sdfeel.errors import InputError, closest
+from sdfeel.trees import Pixels, Tree, rows
+
+__all__ = [
+    "Columns",
+    "from_arrays",
+    "from_flower",
+    "from_huggingface",
+    "from_pandas",
+    "from_tokens",
+]
+
+Names = str | Sequence[str] | Mapping[str, str]
+Scale = float | Sequence[float]
+
+
+def from_arrays(inputs: Tree, targets: Any, *, client: ArrayLike | None = None) -> ClientData:
+    """Arrays or tensors, or a structure of them, with a row for each sample.
+
+    client  whose each row is: a client for each value, in sorted order. None: one store for all
+    """
+    return _by_client(ClientData.from_datasets([(inputs, targets)]), client)
+
+
+def from_pandas(
+    frame: Any,
+    *,
+    label: str,
+    client: str | None = None,
+    features: Sequence[str] | None = None,
+) -> ClientData:
+    """A DataFrame: columns of numbers as one input vector of float32.
+
+    label     the column to learn: class numbers, or real numbers for a regression
+    client    the column that says whose a row is: a client for each value, in sorted order
+    features  the columns to learn from; all others by default
+    """
+    columns = [str(name) for name in frame.columns]
+    for what, name in (("label", label), ("client", client)):
+        if name is not None:
+            _check_column(what, name, columns)
+    if features is None:
+        features = [name for name in columns if name not in (label, client)]
+    if isinstance(features, str) or not features:
+        raise InputError("features", features, "a list of columns")
+    for name in features:
+        _check_column("features", name, columns)
+    table = np.stack([_numbers(frame, name) for name in features], axis=1).astype(np.float32)
+    whose = None if client is None else np.asarray(frame[client])
+    targets = _numbers(frame, label)
+    return from_arrays(torch.from_numpy(table), targets, client=whose)
+
+
+def from_tokens(
+    sequences: Sequence[Sequence[int]],
+    targets: Any,
+    *,
+    client: ArrayLike | None = None,
+    length: int | None = None,
+    pad: int = 0,
+) -> ClientData:
+    """Texts as token ids: int64 of one length, what is shorter filled up behind with `pad`.
+
+    length  of all; what is longer is cut. None: that of the longest
+    """
+    lists = [np.asarray(ids) for ids in sequences]
+    for number, ids in enumerate(lists):
+        if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+            raise InputError(f"tokens of text {number}", ids, "must be a list of whole numbers")
+    most = max((len(ids) for ids in lists), default=0)
+    length = most if length is None else length
+    if length < 1:
+        raise InputError("length", length, "must be 1 or more")
+    table = np.full((len(lists), length), pad, dtype=np.int64)
+    for row, ids in zip(table, lists, strict=True):
+        row[: len(ids)] = ids[:length]
+    return from_arrays(torch.from_numpy(table), targets, client=client)
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Rows with named columns, such as a Hugging Face `Dataset`, as (input, target) items.
+
+    inputs     the column to learn from; several as a tuple for forward(a, b); or by the names that
+               the model's forward has: {"x": "image"}
+    label      the column to learn
+    transform  makes tensors, arrays or numbers of an input; else images become bytes (channels,
+               height, width), and lists arrays
+    """
+
+    dataset: Any
+    inputs: Names
+    label: str
+    transform: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        """A column that is not there is named."""
+        columns = list(self.dataset.column_names)
+        named = [self.inputs] if isinstance(self.inputs, str) else self.inputs
+        for name in named.values() if isinstance(named, Mapping) else named:
+            _check_column("inputs", name, columns)
+        _check_column("label", self.label, columns)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        row = self.dataset[index]
+        change = _plain if self.transform is None else (lambda value: value)
+        given: Any
+        if isinstance(self.inputs, str):
+            given = change(row[self.inputs])
+        elif isinstance(self.inputs, Mapping):
+            given = {own: change(row[name]) for own, name in self.inputs.items()}
+        else:
+            given = tuple(change(row[name]) for name in self.inputs)
+        return given if self.transform is None else self.transform(given), row[self.label]
+
+
+def from_huggingface(
+    dataset: Any,
+    *,
+    inputs: Names,
+    label: str,
+    client: str | None = None,
+    transform: Callable[[Any], Any] | None = None,
+    mean: Scale = 0.0,
+    std: Scale = 1.0,
+) -> ClientData:
+    """A `datasets.Dataset`, read once; `inputs`, `label` and `transform` as in `Columns`.
+
+    client     the column that says whose a row is: a client for each value, in sorted order
+    mean, std  of images without a transform, which stay bytes: see `Pixels`
+
+    For a transform that stays random give `Fresh(Columns(...))` to `sdfeel.train`.
+    """
+    columns = Columns(dataset, inputs, label, transform)
+    whose = None
+    if client is not None:
+        _check_column("client", client, list(dataset.column_names))
+        whose = np.asarray(dataset[client])
+    store = _as_pixels(ClientData.from_datasets([columns]), transform, mean, std)
+    return _by_client(store, whose)
+
+
+def from_flower(
+    partitioner: Any,
+    *,
+    inputs: Names,
+    label: str,
+    transform: Callable[[Any], Any] | None = None,
+    mean: Scale = 0.0,
+    std: Scale = 1.0,
+    split: str = "train",
+) -> ClientData:
+    """The partitions of a partitioner of Flower Datasets, a client each.
+
+    It is a partitioner whose `dataset` is set, or a `FederatedDataset` and one of its splits; the
+    rest as for `from_huggingface`.
+    """
+    if isinstance(getattr(partitioner, "partitioners", None), Mapping):
+        federated = partitioner
+        federated.load_partition(0, split)  # only then it knows how many there are
+        count = federated.partitioners[split].num_partitions
+        parts = [federated.load_partition(number, split) for number in range(count)]
+    elif hasattr(partitioner, "load_partition") and hasattr(partitioner, "num_partitions"):
+        parts = [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
+    else:
+        raise InputError(
+            "partitioner",
+            type(partitioner).__name__,
+            "a partitioner of flwr_datasets, or a FederatedDataset",
+        )
+    listed = [Columns(part, inputs, label, transform) for part in parts]
+    return _as_pixels(ClientData.from_datasets(listed), transform, mean, std)
+
+
+def _as_pixels(
+    store: ClientData, transform: Callable[[Any], Any] | None, mean: Scale, std: Scale
+) -> ClientData:
+    """Images that nobody transformed stay bytes, with their scale."""
+    given = store.inputs
+    if transform is None and isinstance(given, torch.Tensor) and given.dtype == torch.uint8:
+        pixels = Pixels(given, _numbers_of(mean), _numbers_of(std))
+        return ClientData(pixels, store.targets, store.offsets)
+    if (mean, std) != (0.0, 1.0):
+        raise InputError("mean", mean, "is for images without a transform; scale them there")
+    return store
+
+
+def _numbers_of(scale: Scale) -> float | tuple[float, ...]:
+    return scale if isinstance(scale, int | float) else tuple(scale)
+
+
+def _by_client(store: ClientData, client: ArrayLike | None) -> ClientData:
+    """A client for each value, in sorted order, with its rows in theirs."""
+    if client is None:
+        return store
+    whose, size = np.asarray(client), rows(store.inputs)
+    if whose.shape != (size,):
+        raise InputError("client", list(whose.shape), f"must have a value for each of {size} rows")
+    try:
+        _, number = np.unique(whose, return_inverse=True)
+    except TypeError:
+        raise InputError("client", whose, "has values of several kinds, or none at all") from None
+    parts = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+    return ClientData.from_partition(store.inputs, store.targets, parts)
+
+
+def _numbers(frame: Any, name: str) -> NDArray[Any]:
+    """A column of a DataFrame; anything but numbers is named, and so is what is missing."""
+    column = frame[name]
+    found = np.array(column)  # a copy: what pandas gives cannot be written to
+    if found.dtype.kind not in "iufb":
+        raise InputError(
+            f"column {name!r}",
+            str(column.dtype),
+            "must be numbers; categories become class numbers by .astype('category').cat.codes",
+        )
+    if found.dtype.kind == "f" and np.isnan(found).any():
+        row = int(np.flatnonzero(np.isnan(found))[0])
+        raise InputError(f"column {name!r}, row {row}", "missing", "fill or drop it first")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """An image as bytes (channels, height, width), a list as an array."""
+    if hasattr(value, "getbands"):  # a picture of Pillow
+        pixels = np.array(value)
+        if pixels.dtype != np.uint8:
+            raise InputError("image", value.mode, "has no bytes; give a transform")
+        return torch.from_numpy(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return np.asarray(value) if isinstance(value, list) else value
+
+
+def _check_column(what: str, name: str, columns: Sequence[str]) -> None:
+    if name not in columns:
+        raise InputError(what, name, closest(str(name), columns))
