@@ -17,7 +17,15 @@ from worlds import Problem, vector
 
 import sdfeel
 from sdfeel import InputError
-from sdfeel.callbacks import CSV, Callback, EarlyStopping, MLflow, TensorBoard, WandB
+from sdfeel.callbacks import (
+    CSV,
+    Callback,
+    EarlyStopping,
+    MLflow,
+    ProgressBar,
+    TensorBoard,
+    WandB,
+)
 
 train = partial(short_runs.train, steps=20, evaluate_every=2, engine="reference")
 
@@ -251,3 +259,56 @@ def test_loading_what_does_not_fit_is_named(small: Problem, tmp_path: Path) -> N
         sdfeel.load(tmp_path / "a", small.model)
     with pytest.raises(InputError, match="from 0 to 5"):
         result.client_model(6)
+
+
+class Kernel:
+    """Stands in for IPython in a notebook: what is shown, and drawn over."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.first: list[str] = []
+
+    def display(self, data: dict[str, str], raw: bool, display_id: bool) -> Kernel:
+        assert raw
+        assert display_id
+        self.first.append(data["text/plain"])
+        return self
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        assert raw
+        self.shown.append(data["text/plain"])
+
+
+def test_a_notebook_has_one_line_a_run_that_is_drawn_over(
+    small: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel()
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=kernel))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    monkeypatch.setitem(sys.modules, "IPython.display", kernel)
+    bar = ProgressBar()
+    for label in ("sd-feel", "mine"):
+        bar.label = label
+        train(small, callbacks=[bar], steps=8)
+    assert [line.split(" ")[0] for line in kernel.first] == ["sd-feel", "mine"]
+    assert "iteration 8 of 8" in kernel.shown[-1]
+    assert kernel.shown[-1].endswith("done")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_elsewhere_progress_is_on_standard_error(
+    small: Problem, monkeypatch: pytest.MonkeyPatch, capsys: Any, terminal: bool
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    train(small, callbacks=[ProgressBar("mine")], steps=8)
+    told = capsys.readouterr().err
+    assert "mine [########################] 100%  iteration 8 of 8" in told
+    assert told.startswith("\r") == terminal
+    assert told.endswith("\n")
+    assert not np.isnan(float(told.rpartition("loss ")[2].split(" ")[0]))
+
+
+def test_a_notebook_shows_a_result(small: Problem) -> None:
+    shown = train(small)._repr_html_()
+    assert "<table" in shown
+    assert "data:image/png;base64," in shown

@@ -32,8 +32,8 @@ from sdfeel.simulation.simulation import (
 )
 
 __all__ = [
-    "ClockWarning",
-    "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out", "train",
+    "ClockWarning", "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out",
+    "document", "train",
 ]  # fmt: skip
 
 logger = logging.getLogger("sdfeel")
@@ -89,6 +89,7 @@ def train(
     callbacks        objects of `sdfeel.callbacks`, or your own: told of every evaluation and
                      period, and able to end the run
 
+    Started by `torchrun`, the same call spreads the clusters over its ranks.
     """
     simulation, trainers = assembled(
         model,
@@ -244,22 +245,28 @@ def carry_out(
     return result
 
 
-def _document() -> None:
-    """The settings as arguments of `train`, with their defaults and what they are."""
+def document(function: Any, left_out: Sequence[str] = (), needed: Sequence[str] = ()) -> None:
+    """The settings as arguments of a function that takes them, with defaults and what they are.
+
+    left_out  those that it does not take; needed: those without a default
+    """
     described, options = [], []
     for name, field in Settings.model_fields.items():
+        if name in left_out:
+            continue
         described.append(f"    {name:<19} {field.description}")
-        default = inspect.Parameter.empty if name == "steps" else field.default
+        default = inspect.Parameter.empty if name in needed else field.default
         options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    ending = "Started by `torchrun`, the same call spreads the clusters over its ranks."
-    train.__doc__ = "\n".join([str(train.__doc__).rstrip(), "", *described, "", f"    {ending}\n"])
-    signature = inspect.signature(train)
+    own, _, ending = str(function.__doc__).rstrip().partition("\n\n    Started by ")
+    last = [f"    Started by {ending}\n"] if ending else [""]
+    function.__doc__ = "\n".join([own.rstrip(), "", *described, "", *last])
+    signature = inspect.signature(function)
     given = [
         p.replace(annotation=p.empty)
         for p in signature.parameters.values()
         if p.kind is not p.VAR_KEYWORD
     ]
-    train.__signature__ = signature.replace(parameters=[*given, *options])  # type: ignore[attr-defined]
+    function.__signature__ = signature.replace(parameters=[*given, *options])
 
 
-_document()
+document(train, needed=["steps"])

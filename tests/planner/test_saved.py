@@ -209,3 +209,30 @@ def test_names_make_methods():
     assert found.names["codecs.up"] == "int8"
     assert found.names["correction"] == "two-level"
     assert methods_from({}).plain
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({}, "target"),
+        ({"target_loss": 1.0, "target_accuracy": 0.5}, "one target"),
+        ({"target_accuracy": 90}, "a share between 0 and 1"),
+        ({"target_accuracy": 0.9}, "needs data to test on"),
+        ({"target_loss": "low"}, "target = 'low': a number"),
+        ({"target_loss": 1.0, "schedule": Schedule()}, "schedule.*is what a plan chooses"),
+        ({"target_loss": 1.0, "steps": 10}, "steps = 10: a plan does not use it"),
+        ({"target_loss": 1.0, "choose": {"tau3": (1,)}}, "choose = 'tau3'"),
+        ({"target_loss": 1.0, "choose": {"tau1": (0,)}}, "whole numbers above 0"),
+        ({"target_loss": 1.0, "choose": {"tau1": ()}}, "at least one to choose from"),
+        ({"target_loss": 1.0, "choose": "tau1"}, "choose = 'tau1'"),
+        ({"target_loss": 1.0, "choose": {"codecs.up": "int9"}}, "codecs.up = 'int9'"),
+        ({"target_loss": 1.0, "pilot": 3}, "pilot = 3"),
+        ({"target_loss": 1.0, "scheme": "local"}, "scheme = 'local'"),
+        ({"target_loss": 1.0, "scheme": "d-psgd"}, "scheme = 'd-psgd'"),
+        ({"target_loss": 1.0, "lr": -1}, "lr"),
+    ],
+)
+def test_a_mistake_is_named(options, match):
+    model, data = world()
+    with pytest.raises(InputError, match=match):
+        sdfeel.plan(model, data, network=NETWORK, **options)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.apart import check_apart, no_exchange
 from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
@@ -40,24 +41,28 @@ AveragingRule = Callable[..., Any]
 class Scheme:
     """One row of the table.
 
-    servers    "edge": the network's own; "one": a single one (a cloud, or FEEL's edge server)
+    servers    "edge": the network's own; "one": a single one (a cloud, or FEEL's edge server);
+               "clients": none, every client is its own
     schedule   from the user's schedule to the scheme's
     averager   how the servers agree; None leaves it to the user
     uplink     where clients send their models, which decides what an upload costs
     drawn      clients drawn at random each round; None for all
     reach      "all" clients, or those of the first "cluster"
     pace       the scheme's own, whose numbers the user may change; None leaves it to the user
+    each       each server's own model is evaluated, and the weighted mean taken of the numbers;
+               else the weighted mean of the models is
     """
 
     name: str
     summary: str
-    servers: Literal["edge", "one"] = "edge"
+    servers: Literal["edge", "one", "clients"] = "edge"
     schedule: Callable[[Schedule], Schedule] = lambda schedule: schedule
-    averager: str | None = None
+    averager: str | Builder | None = None
     uplink: Destination = "server"
     drawn: int | None = None
     reach: Literal["all", "cluster"] = "all"
     pace: Pace | None = None
+    each: bool = False
 
 
 def _whole_round(schedule: Schedule) -> Schedule:
@@ -67,6 +72,11 @@ def _whole_round(schedule: Schedule) -> Schedule:
 
 def _every_step(schedule: Schedule) -> Schedule:
     return replace(schedule, tau1=1, tau2=1)
+
+
+def _every_period(schedule: Schedule) -> Schedule:
+    """One exchange after every tau1 iterations."""
+    return Schedule(schedule.tau1, 1, 1)
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -119,6 +129,23 @@ SCHEMES: dict[str, Scheme] = {
             uplink="cloud",
             pace=FedBuff(),
         ),
+        Scheme(
+            "d-psgd",
+            "no servers: clients exchange with their neighbours every tau1 steps",
+            servers="clients",
+            schedule=_every_period,
+            averager="metropolis",
+            uplink="nobody",
+        ),
+        Scheme(
+            "local",
+            "every client trains alone",
+            servers="clients",
+            schedule=_every_period,
+            averager=no_exchange,
+            uplink="nobody",
+            each=True,
+        ),
     )
 }
 
@@ -139,6 +166,7 @@ class Algorithm:
     codecs         what travels, by way
     pace           who waits for whom
     correction     of drift, with its gamma on this network; None for none
+    each           whether each server's own model is evaluated, not their mean
     """
 
     scheme: str
@@ -154,6 +182,7 @@ class Algorithm:
     codecs: Mapping[str, Codec] = field(default_factory=lambda: codecs_of(None))
     pace: Pace = field(default_factory=Synchronous)
     correction: Correction | None = None
+    each: bool = False
 
     @classmethod
     def of(
@@ -181,13 +210,20 @@ class Algorithm:
         parameters  numbers in a model
         """
         row = _row(scheme)
+        agree = row.averager or averager
         if row.servers == "edge":
-            servers, agree = network, row.averager or averager
+            servers = network
+        elif row.servers == "clients":
+            servers = network.apart()
         else:  # nobody to agree with, and nothing to pay for it
             servers, agree = network.merged(), row.averager or "paper"
         own_schedule = row.schedule(schedule or Schedule())
         chosen = codecs_of(codecs)
         messages = {way: own.bits(parameters) for way, own in chosen.items() if not own.exact}
+        if row.uplink == "nobody":
+            uplink = Uplink.between_clients(profile, network, servers, parameters, messages, seed)
+        else:
+            uplink = Uplink.of(profile, network, parameters, row.uplink, messages, seed)
         found = cls(
             scheme=row.name,
             network=servers,
@@ -200,17 +236,20 @@ class Algorithm:
                 drawn=row.drawn,
                 reach=network.clusters.members[0] if row.reach == "cluster" else None,
             ),
-            uplink=Uplink.of(profile, network, parameters, row.uplink, messages, seed),
+            uplink=uplink,
             rule=averaging_rule,
             server=server_rule(server),
             local=local_rule(local),
             rate=rate_of(lr),
             codecs=chosen,
             pace=_pace(row, pace_of(pace)),
+            each=row.each,
         )
         found.pace.check(found)
         asked = correction_of(correction)
         _check_turns(found, asked)
+        if row.servers == "clients":
+            check_apart(found, asked)
         if asked is not None:
             found = replace(found, correction=asked.on(found))
         check_codecs(found)

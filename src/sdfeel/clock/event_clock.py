@@ -10,7 +10,7 @@ period begins when the slowest of its clients has the server's model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -25,12 +25,12 @@ __all__ = ["Destination", "EventClock", "RoundCost", "Uplink"]
 
 Mask = NDArray[np.bool_]
 Seconds = NDArray[np.float64]
-Destination = Literal["server", "cloud"]
+Destination = Literal["server", "cloud", "nobody"]
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """How a client's model travels: to its edge server, or to the cloud.
+    """How a client's model travels: to its edge server, to the cloud, or to its neighbours alone.
 
     `shared` is the `shared-backhaul` reading: over the air to the server, then one after the other
     over the one link that the server has to the cloud.
@@ -61,9 +61,36 @@ class Uplink:
         bits = profile.bits(parameters, messages)
         return cls(latencies, network, to, shared, bits, presence)
 
+    @classmethod
+    def between_clients(
+        cls,
+        profile: LatencyProfile,
+        network: Network,
+        apart: Network,
+        parameters: int,
+        messages: Mapping[str, float] | None = None,
+        seed: int = 0,
+    ) -> Uplink:
+        """Where clients have no servers; `apart` is the network of the clients.
+
+        A link between two of them is as fast as the slower one's link to its server, and nothing
+        goes up or down.
+        """
+        known = cls.of(profile, network, parameters, "server", messages, seed)
+        bits = {**known.bits, "up": 0.0, "down": 0.0}
+        each = known.latencies.t_ct_sr * (bits["between"] / known.bits["up"])
+        links = {
+            (min(a, b), max(a, b)): float(max(each[a], each[b])) for a, b in apart.graph.edges()
+        }
+        none = np.zeros_like(each)
+        latencies = replace(known.latencies, t_ct_sr=none, links=links, from_server=None)
+        return cls(latencies, apart, "nobody", False, bits, known.presence)
+
     def seconds(self, present: Mask) -> Seconds:
         """Upload time of every client, given who uploads at the same time."""
         times = self.latencies
+        if self.to == "nobody":
+            return np.zeros_like(times.t_ct_sr)
         if self.to == "server":
             return times.t_ct_sr + times.per_message
         if not self.shared:
@@ -91,7 +118,7 @@ class Uplink:
         vectors  how many more of a model's length go along
         """
         times = self.latencies
-        link = times.from_server if self.to == "server" else times.from_cloud
+        link = times.from_cloud if self.to == "cloud" else times.from_server
         if link is None:
             return None
         model = np.where(away, link.whole, link.message)

@@ -46,6 +46,7 @@ class NetworkConfig(_Strict):
     options: dict[str, float] = Field(default_factory=dict)  # of random and small-world graphs
     graph_file: str | None = None  # one link `a b` per line; in place of `graph`
     clusters: list[list[int]] | None = None  # client numbers; in place of clients_per_server
+    clients_graph: str = "ring"  # of all clients, for d-psgd; by name, cluster by cluster
 
 
 class DataConfig(_Strict):

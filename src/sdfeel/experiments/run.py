@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import nn
@@ -18,7 +17,7 @@ from sdfeel.errors import InputError
 from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model
 from sdfeel.experiments.config import DataConfig, NetworkConfig, RunConfig
 from sdfeel.models import build
-from sdfeel.network import Network, read_graph
+from sdfeel.network import Clusters, Network, read_graph
 from sdfeel.simulation.evaluation import Samples, subset
 from sdfeel.simulation.loop import Progress
 from sdfeel.simulation.simulation import Simulation
@@ -119,15 +118,15 @@ def _brought(name: str, arguments: str, clients: int, seed: int) -> Brought:
 
 def build_network(config: NetworkConfig) -> Network:
     """The network of a config: a graph by name or from a file, clusters by size or by list."""
-    if config.clusters is not None:
-        graph: Any = config.graph
-        if config.graph_file is not None:
-            graph = read_graph(config.graph_file, len(config.clusters))
-        return Network(config.clusters, graph)
+    if config.clusters is None:
+        name = "path" if config.graph_file is not None else config.graph
+        sized = Network.build(name, config.servers, config.clients_per_server, **config.options)
+        clusters, graph = sized.clusters, sized.graph
+    else:
+        clusters, graph = Clusters.of(config.clusters), config.graph
     if config.graph_file is not None:
-        sized = Network.build("path", config.servers, config.clients_per_server)
-        return Network(sized.clusters, read_graph(config.graph_file, config.servers))
-    return Network.build(config.graph, config.servers, config.clients_per_server, **config.options)
+        graph = read_graph(config.graph_file, clusters.servers)
+    return Network(clusters, graph, clients_graph=config.clients_graph)
 
 
 def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSource:

@@ -24,6 +24,8 @@ class Network:
     clusters  a list of client numbers for each server: `[[0, 1], [2]]`
     graph     a networkx graph on 0..D-1, a list of links, or a name (`"ring"`)
     samples   |S_i| per client; `train` fills it in from the data
+    clients_graph  who is whose neighbour where clients exchange models without servers: as `graph`,
+                   on the clients' numbers; by its name, cluster by cluster
 
     >>> Network(clusters=[[0, 1], [2]], graph=[(0, 1)]).zeta
     0.0
@@ -34,10 +36,12 @@ class Network:
         clusters: Clusters | Sequence[Sequence[int]],
         graph: GraphLike = "ring",
         samples: ArrayLike | None = None,
+        clients_graph: GraphLike = "ring",
     ) -> None:
         self.clusters = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
         self.graph: nx.Graph = as_graph(graph, self.clusters.servers)
         self.shares = Shares.of(self.clusters, samples)
+        self._clients_graph = clients_graph
 
     @classmethod
     def build(
@@ -73,12 +77,29 @@ class Network:
 
     def with_samples(self, samples: ArrayLike) -> Network:
         """The same network once it is known how much data each client holds."""
-        return Network(self.clusters, self.graph, np.asarray(samples))
+        return Network(self.clusters, self.graph, np.asarray(samples), self._clients_graph)
 
     def merged(self) -> Network:
         """All clients under one server: what a cloud sees."""
         everyone = [sorted(client for members in self.clusters.members for client in members)]
         return Network(everyone, nx.empty_graph(1), np.array(self.shares.samples))
+
+    def apart(self) -> Network:
+        """Every client as a server of its own, on the graph of the clients."""
+        alone = Clusters.of_sizes([1] * self.clients)
+        return Network(alone, self.clients_graph, np.array(self.shares.samples))
+
+    @cached_property
+    def clients_graph(self) -> nx.Graph:
+        """On the clients' numbers."""
+        try:
+            graph = as_graph(self._clients_graph, self.clients)
+        except InputError as mistake:
+            raise InputError(f"clients_{mistake.field}", mistake.value, mistake.remedy) from None
+        if not isinstance(self._clients_graph, str):
+            return graph
+        order = [client for members in self.clusters.members for client in members]
+        return nx.relabel_nodes(graph, dict(enumerate(order)))
 
     @cached_property
     def mixing(self) -> MixingMatrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from torch import nn
 
 from sdfeel.algorithm.codecs import WAYS
 from sdfeel.algorithm.schedule import Schedule
+from sdfeel.api import document
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Network
 from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, TAUS, Candidate, candidates
@@ -49,6 +49,20 @@ CHOICES: dict[str, tuple[Any, ...] | None] = {
     "correction": None,
     "local": None,
     "lr": None,
+}
+
+# Settings of a run that have no place in a plan, and why.
+CHOSEN = ("schedule", "averager")
+UNUSED = {
+    "steps": "pilot= and race_iterations= bound it",
+    "until": "budget= is the time there is",
+    "flower": "an app trains by itself, and the planner needs gradients",
+    "run_config": "it is an app's",
+    "train_config": "it is an app's",
+    "evaluate_every": "it looks as often as it needs",
+    "train_samples": "it takes as many as it needs",
+    "evaluate_servers": "the mean alone is looked at",
+    "checkpoint_seconds": "nothing is kept on the way",
 }
 
 
@@ -205,17 +219,15 @@ def plan(
     racers           candidates in the first heat
     race_iterations  of all races of a budget together; the rest of it is predicted
     tell             called with a line now and then; by default it is logged
-    settings         those of `sdfeel.train` that are not chosen here: lr, batch_size, local,
-                     profile, seed, engine, ...
 
+    Settings of `sdfeel.train` that are not chosen here stay as they are given; a codec or a
+    correction that is given is fixed.
     """
-    for name in ("schedule", "averager"):
-        if name in settings:
-            raise InputError(
-                name, settings[name], "is what a plan chooses: say from what in choose="
-            )
-    if settings.get("flower") is not None:
-        raise InputError("flower", "an app", "trains by itself: the planner needs gradients")
+    for name, value in settings.items():
+        if name in CHOSEN:
+            raise InputError(name, value, "is what a plan chooses: say from what in choose=")
+        if name in UNUSED:
+            raise InputError(name, value, f"a plan does not use it: {UNUSED[name]}")
     objective = objective_of(target_loss, target_accuracy, budget)
     choices = choices_of(choose or {})
     effort = effort_of(pilot, racers, race_iterations)
@@ -326,19 +338,4 @@ def _is_rate(value: object) -> bool:
     return 0 < value < math.inf
 
 
-def _document() -> None:
-    """The settings as arguments of `plan`, without those that it chooses."""
-    signature = inspect.signature(plan)
-    given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    left = [name for name in Settings.model_fields if name not in ("schedule", "averager", "steps")]
-    options = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=Settings.model_fields[name].default
-        )
-        for name in left
-    ]
-    bare = [p.replace(annotation=p.empty) for p in given]
-    plan.__signature__ = signature.replace(parameters=[*bare, *options])  # type: ignore[attr-defined]
-
-
-_document()
+document(plan, left_out=[*CHOSEN, *UNUSED])

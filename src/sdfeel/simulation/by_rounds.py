@@ -145,7 +145,7 @@ class RoundRun(Run):
         return self.held.mean(self.event)
 
     def servers(self) -> Tensor:
-        return self.held.servers()
+        return self.held.servers(self.event if self.algorithm.each else None)
 
     def row(self, mean: Tensor, servers: Tensor) -> Row:
         return self.evaluation.row(self.engine, self.held, mean, servers)

@@ -28,6 +28,7 @@ __all__ = [
     "Samples",
     "accuracy",
     "check_metrics",
+    "of_each",
     "some_rows",
     "subset",
     "usual_metrics",
@@ -54,6 +55,8 @@ Samples = tuple[Tree, Tree]
 # Outputs that the evaluation of all servers together may compute, so that it stays a small part of
 # a run with many of them.
 SERVER_OUTPUTS = 10_000
+# The same for schemes whose servers' models are all there is to evaluate.
+EACH_OUTPUTS = 100_000
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> float:
@@ -98,6 +101,11 @@ def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
     return np.sort(np.random.Generator(np.random.Philox(0)).permutation(total)[:count])
 
 
+def of_each(servers: int) -> int:
+    """On how many samples the models of so many servers are evaluated, each of them."""
+    return max(1, EACH_OUTPUTS // servers)
+
+
 def subset(samples: Samples, count: int | None) -> Samples:
     """A fixed random part of the samples, or all of them."""
     inputs, targets = samples
@@ -132,19 +140,51 @@ class Evaluation:
 
     def row(self, engine: Engine, state: State | TurnState, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
-        row: Row = {}
-        if self.train is not None:
-            row |= self._on_all_ranks(engine, state, mean, self.train)
+        if state.algorithm.each:
+            row = self._of_each(engine, state, mean, servers)
+        else:
+            row = self._of(engine, state, mean, self.train, self.test)
         if not state.ranks.leads:
             return row
-        if self.test is not None:
-            row |= {f"test_{key}": value for key, value in self._on(engine, mean, self.test)}
         if self.others is not None:
             row = self.others(mean) | row
         row["disagreement"] = _disagreement(state.algorithm.network.shares, mean, servers)
         if self.servers and len(servers) > 1 and self.test is not None:
             row |= self._spread(engine, servers, self.test)
         return row
+
+    def _of(
+        self,
+        engine: Engine,
+        state: State | TurnState,
+        model: Tensor,
+        train: Samples | None,
+        test: Samples | None,
+    ) -> Row:
+        """Losses and metrics of one model."""
+        row: Row = {}
+        if train is not None:
+            row |= self._on_all_ranks(engine, state, model, train)
+        if test is not None and state.ranks.leads:
+            row |= {f"test_{key}": value for key, value in self._on(engine, model, test)}
+        return row
+
+    def _of_each(
+        self, engine: Engine, state: State | TurnState, mean: Tensor, servers: Tensor
+    ) -> Row:
+        """The weighted mean over the servers' own models of their numbers, on part of the samples.
+
+        The leading process holds them; each is sent round, for the samples of the other ranks.
+        """
+        weights = state.algorithm.network.shares.cluster
+        test = None if self.test is None else subset(self.test, of_each(len(weights)))
+        total: Row = {}
+        for number, weight in enumerate(weights):
+            own = servers[number].clone() if state.ranks.leads else torch.empty_like(mean)
+            found = self._of(engine, state, state.ranks.broadcast(own), self.train, test)
+            for name, value in found.items():
+                total[name] = total.get(name, 0.0) + float(weight) * value
+        return total
 
     def _on_all_ranks(
         self, engine: Engine, state: State | TurnState, model: Tensor, samples: Samples

@@ -28,16 +28,18 @@ FEW = 16
 class Routes:
     """Who needs which models in an exchange between neighbours: the same in all of them.
 
-    known    the servers whose models a rank has in an exchange, in their order
+    known    the servers that a rank has a row for in an exchange, in their order
     own      where its own servers are among them
     out      other rank -> places in `known` of what it is sent
     into     other rank -> the places that it fills
-    product  whether an exchange is a product of matrices: a matter of the whole network
+    product  whether an exchange is a product of matrices: a matter of the whole network. Then every
+             rank has a row for every server, zero where it is far: a product of other sizes would
+             be added up in another order
     """
 
     known: tuple[int, ...]
     own: slice
-    out: dict[int, list[int]]
+    out: dict[int, slice | list[int]]
     into: dict[int, slice]
     product: bool
 
@@ -45,6 +47,8 @@ class Routes:
     def find(cls, network: Network, placement: Placement, rank: int) -> Routes:
         mine = placement.servers[rank]
         near = [set(network.neighbours(server)) for server in range(network.servers)]
+        if network.servers <= FEW:
+            return cls._with_all(near, placement, rank)
         known: list[int] = []
         into: dict[int, slice] = {}
         sent: dict[int, list[int]] = {}
@@ -55,9 +59,32 @@ class Routes:
             if other != rank and coming:  # a link has two ends: then something is sent too
                 sent[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
         own = into.pop(rank)
-        out = {other: [known.index(j) for j in servers] for other, servers in sent.items()}
+        out: dict[int, slice | list[int]] = {
+            other: [known.index(j) for j in servers] for other, servers in sent.items()
+        }
         filled = {other: places for other, places in into.items() if other in sent}
-        return cls(tuple(known), own, out, filled, network.servers <= FEW)
+        return cls(tuple(known), own, out, filled, False)
+
+    @classmethod
+    def _with_all(cls, near: Sequence[set[int]], placement: Placement, rank: int) -> Routes:
+        """A place is a server's number; what lies between two that are sent is sent along."""
+        mine = placement.servers[rank]
+        out: dict[int, slice | list[int]] = {}
+        into: dict[int, slice] = {}
+        for other, theirs in enumerate(placement.servers):
+            coming = [j for j in theirs if not near[j].isdisjoint(mine)]
+            if other != rank and coming:
+                going = [j for j in mine if not near[j].isdisjoint(theirs)]
+                out[other] = slice(going[0], going[-1] + 1)
+                into[other] = slice(coming[0], coming[-1] + 1)
+        return cls(tuple(range(len(near))), slice(mine[0], mine[-1] + 1), out, into, True)
+
+    @property
+    def strange(self) -> list[int]:
+        """Places of the servers that a rank never hears of."""
+        slices = [self.own, *self.into.values()]
+        there = {place for part in slices for place in range(part.start, part.stop)}
+        return [place for place in range(len(self.known)) if place not in there]
 
 
 class Exchanges:
@@ -66,9 +93,10 @@ class Exchanges:
     def __init__(self, routes: Routes, ranks: Ranks, models: Tensor) -> None:
         self._routes, self._ranks = routes, ranks
         shape = len(routes.known), models.shape[1]
-        self._now = torch.empty(shape, dtype=torch.float64, device=models.device)
+        self._now = torch.zeros(shape, dtype=torch.float64, device=models.device)
         self._now[routes.own] = models
         self._next = torch.empty_like(self._now)
+        self._strange = routes.strange if routes.product else []
 
     @property
     def models(self) -> Tensor:
@@ -80,12 +108,13 @@ class Exchanges:
         out = [(rank, self._now[places]) for rank, places in routes.out.items()]
         into = [(rank, self._now[places]) for rank, places in routes.into.items()]
         self._ranks.exchange(out, into)
-        weights = P[list(routes.known)][:, routes.known[routes.own]].T
         if routes.product:
-            own = torch.from_numpy(np.ascontiguousarray(weights)).to(self._now.device)
-            torch.mm(own, self._now, out=self._next[routes.own])
+            weights = torch.from_numpy(np.ascontiguousarray(P.T)).to(self._now.device)
+            torch.mm(weights, self._now, out=self._next)
+            self._next[self._strange] = 0.0  # what comes of them there is nobody's model
         else:
-            self._mix(weights, range(*routes.own.indices(len(routes.known))))
+            own = P[list(routes.known)][:, routes.known[routes.own]].T
+            self._mix(own, range(*routes.own.indices(len(routes.known))))
         self._now, self._next = self._next, self._now
 
     def _mix(self, weights: NDArray[np.float64], places: Sequence[int]) -> None:

@@ -29,7 +29,13 @@ from sdfeel.simulation.by_turns import TurnRun
 from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
-from sdfeel.simulation.evaluation import Evaluation, Metric, check_metrics, usual_metrics
+from sdfeel.simulation.evaluation import (
+    Evaluation,
+    Metric,
+    check_metrics,
+    of_each,
+    usual_metrics,
+)
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.fit import Loss, check_loss, check_values, whole
 from sdfeel.simulation.flops import counted, doubt
@@ -133,9 +139,12 @@ class Simulation:
         if metrics is None:
             metrics = usual_metrics(problem.loss, problem.data.targets)
         check_values(problem.model, metrics, problem.data)
+        count = settings.train_samples
+        if algorithm.each and count is not None:
+            count = min(count, of_each(algorithm.network.servers))
         evaluation = Evaluation(
             every=settings.evaluate_every or max(1, settings.steps // 20),
-            train=train_samples(problem, source.samples, settings.train_samples),
+            train=train_samples(problem, source.samples, count),
             test=test_samples(test, problem),
             metrics=metrics,
             servers=settings.evaluate_servers,

@@ -289,21 +289,26 @@ class State:
 
     def mean(self, event: Event) -> Tensor:
         """u_k = sum of m-tilde_d x the model of cluster d; in a period its clients' mean."""
-        models = self.models
-        if self._visit is not None:
-            here = np.flatnonzero(event.clients[self.clients])
-            shares = self.algorithm.network.shares.within_present(event.clients)
-            models = models.clone()
-            models[np.unique(self._server_of[here])] = 0
-            Sums(models, self._server_of[here], shares[self.clients[here]]).add(self._visit.models)
+        models = self._now(event)
         own = torch.from_numpy(self.algorithm.network.shares.cluster[list(self._servers)])
         total = self.ranks.chain(own[:, None].to(models.device) * models.double())
         return total.to(models.dtype)
 
-    def servers(self) -> Tensor:
-        """D x M: at the leading process the models of all servers."""
+    def _now(self, event: Event) -> Tensor:
+        """The servers' models, were all to aggregate now."""
+        if self._visit is None:
+            return self.models
+        here = np.flatnonzero(event.clients[self.clients])
+        shares = self.algorithm.network.shares.within_present(event.clients)
+        models = self.models.clone()
+        models[np.unique(self._server_of[here])] = 0
+        Sums(models, self._server_of[here], shares[self.clients[here]]).add(self._visit.models)
+        return models
+
+    def servers(self, event: Event | None = None) -> Tensor:
+        """D x M: at the leading process the models of all servers; with `event` as of now."""
         rows = [len(servers) for servers in self._placement.servers]
-        return self.ranks.gather(self.models, rows)
+        return self.ranks.gather(self.models if event is None else self._now(event), rows)
 
     # Saving
 
