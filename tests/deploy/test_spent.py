@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("grpc", reason="the deployment comes with sdfeel[deploy]")
 
+import toy
+from harness import World, deploy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfeel.deploy.observe.spent import PARTS, Spent
+from sdfeel.deploy.operate.status import ask
 
 
 class Clock:
@@ -66,6 +71,32 @@ def test_no_word_of_a_client_makes_more_seconds(
     assert all(math.isfinite(seconds) and seconds >= 0 for seconds in spent.round.values())
     assert sum(spent.round.values()) == pytest.approx(seen + exchange + rest, abs=1e-6)
     assert spent.round["compute"] + spent.round["upload"] == pytest.approx(seen, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "pace", [{"name": "synchronous"}, {"name": "asynchronous", "deadline": 0.2}]
+)
+def test_an_edge_tells_it(tmp_path: Path, pace: dict[str, object]) -> None:
+    """With rounds and without, in its status: nothing negative, and in all what a round took."""
+    deployment = deploy(tmp_path, sizes=(1, 1), periods=4, tau2=2, pace=pace, secure=False)
+
+    async def run() -> dict[str, float]:
+        async with World(deployment) as world:
+            trainers = {
+                client.name: toy.ToyTrainer(number, client.samples, delay=0.05)
+                for number, client in enumerate(deployment.clients)
+            }
+            await world.start_all(trainers)
+            await world.until(lambda: all(edge.done >= 2 for edge in world.edges.values()))
+            rows = await ask(deployment, timeout=20.0)
+            assert rows[0].link_bytes["b"]["received"] > 0
+            return rows[0].phases
+
+    found = asyncio.run(run())
+    assert list(found) == list(PARTS)
+    assert found["compute"] >= 2 * 0.05
+    assert found["exchange"] + found["waiting"] > 0
+    assert found["save"] > 0
 
 
 def test_a_period_that_did_not_happen_is_forgotten() -> None:
