@@ -28,8 +28,16 @@ def serve() -> Iterator[Serve]:
     """A server of the page for some folders, until the test is over."""
     with ExitStack() as stack:
 
-        def start(*folders: Path, deployment: Path | None = None) -> PageServer:
-            watcher = None if deployment is None else Watcher(deployment)
+        def start(
+            *folders: Path, deployment: Path | None = None, profile: str | None = None
+        ) -> PageServer:
+            watcher = None
+            if deployment is not None:
+                from sdfeel.deploy.config import load_deployment
+                from sdfeel.page.prediction import predicted
+
+                about = load_deployment(deployment)
+                watcher = Watcher(deployment, None, predicted(about, profile) if profile else None)
             server = PageServer(Views(Runs(folders), watcher))
             return stack.enter_context(serving(server))
 

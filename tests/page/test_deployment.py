@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -13,23 +14,35 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("grpc", reason="the deployment comes with sdfeel[deploy]")
 
+import toy
 from faulty import faulty, write_deployment
 from harness import as_toml, content, import_path
 from proxy import Mode
 
+from sdfeel.cli import app
+from sdfeel.cli.watch import watch
+from sdfeel.clock import load_profile
+from sdfeel.deploy.config import load_deployment
+from sdfeel.deploy.observe.spent import PARTS
 from sdfeel.deploy.operate.status import EdgeStatus
+from sdfeel.errors import InputError
 from sdfeel.page.deployment import EVERY, TIMEOUT
 from sdfeel.page.events import Events
+from sdfeel.page.prediction import predicted
 
-# Of the page: how many times it had asked when an answer first told of something, and when it was
-# first to be seen. The event is in the text of both.
+# Of the page: how many times it had asked when an answer first told of something new, and when it
+# was first to be seen. What happened before this was called does not count.
 WATCH = """
 (what) => {
-  const marks = (window.marks ??= {});
-  const mark = (marks[what] = { told: null, shown: null });
+  const list = document.querySelector("[data-testid=events]");
+  const numbers = () => [...list.querySelectorAll("li")]
+    .filter((line) => line.textContent.includes(what)).map((line) => Number(line.dataset.event));
+  const mark = { last: Math.max(0, ...numbers()), told: null, shown: null };
+  (window.marks ??= {})[what] = mark;
   if (!window.asked) {
     window.asked = { count: 0 };
     const before = window.fetch;
@@ -37,17 +50,16 @@ WATCH = """
       const answer = await before(...given);
       if (String(given[0]).includes("api/deployment")) {
         window.asked.count += 1;
-        const text = await answer.clone().text();
-        for (const [name, one] of Object.entries(marks)) {
-          if (text.includes(name)) one.told ??= window.asked.count;
+        for (const event of (await answer.clone().json()).events) {
+          const one = window.marks[event.what];
+          if (one && event.number > one.last) one.told ??= window.asked.count;
         }
       }
       return answer;
     };
   }
-  const list = document.querySelector("[data-testid=events]");
   new MutationObserver(() => {
-    if (list.textContent.includes(what)) mark.shown ??= window.asked.count;
+    if (Math.max(0, ...numbers()) > mark.last) mark.shown ??= window.asked.count;
   }).observe(list, { childList: true, subtree: true, characterData: true });
 }
 """
@@ -61,14 +73,15 @@ def takes(monkeypatch) -> list[tuple[dict[str, EdgeStatus], set[str]]]:
 
     def noting(self: Events, rows: list[EdgeStatus]) -> None:
         take(self, rows)
-        seen.append(({row.name: row for row in rows}, {event.what for event in self.list}))
+        lasting = {event.what for event in self.list if event.ended is None}
+        seen.append(({row.name: row for row in rows}, lasting))
 
     monkeypatch.setattr(Events, "take", noting)
     return seen
 
 
-def check_at_once(takes: list, wrong: Callable[[dict[str, EdgeStatus]], bool], what: str) -> None:
-    """The first look that could see it has it; so the time is that of a look, on any machine."""
+def check_at_once(takes: list, wrong: Callable[[dict], bool], what: str) -> None:
+    """The first look that could see it has it: so the time is that of a look, anywhere."""
     first = next(events for rows, events in takes if wrong(rows))
     assert what in first
 
@@ -80,15 +93,47 @@ def test_a_look_is_short_enough() -> None:
     assert EVERY + TIMEOUT + page < 1.8, "of the 2 s, some are for drawing and a busy machine"
 
 
+def check_seconds(page, b: dict) -> None:
+    """Of a round, as the edge measured them and as the clock predicts them, number by number."""
+    assert b["phases"].keys() == set(PARTS)
+    assert b["phases"]["compute"] >= 0.05, "the toy sleeps so long, and says so"
+    page.wait_for_selector("[data-bar=b]")
+    shown = {part: page.locator(f"[data-bar=b] [data-part={part}]") for part in PARTS}
+    assert all(float(cell.get_attribute("data-value")) >= 0 for cell in shown.values())
+    clock = load_profile("paper").latencies(toy.SIZE, 3, 3)
+    for part, seconds in (("compute", 2 * clock.t_cmp[0]), ("exchange", clock.t_sr_sr)):
+        cell = page.locator(f"[data-bar=b-clock] [data-part={part}]")
+        assert float(cell.get_attribute("data-value")) == pytest.approx(seconds)
+
+
+def check_bytes(page, told: dict) -> None:
+    """A link carries a model each way in an exchange; its ends agree but for what is under way."""
+    edges = {edge["name"]: edge for edge in told["edges"]}
+    model = 4 * toy.SIZE
+    assert told["prediction"]["link_bytes"] == 2 * model
+    for a, b in told["links"]:
+        here, there = edges[a]["link_bytes"][b], edges[b]["link_bytes"][a]
+        used = int(edges[a]["links"][b].split()[1].partition("+")[0])
+        assert here["sent"] >= used * model > 0
+        assert here["sent"] % model == there["sent"] % model == 0
+        line = page.get_by_test_id("network").locator(f"line[data-link='{a}-{b}']")
+        assert float(line.get_attribute("data-bytes")) >= 2 * model * (used - 1)
+
+
 def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) -> None:
     """Killed, frozen, cut: each in the first look that can tell, on the page with that answer."""
     with faulty(tmp_path) as (file, nodes, way):
-        page = visit(serve(deployment=file))
+        page = visit(serve(deployment=file, profile="paper"))
         edges, events = page.get_by_test_id("deployment"), page.get_by_test_id("events")
 
-        def event(what: str, cause: str, end: str = "") -> None:
-            wanted = events.locator("li", has_text=f"{what} at").filter(has_text=cause)
-            wanted.filter(has_text=end).first.wait_for()
+        def event(what: str, cause: str) -> None:
+            """It lasts, and this is why."""
+            lasting = events.locator("li.open", has_text=f"{what} at")
+            lasting.filter(has_text=cause).first.wait_for()
+
+        def over(what: str, end: str) -> None:
+            newest = events.locator("li", has_text=f"{what} at").first
+            newest.filter(has_text=end).wait_for()
 
         for edge in "abc":
             row = edges.locator(f"tr[data-edge={edge}]")
@@ -99,6 +144,8 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
         b = next(edge for edge in told["edges"] if edge["name"] == "b")
         assert b["memory"] > 10e6
         assert b["link_disagreement"].keys() == {"a", "c"}
+        check_seconds(page, b)
+        check_bytes(page, told)
 
         def harm(what: str) -> None:
             page.evaluate(WATCH, what)
@@ -111,14 +158,14 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
         link = page.get_by_test_id("network").locator("line[data-link='a-b']")
         link.and_(page.locator("[stroke-dasharray]")).wait_for(state="attached")
         way.set(Mode.PASS)
-        event("a lost b", "", "back after")
+        over("a lost b", "back after")
 
         harm("c stopped answering")
         nodes.processes["c"].send_signal(signal.SIGSTOP)
         event("c stopped answering", "it is frozen, overloaded or cut off (DEADLINE_EXCEEDED")
         check_at_once(takes, lambda rows: bool(rows["c"].problem), "c stopped answering")
         nodes.processes["c"].send_signal(signal.SIGCONT)
-        event("c stopped answering", "", "answers again after")
+        over("c stopped answering", "answers again after")
 
         harm("b stopped answering")
         nodes.processes["b"].kill()
@@ -127,7 +174,7 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
         check_at_once(takes, lambda rows: bool(rows["b"].problem), "b stopped answering")
         event("c lost b", "b does not answer: nothing listens at its address")
         nodes.start("edge", "b")
-        event("c lost b", "", "back after")
+        over("c lost b", "back after")
         marks = page.evaluate("window.marks")
         assert all(mark["told"] == mark["shown"] is not None for mark in marks.values()), marks
 
@@ -160,3 +207,37 @@ def test_a_missing_certificate_is_a_sentence(tmp_path: Path, serve, visit) -> No
     file.write_text(as_toml(content((1, 1))))
     page = visit(serve(deployment=file))
     page.get_by_test_id("deployment").get_by_text("certificate", exact=False).first.wait_for()
+
+
+def test_a_prediction_needs_a_profile_that_says_all(tmp_path: Path) -> None:
+    file, _ = write_deployment(tmp_path)
+    with pytest.raises(InputError, match="flops_per_step"):
+        predicted(load_deployment(file), "counted")
+    with pytest.raises(InputError, match="give --deployment"):
+        watch([tmp_path], profile="paper")
+
+
+def test_a_prediction_is_what_the_clock_prints(tmp_path: Path) -> None:
+    """Three edges on a ring with a client each: `sdfeel clock` has the same network."""
+    file, _ = write_deployment(tmp_path, tau1=5, tau2=2, alpha=3)
+    found = predicted(load_deployment(file), "paper-downlink")
+    words = "clock --tau1 5 --tau2 2 --alpha 3 --servers 3 --clients 1 --profile paper-downlink"
+    said = CliRunner().invoke(app, [*words.split(), "--parameters", str(toy.SIZE), "--json"])
+    printed = json.loads(said.output)
+    assert found.seconds == printed["seconds_per_round"]
+    assert found.link_bytes * 3 == printed["bytes_per_round"]["between"]
+    for parts in found.edges.values():
+        for part in ("compute", "upload", "exchange", "download"):
+            assert parts[part] == pytest.approx(printed[part]), part
+        assert parts["waiting"] == pytest.approx(0, abs=1e-9), "all are alike"
+
+
+def test_a_prediction_without_rounds_is_by_turns(tmp_path: Path) -> None:
+    """Each edge has the seconds of its own deadline, whatever the others do."""
+    pace = {"name": "asynchronous", "deadline": [0.2, 0.3, 0.4]}
+    file, _ = write_deployment(tmp_path, pace=pace)
+    found = predicted(load_deployment(file), "paper")
+    assert found.seconds is None
+    for parts, deadline in zip(found.edges.values(), pace["deadline"], strict=True):
+        spent = parts["compute"] + parts["upload"] + parts["waiting"]
+        assert spent == pytest.approx(deadline)

@@ -17,6 +17,7 @@ from sdfeel.cli.output import say
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
+    from sdfeel.page.prediction import Prediction
     from sdfeel.page.server import PageServer
 
 __all__ = ["WatchFlag", "linger", "watch", "watching"]
@@ -37,6 +38,12 @@ def watch(
     state: Annotated[
         Path | None, typer.Option(help="As for `sdfeel status`: state folders of ended edges.")
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Latency profile: what the clock predicts for the deployment, beside it."
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
     host: Annotated[
         str, typer.Option(help="Another address than this machine's own; then with a token.")
@@ -53,6 +60,9 @@ def watch(
     for folder in chosen:
         if not folder.is_dir():
             raise InputError("folder", str(folder), "must be a folder of a run, or of runs")
+    prediction = None
+    if profile is not None and deployment is None:
+        raise InputError("--profile", profile, "is for a deployment: give --deployment FILE too")
     if deployment is not None:
         from sdfeel.cli.deploy import require_extra
 
@@ -60,8 +70,13 @@ def watch(
         from sdfeel.deploy.config import load_deployment
         from sdfeel.deploy.operate.asking import operator
 
-        operator(load_deployment(deployment))
-    with watching(chosen, deployment, state, port=port, host=host, opens=opens):
+        found = load_deployment(deployment)
+        operator(found)
+        if profile is not None:
+            from sdfeel.page.prediction import predicted
+
+            prediction = predicted(found, profile)
+    with watching(chosen, deployment, state, prediction, port=port, host=host, opens=opens):
         threading.Event().wait()
 
 
@@ -70,6 +85,7 @@ def watching(
     folders: list[Path],
     deployment: Path | None = None,
     state: Path | None = None,
+    prediction: Prediction | None = None,
     *,
     port: int = 0,
     host: str = "127.0.0.1",
@@ -82,7 +98,7 @@ def watching(
     from sdfeel.page.server import PageServer, serving
     from sdfeel.page.views import Views
 
-    watcher = None if deployment is None else Watcher(deployment, state)
+    watcher = None if deployment is None else Watcher(deployment, state, prediction)
     server = PageServer(Views(Runs(folders), watcher), host, port)
     with serving(server):
         if quietly:

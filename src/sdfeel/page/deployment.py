@@ -15,6 +15,7 @@ from sdfeel.page.runs import finite
 
 if TYPE_CHECKING:
     from sdfeel.deploy.operate.status import EdgeStatus, Line
+    from sdfeel.page.prediction import Prediction
 
 __all__ = ["Watcher"]
 
@@ -26,11 +27,14 @@ TIMEOUT = 1.0  # for an edge to answer
 class Watcher:
     """Asks from a thread of its own, with the operator's certificate; started by `start`.
 
-    state  folder with the state folders of edges that have ended here, as `sdfeel status` has it
+    state       folder with the state folders of edges that have ended here, as for `sdfeel status`
+    prediction  what the clock says of it
     """
 
-    def __init__(self, file: Path, state: Path | None = None) -> None:
-        self.file, self.state = file, state
+    def __init__(
+        self, file: Path, state: Path | None = None, prediction: Prediction | None = None
+    ) -> None:
+        self.file, self.state, self.prediction = file, state, prediction
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._shown: dict[str, Any] = {"problem": "The edges have not been asked yet.", "edges": []}
@@ -75,7 +79,14 @@ class Watcher:
         links = [[names[a], names[b]] for a, b in topology.network.graph.edges()]
         with self._lock:
             self._events = self._events or Events(homes)
-        about = {"name": deployment.name, "links": links, "homes": homes, "problem": ""}
+        clock = None if self.prediction is None else self.prediction.as_dict()
+        about: dict[str, Any] = {
+            "name": deployment.name,
+            "links": links,
+            "homes": homes,
+            "problem": "",
+        }
+        about["prediction"] = clock
         credentials = operator(deployment)
         rows: dict[str, EdgeStatus | None] = dict.fromkeys(names)
 

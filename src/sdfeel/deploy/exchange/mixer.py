@@ -34,6 +34,7 @@ class Mixer:
     log: Log
     metrics: Metrics
     states: LinkStates
+    waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
 
     async def agree(self, period: int) -> View:
         """The part of the network to count on, once all neighbours in it see the same one.
@@ -73,6 +74,7 @@ class Mixer:
 
     async def run(self, period: int, model: Vector, view: View) -> tuple[Vector, int]:
         """The model after all exchanges, and how many times a link was used."""
+        self.waited = 0.0
         if view.averager.route == "all-reduce" and len(view.edges) > 1:
             return await self._all_reduce((period, 0), model, view)
         total = 0
@@ -87,7 +89,9 @@ class Mixer:
 
     async def _all_reduce(self, key: Key, model: Vector, view: View) -> tuple[Vector, int]:
         part = AllReduce(self.me, self.topology, view, self.links, self.folder, self.patience, key)
+        start = asyncio.get_running_loop().time()
         result = await part.run(model)
+        self._note_waiting(key, part.children, start)
         if result is None:
             self._audit(key, model, model, [], part.peers)
             return model, 0
@@ -111,7 +115,9 @@ class Mixer:
             )
             for peer in asked
         ]
+        start = asyncio.get_running_loop().time()
         answers = await asyncio.gather(*swaps)
+        self._note_waiting(key, asked, start)
         used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
         models = [model, *used.values()]
         large = model.is_large
@@ -127,6 +133,12 @@ class Mixer:
         missing = [peer for peer in neighbours if peer not in used]
         self._audit(key, model, mixed, list(used), missing)
         return mixed, len(used), missing
+
+    def _note_waiting(self, key: Key, peers: list[str], start: float) -> None:
+        """One whose model has not begun to come was waited for to the end."""
+        now = asyncio.get_running_loop().time()
+        begun = [self.links[peer].opened.get(key, now) for peer in peers]
+        self.waited += max(0.0, max(begun, default=start) - start)
 
     def _linked(self, view: View, peer: str) -> bool:
         return bool(view.graph.has_edge(view.edges.index(self.me), view.edges.index(peer)))

@@ -25,6 +25,7 @@ __all__ = ["Key", "Link", "Offer"]
 
 WORDS = 1024
 HOPELESS = 3
+OPENED = 8  # models whose beginning is remembered
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Link:
     waits        something is open at the neighbour's end
     weights      digest of the clusters' weights; a neighbour with others is not exchanged with
     missed       exchanges in which it was waited for in vain, since it last did something
+    sent         bytes of models, in this life of the edge; received: those of the neighbour
+    opened       when the models of the last exchanges began to come, on the loop's clock
     """
 
     peer: str
@@ -73,6 +76,9 @@ class Link:
     used: int = 0
     skipped: int = 0
     weights: str = ""
+    sent: int = 0
+    received: int = 0
+    opened: dict[Key, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._keeps_mean = True
@@ -146,6 +152,7 @@ class Link:
         self.bell.ring()
 
     def _sent(self, size: int) -> None:
+        self.sent += size
         self.metrics.bytes.labels("edges", "out").inc(size)
 
     def tell(self, message: v1.LinkMessage) -> None:
@@ -190,6 +197,8 @@ class Link:
 
     def _take(self, message: v1.LinkMessage) -> None:
         kind = message.WhichOneof("body")
+        if kind in ("model", "chunk"):
+            self._note_model(message)
         if kind == "model":
             self._inbox.open(message.model)
         elif kind == "chunk":
@@ -210,6 +219,15 @@ class Link:
             self.hooks.wanted(message.wanted)
         elif kind == "vouch":
             self.hooks.vouch()
+
+    def _note_model(self, message: v1.LinkMessage) -> None:
+        """How much came, and when a model began to come; of a few, whatever a peer invents."""
+        self.received += len(message.model.data) + len(message.chunk.data)
+        if message.HasField("model"):
+            key = (message.model.period, message.model.exchange)
+            self.opened.setdefault(key, asyncio.get_running_loop().time())
+            while len(self.opened) > OPENED:
+                del self.opened[next(iter(self.opened))]
 
     def _move(self, progress: v1.Progress) -> None:
         """Only progress renews patience, not the word for it."""

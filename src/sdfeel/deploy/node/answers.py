@@ -96,6 +96,8 @@ class Answers:
                     used=link.used,
                     skipped=link.skipped,
                     disagreement=value("sdfeel_disagreement", peer=peer),
+                    sent=link.sent,
+                    received=link.received,
                 )
                 for peer, link in self.links.items()
             ],
@@ -106,7 +108,7 @@ class Answers:
             measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
             warnings=self.warnings,
             certificate_hours=self.lifetime.hours,
-            phases=[v1.Measure(name=n, value=v) for n, v in rounds.period_phases.items()],
+            phases=[v1.Measure(name=n, value=v) for n, v in rounds.spent.round.items()],
             memory=resident_bytes(),
             pace=name_of_pace(self.topology.deployment.pace),
             steps=value("sdfeel_steps"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class _Trained:
     measures: Mapping[str, float]
     first: int
     steps: int
+    seconds: float
 
 
 class ClientProgram:
@@ -290,14 +292,17 @@ class ClientProgram:
         return await asyncio.shield(self._training)
 
     def _carry_out(self, model: Vector, first: int, steps: int) -> _Trained:
+        start = time.perf_counter()
         trained = self.trainer.train(model.array(), first, steps)
+        seconds = time.perf_counter() - start
         measures = self.trainer.measures if isinstance(self.trainer, MeasuringTrainer) else {}
-        return _Trained(trained, measures, first, steps)
+        return _Trained(trained, measures, first, steps, seconds)
 
     async def _upload(self, stream: Stream, period: int, trained: _Trained) -> None:
         vector = as_vector(trained.model)
         measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
         announced = wire.header(vector, period, samples=self.trainer.samples, measures=measures)
+        announced.trained = trained.seconds
         if self.deployment.most_steps:
             announced.steps = trained.steps
         self._sent.append((period, trained.first + trained.steps - 1))

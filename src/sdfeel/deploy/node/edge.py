@@ -32,6 +32,7 @@ from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.observe.metrics import Metrics, serve_http
 from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.observe.results import Results
+from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials
@@ -172,7 +173,12 @@ class EdgeServer:
         every = self.deployment.evaluate_every
         last = self.rounds.last
         results = Results(topology.tau1, last, every, topology.weights, self.log, self.metrics)
-        self.cluster.on_upload = lambda client, about: results.report(client, about.measures)
+
+        def on_upload(client: str, about: v1.ModelHeader) -> None:
+            self.rounds.spent.came(about.trained)
+            results.report(client, about.measures)
+
+        self.cluster.on_upload = on_upload
         self.rounds.on_period = results.take
         return results
 

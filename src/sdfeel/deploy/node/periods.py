@@ -27,6 +27,7 @@ from sdfeel.deploy.node.averaging import ClusterMean
 from sdfeel.deploy.node.cluster import Cluster
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.observe.spent import Spent
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.waiting import Bell
 
@@ -61,7 +62,7 @@ class Periods(ABC):
     saved: int = 0
     phase: str = "starting"
     period_seconds: float = 0.0
-    period_phases: dict[str, float] = field(default_factory=dict)
+    spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
         table = self.deployment.averaging
@@ -197,7 +198,7 @@ class Periods(ABC):
         start, collected, mixed, ended = times
         self.period_seconds = ended - start
         phases = {"collect": collected - start, "mix": mixed - collected, "save": ended - mixed}
-        self.period_phases = phases
+        self.spent.end(phases["collect"], self.period_seconds, self.topology.is_inter(period))
         for phase, seconds in phases.items():
             self.metrics.phase.labels(phase).observe(seconds)
         self.metrics.period.set(period)

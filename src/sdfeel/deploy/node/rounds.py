@@ -52,6 +52,7 @@ class Rounds(Periods):
 
     async def _period(self) -> None:
         start = time.perf_counter()
+        self.spent.begin()
         period = worked = self.done + 1
         uploads = await self._collect(worked)
         collected = time.perf_counter()
@@ -131,4 +132,9 @@ class Rounds(Periods):
             return self.model, []
 
     async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
-        return await self.mixer.run(period, model, await self.mixer.agree(period))
+        start = time.perf_counter()
+        view = await self.mixer.agree(period)
+        agreed = time.perf_counter() - start
+        mixed = await self.mixer.run(period, model, view)
+        self.spent.exchanged(time.perf_counter() - start, agreed + self.mixer.waited)
+        return mixed

@@ -87,6 +87,7 @@ class Turns(Periods):
         await self.bell.until(lambda: self.is_ready or self._is_left_behind, lambda: forever)
         if not self.is_ready:
             return
+        self.spent.begin()
         start, turn, begun = time.perf_counter(), self.done + 1, self._durable
         uploads = await self._collect(turn, begun)
         collected = time.perf_counter()
@@ -94,7 +95,9 @@ class Turns(Periods):
         used: list[str] = []
         if self.topology.is_inter(turn) and self.links:
             self.phase = "exchanging"
+            exchanging = time.perf_counter()
             used = await self.flows.run(turn, await self._current())
+            self.spent.exchanged(time.perf_counter() - exchanging, waited=0.0)
         mixed = time.perf_counter()
         await self._keep(turn)
         self.cluster.acknowledge(turn, order)

@@ -17,6 +17,7 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.grpc_transport import call_status, open_channel
 from sdfeel.deploy.model.store import Store
 from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.observe.spent import PARTS
 from sdfeel.deploy.operate.asking import operator, printable
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
@@ -48,11 +49,12 @@ class EdgeStatus:
     measures: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     certificate_hours: float | None = None
-    phases: dict[str, float] = field(default_factory=dict)  # seconds of the last period
+    phases: dict[str, float] = field(default_factory=dict)  # seconds of the last round
     memory: int = 0  # bytes; 0: it does not tell
     link_disagreement: dict[str, float] = field(default_factory=dict)
     pace: str = ""
     steps: float | None = None  # mean of its clients' at its last turn; None in rounds
+    link_bytes: dict[str, dict[str, int]] = field(default_factory=dict)  # sent, received
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -150,14 +152,25 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
         measures={name: value for name, value in measures.items() if math.isfinite(value)},
         warnings=tuple(printable(warning) for warning in reply.warnings),
         certificate_hours=_finite(reply.certificate_hours),
-        phases={printable(p.name): p.value for p in reply.phases if math.isfinite(p.value)},
+        phases=_phases(reply),
         memory=reply.memory,
         link_disagreement={
             printable(link.peer): _finite(link.disagreement) or 0.0 for link in reply.links
         },
         pace=printable(reply.pace),
         steps=_finite(reply.steps) or None,
+        link_bytes={
+            printable(link.peer): {"sent": link.sent, "received": link.received}
+            for link in reply.links
+        },
     )
+
+
+def _phases(reply: v1.StatusReply) -> dict[str, float]:
+    """Only parts that there are, and seconds that can be."""
+    told = {phase.name: phase.value for phase in reply.phases}
+    found = {name: told[name] for name in PARTS if name in told}
+    return {name: s for name, s in found.items() if math.isfinite(s) and s >= 0}
 
 
 def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:

@@ -96,7 +96,7 @@ class Measure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "ballot", "measures", "steps", "staleness", "counts")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "ballot", "measures", "steps", "staleness", "counts", "trained")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class ModelHeader(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -125,7 +126,8 @@ class ModelHeader(_message.Message):
     steps: int
     staleness: int
     counts: _containers.RepeatedCompositeFieldContainer[Count]
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
+    trained: float
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., trained: _Optional[float] = ...) -> None: ...
 
 class Count(_message.Message):
     __slots__ = ("edge", "turns", "steps")
@@ -351,15 +353,19 @@ class StatusReply(_message.Message):
     def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ..., pace: _Optional[str] = ..., steps: _Optional[float] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
-    __slots__ = ("peer", "up", "used", "skipped", "disagreement")
+    __slots__ = ("peer", "up", "used", "skipped", "disagreement", "sent", "received")
     PEER_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     USED_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     DISAGREEMENT_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
     peer: str
     up: bool
     used: int
     skipped: int
     disagreement: float
-    def __init__(self, peer: _Optional[str] = ..., up: bool = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ..., disagreement: _Optional[float] = ...) -> None: ...
+    sent: int
+    received: int
+    def __init__(self, peer: _Optional[str] = ..., up: bool = ..., used: _Optional[int] = ..., skipped: _Optional[int] = ..., disagreement: _Optional[float] = ..., sent: _Optional[int] = ..., received: _Optional[int] = ...) -> None: ...

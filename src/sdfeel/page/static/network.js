@@ -91,7 +91,9 @@ export class NetworkView {
       const states = [from.links[b], to.links[a]].filter(Boolean);
       const up = states.length > 0 && states.every((state) => state.startsWith("up")) && !from.problem && !to.problem;
       const used = Math.max(0, ...states.map((state) => Number(/ (\d+)\+/.exec(state)?.[1] ?? 0)));
-      return { a: at.get(a), b: at.get(b), name: `${a}-${b}`, up, bytes: used, used, states, apart: Math.max(from.link_disagreement?.[b] ?? 0, to.link_disagreement?.[a] ?? 0) };
+      // Either end counts what it has seen since it was started: who was there for longer knows more.
+      const seen = [from.link_bytes?.[b], to.link_bytes?.[a]].filter(Boolean).map(({ sent, received }) => sent + received);
+      return { a: at.get(a), b: at.get(b), name: `${a}-${b}`, up, bytes: Math.max(0, ...seen), used, states, apart: Math.max(from.link_disagreement?.[b] ?? 0, to.link_disagreement?.[a] ?? 0) };
     });
     return { nodes, links: drawn, key: "/deployment", live: true };
   }
@@ -244,6 +246,7 @@ export class NetworkView {
       if (link.up) line.removeAttribute("stroke-dasharray");
       else line.setAttribute("stroke-dasharray", "7 6");
       line.setAttribute("data-apart", known ? link.apart : "");
+      line.setAttribute("data-bytes", link.bytes);
       link.sofar = rounds * link.bytes;
     });
     world.nodes.forEach((node, n) => {
@@ -258,7 +261,7 @@ export class NetworkView {
     const { live } = this.world;
     const lines = [`link ${link.name}: ${link.up ? "up" : "down"}`];
     if (Number.isFinite(link.apart)) lines.push(`its ends are ${short(link.apart)} apart${live ? " (relative)" : ""}`);
-    if (live) lines.push(`exchanges used + skipped: ${link.states.join(" / ")}`);
+    if (live) lines.push(`exchanges used + skipped: ${link.states.join(" / ")}`, `${bytes(link.bytes)} so far, both ways`);
     else lines.push(`${bytes(link.bytes)} a round, ${bytes(link.sofar)} so far`);
     showTip(lines.map((line) => el("div", {}, line)), event.clientX, event.clientY);
   }
@@ -288,6 +291,7 @@ export class NetworkView {
       if (graph.link_bytes_per_round) rows.push(["a link, a round", bytes(graph.link_bytes_per_round)]);
       if (Number.isFinite(moment?.disagreement)) rows.push(["disagreement", short(moment.disagreement)]);
     }
+    if (world.live) rows.push(["over all links", bytes(world.links.reduce((sum, link) => sum + link.bytes, 0))]);
     const known = world.links.some((link) => Number.isFinite(link.apart));
     keepIfSame(this.facts, [rows, known && this.most, graph?.problem, document.documentElement.dataset.theme], () => [
       el("table", {}, ...rows.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, String(value))))),

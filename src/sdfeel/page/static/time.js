@@ -3,7 +3,6 @@
 import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from "./util.js";
 
 const PARTS = ["compute", "upload", "exchange", "waiting", "download"];
-const MEASURED = { collect: "upload", mix: "exchange", save: "save" };
 const MOST_LANES = 100;
 
 export class TimeView {
@@ -61,9 +60,11 @@ export class TimeView {
     const bars = [];
     if (found?.clock) bars.push(["the clock (sdfeel clock)", found.clock, "clock"]);
     if (boxes.length) bars.push([found.mean_of, found.mean, "mean"]);
-    for (const edge of this.store.deployment?.edges ?? []) {
+    const { edges = [], prediction = null } = this.store.deployment ?? {};
+    for (const edge of edges) {
       const parts = edge.phases ?? {};
-      if (Object.keys(parts).length) bars.push([`${edge.name}, measured, its last period`, parts, edge.name]);
+      if (prediction) bars.push([`${edge.name}: the clock, ${prediction.profile}`, prediction.edges[edge.name], `${edge.name}-clock`]);
+      if (Object.keys(parts).length) bars.push([`${edge.name}: measured, its last round`, parts, edge.name]);
     }
     keepIfSame(this.stack, [bars, theme], () => (bars.length ? [this.bars(bars), table(bars)]
       : [el("p", { class: "empty" }, "Nothing to add up yet.")]));
@@ -123,7 +124,7 @@ export class TimeView {
       const top = n * tall + (narrow ? 22 : 4);
       const boxes = named(parts).map(([part, seconds]) => {
         const width = (seconds / most) * (this.width - left - 90);
-        const box = svg("rect", { x, y: top, width, height: 22, fill: colour(MEASURED[part] ?? part) });
+        const box = svg("rect", { x, y: top, width, height: 22, fill: colour(part) });
         box.append(svg("title", {}, `${part}: ${short(seconds)} s`));
         x += width;
         return box;
@@ -137,7 +138,7 @@ export class TimeView {
   }
 }
 
-const named = (parts) => Object.entries(parts).filter(([name, seconds]) => name !== "total" && seconds > 0);
+const named = (parts) => [...PARTS, "save"].map((name) => [name, parts[name] ?? 0]).filter(([, seconds]) => seconds > 0);
 const total = (parts) => parts.total ?? named(parts).reduce((sum, [, seconds]) => sum + seconds, 0);
 
 function table(bars) {

@@ -1,0 +1,84 @@
+"""What the clock predicts for a deployment: its network and schedule with a latency profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.clock import load_profile
+from sdfeel.errors import InputError
+from sdfeel.page.lanes import Box, shares
+from sdfeel.page.timeline import timeline_of
+from sdfeel.page.turns import TurnTimeline
+
+if TYPE_CHECKING:
+    from sdfeel.deploy.config import Deployment
+
+__all__ = ["Prediction", "predicted"]
+
+ROUNDS = 4  # over which unequal servers are averaged
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Of a round, tau2 periods: seconds by part for each edge.
+
+    seconds     of all together, as `sdfeel clock` has them
+    link_bytes  over a link, both ways; like `seconds` None where there are no rounds
+    """
+
+    profile: str
+    edges: Mapping[str, Mapping[str, float]]
+    seconds: float | None
+    link_bytes: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def predicted(deployment: Deployment, name: str) -> Prediction:
+    """By a profile's name or file; its lists of rates are in the order of the deployment file."""
+    from sdfeel.deploy.model.files import read_model
+    from sdfeel.deploy.topology import Topology
+
+    profile = load_profile(name)
+    if profile.flops_per_step is None:
+        raise InputError(
+            "--profile", name, "says no flops_per_step, and nobody can count them here"
+        )
+    topology, table = Topology(deployment), deployment.schedule
+    size = read_model(deployment.path(deployment.model.initial), constants=False).vector.size
+    algorithm = Algorithm.of(
+        "sd-feel",
+        topology.network,
+        Schedule(table.tau1, table.tau2, table.alpha),
+        profile=profile,
+        parameters=size,
+        averager=table.averager,
+        pace=deployment.pace,
+    )
+    boxes = _boxes(algorithm)
+    parts = {}
+    for number, edge in enumerate(topology.edges):
+        own = [box for box in boxes if box.lane == number]
+        parts[edge] = shares(own, len(own) / table.tau2)
+    if isinstance(algorithm.pace, TurnPace):
+        return Prediction(profile.name, parts, None, None)
+    links = max(topology.network.graph.number_of_edges(), 1)
+    sent = algorithm.round_bytes()["between"] / links
+    return Prediction(profile.name, parts, algorithm.round_cost().total, sent)
+
+
+def _boxes(algorithm: Algorithm) -> list[Box]:
+    """Of a few rounds, or of as many turns of the slowest."""
+    timeline = timeline_of(algorithm)
+    if isinstance(timeline, TurnTimeline):
+        turns = ROUNDS * algorithm.schedule.tau2
+        timeline.advance({"seconds": turns * float(timeline.agenda.length.max())})
+        return list(timeline.boxes)
+    timeline.advance({"iteration": ROUNDS * algorithm.schedule.tau})
+    return [box for period in timeline.periods for box in period.boxes()]
