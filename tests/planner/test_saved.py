@@ -83,7 +83,7 @@ def test_a_chosen_rule_and_rate_are_among_its_settings(tmp_path):
     assert again.settings.local == found.settings["local"]
     own = found.predicted()
     seconds, losses = predicted(again)
-    np.testing.assert_allclose(np.interp(own["seconds"], seconds, losses), own["loss"], rtol=0.02)
+    np.testing.assert_allclose(np.interp(own["seconds"], seconds, losses), own["loss"], rtol=0.05)
 
 
 def test_it_says_why(plan):

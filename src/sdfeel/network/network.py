@@ -21,9 +21,9 @@ __all__ = ["Network"]
 class Network:
     """Clusters of clients and a connected graph of their edge servers.
 
-    clusters  a list of client numbers for each server: `[[0, 1], [2]]`
-    graph     a networkx graph on 0..D-1, a list of links, or a name (`"ring"`)
-    samples   |S_i| per client; `train` fills it in from the data
+    clusters       a list of client numbers for each server: `[[0, 1], [2]]`
+    graph          a networkx graph on 0..D-1, a list of links, or a name (`"ring"`)
+    samples        |S_i| per client; `train` fills it in from the data
     clients_graph  who is whose neighbour where clients exchange models without servers: as `graph`,
                    on the clients' numbers; by its name, cluster by cluster
 
