@@ -7,8 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.simulation.engines.engine import Learned
 from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["Controls"]
@@ -38,6 +40,7 @@ class Controls:
         if found is not None and found.servers:
             self.servers["control"] = like.new_zeros(len(self._servers), width)
         self._width = width
+        self._shift = like.new_empty(0, width)  # memory: new pages would cost as much as the sums
 
     @property
     def of_clients(self) -> bool:
@@ -68,10 +71,25 @@ class Controls:
         if not self.clients:
             return used[self._server_of[held]]
         z = self.clients["control"]
-        found = z.new_empty(len(held), self._width)
+        if len(self._shift) < len(held):
+            self._shift = z.new_empty(len(held), self._width)
+        found = self._shift[: len(held)]
         for row, client, server in zip(found, held, self._server_of[held], strict=True):
             torch.add(z[int(client)], used[int(server)], out=row)
         return found
+
+    @property
+    def linear(self) -> bool:
+        """Whether z gains w_i - wbar_d over H, as compiled code has it."""
+        found = self._algorithm.correction
+        return found is not None and type(found).of_clients is Correction.of_clients
+
+    def learned(self, held: Indices, begun: Tensor, reach: float) -> Learned | None:
+        """`after_client`, for an engine to see to."""
+        if not self.clients or reach <= 0:
+            return None
+        servers = self._server_of[held]
+        return Learned(self.clients["control"], held, begun, servers, 1 / reach)
 
     def after_client(self, held: Indices, moved: Tensor, reach: float) -> None:
         """The part of w_i - wbar_d that a client knows: its way since the broadcast."""
@@ -86,8 +104,13 @@ class Controls:
         found = self._algorithm.correction
         if found is not None and self.clients and reach > 0:
             change = found.of_clients(moved[:, : self._width], reach)
-            for row, server in zip(here, self._server_of[here], strict=True):
-                self.clients["control"][int(row)] -= change[int(server)]
+            z, servers = self.clients["control"], self._server_of[here]
+            for server in np.unique(servers):
+                rows = here[servers == server]
+                if rows[-1] - rows[0] + 1 == len(rows):
+                    z[int(rows[0]) : int(rows[-1]) + 1] -= change[int(server)]
+                else:
+                    z[torch.from_numpy(rows)] -= change[int(server)]
 
     def after_exchange(self, moved: Tensor, reach: float) -> None:
         """Moved is wbar_d - w_d, a row for each server held here."""

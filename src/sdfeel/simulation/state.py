@@ -12,7 +12,8 @@ server by server, so that the number of ranks shows in no bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -171,15 +172,16 @@ class State:
         """How many clients an engine is handed at a time, at most."""
         numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
         adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
-        if adds_up and self._only_sums and not self._kept:
+        if adds_up and self._adds_up(engine) and not self._kept:
             numbers *= UNWRITTEN
         return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
 
-    @property
-    def _only_sums(self) -> bool:
-        """Whether nobody asks for a client's model but the sum of its cluster."""
-        corrected = self._controls.of_clients
-        return self.algorithm.rule is None and self._messages.as_they_are and not corrected
+    def _adds_up(self, engine: Engine) -> TypeGuard[SummingEngine]:
+        """Whether the engine sees to all that a client's model is asked for."""
+        if not isinstance(engine, SummingEngine):
+            return False
+        learns = not self._controls.of_clients or (engine.learns and self._controls.linear)
+        return self.algorithm.rule is None and self._messages.as_they_are and learns
 
     def _new_rows(self, rows: int) -> Rows:
         """What a rule with new memories in every period remembers."""
@@ -213,7 +215,8 @@ class State:
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._kept_of(held, block, visit)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
-        if sums is not None and self._only_sums and isinstance(engine, SummingEngine):
+        if sums is not None and self._adds_up(engine):
+            work = replace(work, learned=self._controls.learned(held, begun, leg.reach))
             rows = begun if fresh or visit is None else visit.models[block]
             begin = servers if fresh else np.arange(len(held))
             losses = engine.add_up(rows, begin, kept, work, sums)

@@ -15,9 +15,23 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Tree
 
-__all__ = ["Engine", "Indices", "SummingEngine", "Sums", "Work"]
+__all__ = ["Engine", "Indices", "Learned", "SummingEngine", "Sums", "Work"]
 
 Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What corrections learn where models are added up.
+
+    rows[row[i]] += part (model of client i - origin[begun[i]])
+    """
+
+    rows: Tensor
+    row: Indices
+    origin: Tensor
+    begun: Indices
+    part: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +43,7 @@ class Work:
     anchor       w_d(0) of each, (n x M): the model that its upload period began with, where the
                  rule asks for it
     shift        added to the gradients of each, (n x trainable); None for nothing
+    learned      asked of engines that say `learns`, where they add up
     """
 
     clients: Indices
@@ -36,6 +51,7 @@ class Work:
     last: Indices
     anchor: Tensor | None = None
     shift: Tensor | None = None
+    learned: Learned | None = None
 
     @property
     def iterations(self) -> int:
@@ -101,6 +117,7 @@ class Engine(ABC):
 class SummingEngine(Engine):
     """An engine that adds models up itself."""
 
+    learns: bool = False  # whether it sees to `Work.learned`
     holds_models: bool = True  # whether it takes memory for the model of every client of a call
 
     @abstractmethod

@@ -194,6 +194,32 @@ def test_sums_do_not_depend_on_threads_or_calls(name: str, rule: str) -> None:
     assert (sums[3] == 0).all()
 
 
+@pytest.mark.parametrize("name", ["mlp", "small-cnn"])
+def test_what_a_correction_learns_is_how_far_a_client_has_moved(name: str) -> None:
+    """From its origin, which is not its start in the second part of a period; its own row only."""
+    world = World(name, [20, 10, 3])
+    compiled = world.compile(RULES["shift"])
+    every, server = np.arange(3), np.array([1, 0, 1])
+    servers, control = world.rows[:2].copy(), np.zeros((5, len(world.start)))
+    control[every + 1] = world.shift
+    before, out = control.copy(), np.zeros((3, len(world.start)))
+    world.first[:], world.last[:] = 6, 8
+    cut = {"first": np.full(3, 9), "last": np.full(3, 11)}
+    known = {"shift": (control, every + 1), "threads": 2}
+    learns = {"control": (control, every + 1), "origin": (servers, server), "learning": 0.25}
+    world.train(compiled, 10, start=(servers, server), out=(out, every), **known)
+    np.testing.assert_array_equal(control, before)
+    sums = np.zeros((2, len(world.start)))
+    world.train(
+        compiled, 10, start=(out, every), out=(out, every), sums=(sums, server, np.ones(3)),
+        **cut, **known, **learns,
+    )  # fmt: skip
+    wanted = before[every + 1] + 0.25 * (out - servers[server])
+    np.testing.assert_allclose(control[every + 1], wanted, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(control[[0, 4]], before[[0, 4]])
+    np.testing.assert_allclose(sums[1], out[0] + out[2], atol=1e-12)
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_call_for_many_is_a_call_for_each(given_data: st.DataObject) -> None:
@@ -329,6 +355,8 @@ READ_ONLY.flags.writeable = False
         ({"sums": (READ_ONLY, TWO, np.ones(2))}, "writable"),
         ({"shift": (ROW.copy(), TWO)}, "shift"),
         ({"velocity": (ROW.copy(), TWO)}, "velocity"),
+        ({"control": (ROW.copy(), TWO), "origin": (ROW, TWO)}, "control"),
+        ({"origin": (ROW, TWO)}, "origin"),
         ({"rule": AffineRule(weight_decay=0.1)}, "rule"),
         ({"inputs": np.zeros((6, 3), np.float32)}, "inputs"),
         ({"targets": np.zeros(5, np.int64)}, "targets"),

@@ -166,6 +166,9 @@ class CompiledModel:
         anchor: Rows | None = None,
         shift: Rows | None = None,
         velocity: Rows | None = None,
+        origin: Rows | None = None,
+        control: Rows | None = None,
+        learning: float = 0.0,
         threads: int = 1,
     ) -> NDArray[np.float64]:
         """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
@@ -179,7 +182,9 @@ class CompiledModel:
         - `sums`: its model times its weight is added there, in the order of `clients` for every
           row whatever the number of threads, eq. (3); the caller sets them to zero;
         - `anchor` (else its row of `start`), `shift` and `velocity` as `AffineRule` has them;
-          without `velocity` it begins at zero and is forgotten.
+          without `velocity` it begins at zero and is forgotten;
+        - `control`: where `learning` times its model less its row of `origin` is added, a row of
+          its own; it may be its row of `shift`.
 
         Returns the mean mini-batch loss before each update, of shape (clients, most iterations),
         NaN beyond a client's own.
@@ -190,15 +195,22 @@ class CompiledModel:
         for name, rows, wanted in (
             ("shift", shift, rule.shifted),
             ("velocity", velocity, rule.momentum > 0),
+            ("control", control, rule.shifted),
         ):
             if rows is not None and not wanted:
                 raise InputError(name, "given", f"is no part of {rule}")
+        if (origin is None) != (control is None):
+            raise InputError("origin", origin, "goes with control, and control with it")
         call = Arguments(self._real, self.parameters)
         samples = len(inputs)
         given = (*self._inputs(inputs), self._targets(targets, samples), samples)
         call.data(*given, offsets, clients, client_ids, batch_size, seed)
         call.iterations(first, last, rates, first_rate)
-        call.rows(start=start, out=out, anchor=anchor, shift=shift, velocity=velocity)
+        call.rows(
+            start=start, out=out, anchor=anchor, shift=shift, velocity=velocity, origin=origin,
+            control=control,
+        )  # fmt: skip
+        call.task.learning = learning
         threads = max(1, min(threads, len(clients)))
         call.sum_up(sums, threads)
         call.by(rule)

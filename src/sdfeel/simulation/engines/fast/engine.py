@@ -30,6 +30,7 @@ class FastEngine(SummingEngine):
 
     name = "fast"
     holds_models = False
+    learns = True
 
     def __init__(self, problem: Problem) -> None:
         if problem.device.type != "cpu":
@@ -101,6 +102,11 @@ class FastEngine(SummingEngine):
             rows["anchor"] = (work.anchor, own)
         if work.shift is not None:
             rows["shift"] = (work.shift, own)
+        learned = work.learned
+        if learned is not None:
+            rows["control"] = (learned.rows, learned.row)
+            rows["origin"] = (learned.origin.contiguous(), learned.begun)
+            rows["learning"] = learned.part
         if rule.momentum and kept is not None:
             (velocity,) = kept.values()
             rows["velocity"] = (velocity, own)

@@ -47,7 +47,8 @@ class _Rows(ctypes.Structure):
     _fields_ = [("rows", ctypes.c_void_p), ("row", ctypes.c_void_p)]
 
 
-_WHERE = ("start", "out", "anchor", "shift", "velocity", "sums")
+_WHERE = ("start", "out", "anchor", "shift", "velocity", "origin", "control", "sums")
+_WRITTEN = ("out", "velocity", "control", "sums")
 
 
 class Task(ctypes.Structure):
@@ -63,7 +64,7 @@ class Task(ctypes.Structure):
         ("first_rate", ctypes.c_int64),
         *((name, _Rows) for name in _WHERE),
         *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns")),
-        *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum")),
+        *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum", "learning")),
         ("nesterov", ctypes.c_int64),
         ("losses", ctypes.c_void_p),
         ("columns", ctypes.c_int64),
@@ -156,11 +157,11 @@ class Arguments:
         self.hold("losses", np.full((count, self.task.columns), np.nan))
 
     def rows(self, **given: Rows | None) -> None:
-        """Matrices and rows by name: start, anchor and shift are read, out and velocity written."""
+        """Matrices and rows by name: out, velocity and control are written, the others read."""
         for name, rows in given.items():
             if rows is not None:
                 self._rows(name, *rows)
-        for name in ("out", "velocity"):
+        for name in ("out", "velocity", "control"):
             index = self.held.get(f"{name}.row")
             if index is not None and len(np.unique(index)) < len(index):
                 raise InputError(name, index, "must be a row of its own for every client")
@@ -197,7 +198,7 @@ class Arguments:
             raise InputError(name, list(rows.shape), f"must be {self.task.count} rows, one each")
         if ((rows < 0) | (rows >= len(array))).any():
             raise InputError(name, index, f"must be rows of {len(array)}")
-        if name in ("out", "velocity", "sums") and not array.flags.writeable:
+        if name in _WRITTEN and not array.flags.writeable:
             raise InputError(name, "a matrix that cannot be written", "must be writable")
         self.held[f"{name}.rows"], self.held[f"{name}.row"] = array, rows
         setattr(self.task, name, _Rows(array.ctypes.data, rows.ctypes.data))
@@ -205,15 +206,16 @@ class Arguments:
     def _check_apart(self) -> None:
         """A row that is written is read by nobody but its own client."""
         present = [name for name in _WHERE if f"{name}.rows" in self.held]
-        for written in {"out", "velocity", "sums"} & set(present):
+        for written in set(_WRITTEN) & set(present):
             for other in set(present) - {written}:
                 mine, theirs = self.held[f"{written}.rows"], self.held[f"{other}.rows"]
                 if not np.may_share_memory(mine, theirs):
                     continue
-                same = written == "out" and other in ("start", "anchor", "shift")
+                own = {"out": ("start", "anchor", "shift"), "control": ("shift",)}
+                same = other in own.get(written, ())
                 if same and mine.ctypes.data == theirs.ctypes.data and mine.shape == theirs.shape:
                     writer = np.full(len(mine), -1)
-                    writer[self.held["out.row"]] = np.arange(self.task.count)
+                    writer[self.held[f"{written}.row"]] = np.arange(self.task.count)
                     by = writer[self.held[f"{other}.row"]]
                     if ((by < 0) | (by == np.arange(self.task.count))).all():
                         continue

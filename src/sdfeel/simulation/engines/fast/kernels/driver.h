@@ -80,11 +80,11 @@ typedef struct {
     int64_t batch_size;
     const double *rates;
     int64_t first_rate;
-    Rows start, out, anchor, shift, velocity, sums;
+    Rows start, out, anchor, shift, velocity, origin, control, sums;
     const double *weight;
     const int64_t *turn; /* how many clients add to the same sum before this one */
     int64_t *turns;      /* how many have done so */
-    double weight_decay, prox, momentum;
+    double weight_decay, prox, momentum, learning;
     int64_t nesterov;
     double *losses;
     int64_t columns;
@@ -129,6 +129,15 @@ static void end(Work *work, const Task *task, int64_t c) {
 #if MOMENTUM
     real *velocity = row_for(task->velocity, c);
     if (velocity) pack(work->velocity, velocity, COPY, 1);
+#endif
+#if PULL
+    real *control = row_for(task->control, c);
+    if (control) {
+        real *moved = work->gradient;
+        unpack(row_for(task->origin, c), moved, COPY, 1);
+        for (int i = 0; i < STATE; i++) moved[i] = work->model[i] - moved[i];
+        pack(moved, control, WEIGH, (real)task->learning);
+    }
 #endif
     if (sum && wait_for_turn(task, c)) {
         pack(work->model, sum, WEIGH, (real)task->weight[c]);
