@@ -15,6 +15,7 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
+from sdfeel.errors import DivergedError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
@@ -63,7 +64,7 @@ def plan_for(laboratory, objective):
         alpha=(1,),
         averagers=("all-reduce",),
     )
-    effort = Effort(pilot=100, first=2, later=1, heats=1)
+    effort = Effort(pilot=60, first=2, later=1, heats=1)
     return recommend(
         laboratory.network, laboratory.latencies, laboratory, objective, grid=grid, effort=effort
     )
@@ -131,13 +132,35 @@ def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(labo
 
 
 def test_a_budget_is_compared_where_the_race_of_rounds_ended(laboratory):
-    found = plan_for(laboratory, Objective(budget=1.5))
+    found = plan_for(laboratory, Objective(budget=0.8))
     paces = beside_rounds(found, laboratory)
-    assert 0 < paces.until <= 1.5
+    assert 0 < paces.until <= 0.8
     curve = next(one for one in found.raced if one.candidate.key == found.choice.key).run.curve
     assert paces.rounds == curve.loss_at(paces.until)
     assert all(0 < one.measured < 2 for one in paces.tried)
     assert PacePlan(0.0, 1.0, paces.tried).choice is None  # where rounds are better
+
+
+def test_a_pace_that_diverges_has_lost_and_one_that_refuses_the_run_is_not_offered(
+    laboratory, monkeypatch
+):
+    found = plan_for(laboratory, Objective(target=1.1))
+    trained = Simulation.run
+
+    def run(simulation, *given, **more):
+        if isinstance(simulation.algorithm.pace, Asynchronous):
+            raise DivergedError("the loss of client 0 became nan")
+        return trained(simulation, *given, **more)
+
+    monkeypatch.setattr(Simulation, "run", run)
+    paces = beside_rounds(found, laboratory)
+    lost = [one for one in paces.tried if isinstance(one.pace, Asynchronous)]
+    assert [one.measured for one in lost] == [np.inf, np.inf]
+    assert lost[0].table()["measured"] is None
+    assert not any(one is paces.choice for one in lost)
+    ruled = Settings.of(OWN | {"server": "fedavgm"})
+    place = TrainingLaboratory(Simulation.assemble(model(), data(), ruled, network=NETWORK))
+    assert [one.kind for one in beside_rounds(found, place).tried] == ["deadline"]
 
 
 def test_equal_devices_have_no_question_of_pace():

@@ -32,6 +32,7 @@ from sdfeel.algorithm.paces import PACES
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import Latencies
+from sdfeel.errors import DivergedError, InputError
 from sdfeel.planner.candidates import Candidate
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.methods import Methods
@@ -130,7 +131,7 @@ class PacePlan:
 
         def shown(score: float | None) -> str:
             if score is None or not math.isfinite(score):
-                return f"not within {self.until:.4g} s"
+                return f"not within {self.until:.4g} s" if goal.target is not None else "diverged"
             return f"{score:.4g} s" if goal.target is not None else goal.shown(score)
 
         choice = self.choice
@@ -189,7 +190,11 @@ def beside_rounds(
     tried = []
     for one in best.values():
         tell(f"pace: {one}")
-        own = _trained(one, laboratory, objective, until)
+        try:
+            own = _trained(one, laboratory, objective, until)
+        except DivergedError:
+            tried.append(replace(one, measured=math.inf))
+            continue
         measured = own.loss_at(until)
         if objective.target is not None:
             measured = own.seconds_to(objective.target)
@@ -200,7 +205,7 @@ def beside_rounds(
 def _offered(
     found: Recommendation, laboratory: TrainingLaboratory, until: float
 ) -> Iterator[Paced]:
-    """All paces that stand to choice, predicted."""
+    """All paces that stand to choice, predicted; not what refuses what the run has set."""
     choice, averager = found.choice, found.choice.averager
     algorithm = _algorithm(laboratory, choice, Deadline(seconds=1e9))
     for seconds in _in_time(algorithm):
@@ -213,7 +218,10 @@ def _offered(
         own = Candidate(tau1, 1, choice.alpha, averager, choice.cost, methods)
         for compensation in (1.0, 0.0):
             pace_ = Asynchronous(compensation=compensation, psi="rounds")
-            algorithm = _algorithm(laboratory, own, pace_)
+            try:
+                algorithm = _algorithm(laboratory, own, pace_)
+            except InputError:  # a server rule, say: that needs rounds
+                return
             rate = counted_rate(pace_, algorithm)
             deadlines = tuple(times_of(pace_, algorithm).deadline.tolist())
             yield _predicted(found, pace_, own, rate, deadlines, until)
