@@ -92,7 +92,7 @@ class Synchronous(RoundPace):
             clients=algorithm.present(schedule.period(k), at),
             first=last - schedule.tau1 + 1,
             last=last,
-            mixing=algorithm.averager if schedule.is_inter(last) else None,
+            mixing=algorithm.mixing_after(last) if schedule.is_inter(last) else None,
         )
 
     def end(self, event: Event, clock: EventClock) -> None:

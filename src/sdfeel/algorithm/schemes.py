@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.algorithm.apart import check_apart, no_exchange
+from sdfeel.algorithm.changing import check_changing
 from sdfeel.algorithm.codec_check import check_codecs
 from sdfeel.algorithm.codecs import Codec, codecs_of
 from sdfeel.algorithm.correction import Correction, correction_of
@@ -31,6 +32,8 @@ from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Builder, Network
 
 __all__ = ["SCHEMES", "Algorithm", "AveragingRule", "Scheme"]
+
+KEPT = 64  # averagers of a graph that changes
 
 # From the models of a cluster's present clients (n x M), their weights (n, sum 1) and the server's
 # own model before (M): its model after. None stands for the weighted mean of eq. (3).
@@ -167,6 +170,7 @@ class Algorithm:
     pace           who waits for whom
     correction     of drift, with its gamma on this network; None for none
     each           whether each server's own model is evaluated, not their mean
+    agree          of what `averager` was built, for a graph that changes
     """
 
     scheme: str
@@ -183,6 +187,8 @@ class Algorithm:
     pace: Pace = field(default_factory=Synchronous)
     correction: Correction | None = None
     each: bool = False
+    agree: str | Averager | Builder = "paper"
+    _built: dict[frozenset[frozenset[int]], Averager] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -244,12 +250,15 @@ class Algorithm:
             codecs=chosen,
             pace=_pace(row, pace_of(pace)),
             each=row.each,
+            agree=agree,
         )
         found.pace.check(found)
         asked = correction_of(correction)
         _check_turns(found, asked)
         if row.servers == "clients":
             check_apart(found, asked)
+        if servers.changes:
+            check_changing(found, asked)
         if asked is not None:
             found = replace(found, correction=asked.on(found))
         check_codecs(found)
@@ -261,6 +270,28 @@ class Algorithm:
         for end in range(last - (periods - 1) * tau1, last + 1, tau1):
             total += self.local.reach([float(eta) for eta in rates(self.rate, end - tau1 + 1, end)])
         return total
+
+    def mixing_after(self, k: int) -> Averager:
+        """How servers agree after iteration k, on the graph of that round."""
+        if not self.network.changes:
+            return self.averager
+        return self.mixing_on(self.network.at(k // self.schedule.tau - 1))
+
+    @property
+    def mixings(self) -> list[Averager]:
+        """How servers agree: on each graph that is known before the run."""
+        return [self.averager, *self._built.values()]
+
+    def mixing_on(self, network: Network) -> Averager:
+        """How servers agree on another graph."""
+        links = tuple((min(a, b), max(a, b)) for a, b in sorted(network.graph.edges()))
+        key = frozenset(frozenset(link) for link in links)
+        if key not in self._built:
+            if len(self._built) >= KEPT:
+                self._built.clear()
+            averager = network.averager(self.agree, self.schedule.alpha)
+            self._built[key] = replace(averager, links=links)
+        return self._built[key]
 
     def present(self, period: int, at: NDArray[np.float64] | None = None) -> Mask:
         """Who takes part in an upload period that begins `at` (of each server); None: all are on.

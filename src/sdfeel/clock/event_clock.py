@@ -9,7 +9,7 @@ period begins when the slowest of its clients has the server's model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -178,14 +178,15 @@ class EventClock:
             self.waited = self.waited + ((self.at + sent).max() - (self.at + sent))
             self.at = np.full_like(self.at, (self.at + sent).max())
         elif averager.route == "all-reduce":
-            slowest = self._links[1].max(initial=0.0)
+            slowest = self._links_of(averager)[1].max(initial=0.0)
             waiting = averager.messages * times.per_message
             spent = averager.model_times * slowest + waiting
             self.waited = self.waited + (self.at.max() - self.at)
             self.at = np.full_like(self.at, self.at.max() + spent)
         else:
+            links = self._links_of(averager)
             for _ in range(averager.exchanges):
-                self._exchange_once()
+                self._exchange_once(*links)
 
     def broadcast(self, coming: Mask, away: Mask, vectors: int = 0) -> None:
         """Servers send their models down to the clients of the next period.
@@ -210,9 +211,8 @@ class EventClock:
         now = float(self.at.max())
         return float(self.waited.mean() / now) if now > 0 else 0.0
 
-    def _exchange_once(self) -> None:
+    def _exchange_once(self, ends: NDArray[np.int64], seconds: Seconds) -> None:
         """Every server waits until it holds the models of all its neighbours."""
-        ends, seconds = self._links
         arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
         after = self.at.copy()
         np.maximum.at(after, ends, arrival[:, None])
@@ -223,9 +223,14 @@ class EventClock:
         self.waited = self.waited + np.where(waited > 1e-9 * after, waited, 0.0)
         self.at = after
 
+    def _links_of(self, averager: Averager) -> tuple[NDArray[np.int64], Seconds]:
+        return self._links if averager.links is None else self._timed(averager.links)
+
     @cached_property
     def _links(self) -> tuple[NDArray[np.int64], Seconds]:
-        links = [(a, b) for a, b in self.network.graph.edges()]
+        return self._timed([(a, b) for a, b in self.network.graph.edges()])
+
+    def _timed(self, links: Sequence[tuple[int, int]]) -> tuple[NDArray[np.int64], Seconds]:
         seconds = np.array([self.uplink.latencies.link(a, b) for a, b in links])
         return np.array(links, dtype=np.int64).reshape(-1, 2), seconds
 

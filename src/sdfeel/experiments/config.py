@@ -39,6 +39,13 @@ class _Strict(BaseModel):
     )
 
 
+class GraphTurn(_Strict):
+    graph: str = "ring"
+    options: dict[str, float] = Field(default_factory=dict)
+    graph_file: str | None = None
+    rounds: int = Field(default=1, ge=1)  # for how many it lasts
+
+
 class NetworkConfig(_Strict):
     graph: str = "ring"
     servers: int = Field(default=10, ge=1)
@@ -46,6 +53,7 @@ class NetworkConfig(_Strict):
     options: dict[str, float] = Field(default_factory=dict)  # of random and small-world graphs
     graph_file: str | None = None  # one link `a b` per line; in place of `graph`
     clusters: list[list[int]] | None = None  # client numbers; in place of clients_per_server
+    graphs: list[GraphTurn] | None = None  # one after the other, over and over; in place of graph
     clients_graph: str = "ring"  # of all clients, for d-psgd; by name, cluster by cluster
 
 

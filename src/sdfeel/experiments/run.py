@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 from torch import nn
 
@@ -15,9 +16,9 @@ from sdfeel.api import Result, carry_out
 from sdfeel.data import ClientSource, load, partition
 from sdfeel.errors import InputError
 from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model
-from sdfeel.experiments.config import DataConfig, NetworkConfig, RunConfig
+from sdfeel.experiments.config import DataConfig, GraphTurn, NetworkConfig, RunConfig
 from sdfeel.models import build
-from sdfeel.network import Clusters, Network, read_graph
+from sdfeel.network import ChangingNetwork, Clusters, Network, build_graph, read_graph
 from sdfeel.simulation.evaluation import Samples, subset
 from sdfeel.simulation.loop import Progress
 from sdfeel.simulation.simulation import Simulation
@@ -126,7 +127,17 @@ def build_network(config: NetworkConfig) -> Network:
         clusters, graph = Clusters.of(config.clusters), config.graph
     if config.graph_file is not None:
         graph = read_graph(config.graph_file, clusters.servers)
-    return Network(clusters, graph, clients_graph=config.clients_graph)
+    network = Network(clusters, graph, clients_graph=config.clients_graph)
+    if config.graphs is None:
+        return network
+    graphs = [(_graph_of(one, clusters.servers), one.rounds) for one in config.graphs]
+    return ChangingNetwork.of(network, graphs)
+
+
+def _graph_of(config: GraphTurn, servers: int) -> nx.Graph:
+    if config.graph_file is not None:
+        return read_graph(config.graph_file, servers)
+    return build_graph(config.graph, servers, **config.options)
 
 
 def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSource:

@@ -1,6 +1,7 @@
 """The network room: who belongs to whom, which edge servers are neighbours, and how they agree."""
 
 from sdfeel.network.averagers import AVERAGERS, Averager, Builder, build_averager, route_of
+from sdfeel.network.changing import ChangingNetwork
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GRAPHS, build_graph, read_graph
 from sdfeel.network.matrix import MatrixAverager
@@ -19,6 +20,7 @@ __all__ = [
     "GRAPHS",
     "Averager",
     "Builder",
+    "ChangingNetwork",
     "Clusters",
     "MatrixAverager",
     "MixingMatrix",

@@ -56,6 +56,7 @@ class Averager:
     whole_graph  made for one graph only: where a server or link is lost it has to be made anew
     overshoots   later exchanges undo what earlier ones overdid, so a link that is lost in one of
                  them stays out of the others; negative weights are meant
+    links        those of the graph that it was built on, where the network has several; else None
     """
 
     name: str
@@ -69,6 +70,7 @@ class Averager:
     takes_alpha: bool = False
     whole_graph: bool = False
     overshoots: bool = False
+    links: tuple[tuple[int, int], ...] | None = None
 
     @property
     def exchanges(self) -> int:

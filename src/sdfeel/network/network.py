@@ -31,6 +31,8 @@ class Network:
     0.0
     """
 
+    changes = False  # whether the graph is another one in later rounds
+
     def __init__(
         self,
         clusters: Clusters | Sequence[Sequence[int]],
@@ -41,7 +43,7 @@ class Network:
         self.clusters = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
         self.graph: nx.Graph = as_graph(graph, self.clusters.servers)
         self.shares = Shares.of(self.clusters, samples)
-        self._clients_graph = clients_graph
+        self.given_clients_graph = clients_graph
 
     @classmethod
     def build(
@@ -77,7 +79,11 @@ class Network:
 
     def with_samples(self, samples: ArrayLike) -> Network:
         """The same network once it is known how much data each client holds."""
-        return Network(self.clusters, self.graph, np.asarray(samples), self._clients_graph)
+        return Network(self.clusters, self.graph, np.asarray(samples), self.given_clients_graph)
+
+    def at(self, number: int) -> Network:  # noqa: ARG002
+        """The network in a round, counted from 0: always this one; see `ChangingNetwork`."""
+        return self
 
     def merged(self) -> Network:
         """All clients under one server: what a cloud sees."""
@@ -93,13 +99,20 @@ class Network:
     def clients_graph(self) -> nx.Graph:
         """On the clients' numbers."""
         try:
-            graph = as_graph(self._clients_graph, self.clients)
+            graph = as_graph(self.given_clients_graph, self.clients)
         except InputError as mistake:
             raise InputError(f"clients_{mistake.field}", mistake.value, mistake.remedy) from None
-        if not isinstance(self._clients_graph, str):
+        if not isinstance(self.given_clients_graph, str):
             return graph
         order = [client for members in self.clusters.members for client in members]
         return nx.relabel_nodes(graph, dict(enumerate(order)))
+
+    @property
+    def turns(self) -> list[tuple[list[list[int]], int]] | None:
+        """Of a graph that changes: links and rounds, one after the other; None where it does not,
+        or as a function says.
+        """
+        return None
 
     @cached_property
     def mixing(self) -> MixingMatrix:

@@ -20,7 +20,7 @@ from sdfeel.algorithm.pace import Event, TurnPace
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock
 from sdfeel.errors import InputError
-from sdfeel.network import Clusters, Network
+from sdfeel.network import ChangingNetwork, Clusters, Network
 from sdfeel.page.lanes import MOST, PATIENCE, Box, shares
 from sdfeel.page.turns import TurnTimeline
 from sdfeel.simulation.settings import Settings
@@ -43,7 +43,9 @@ def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
             sizes = np.array([len(members) for members in clusters.members])
             each = np.array(drawn["samples"], dtype=float) / sizes
             links = [(int(a), int(b)) for a, b in drawn["links"]]
-            return Network(clusters, links, each[clusters.server_of])
+            network = Network(clusters, links, each[clusters.server_of])
+            # of a function of the round nothing is written down, and that is named below
+            return ChangingNetwork.of(network, drawn["graphs"]) if "graphs" in drawn else network
         table = config["network"]
         return Network.build(
             table["graph"],

@@ -47,6 +47,8 @@ class TrainingLaboratory:
         if isinstance(simulation.algorithm.pace, TurnPace):
             pace = type(simulation.algorithm.pace).__name__
             raise InputError("pace", pace, "the planner goes in rounds: synchronous")
+        if simulation.network.changes:
+            raise InputError("network", str(simulation.network), "the planner plans for one graph")
         self.simulation = simulation
         self.on_accuracy = on_accuracy
         self.lr = simulation.algorithm.rate(1)

@@ -41,6 +41,9 @@ def fingerprint(
         "seed": problem.seed,
         "layout": [problem.layout.names, problem.layout.shapes, str(problem.layout.dtype)],
     }
+    if algorithm.network.changes:
+        turns = algorithm.network.turns
+        about["graphs"] = turns or _identity(algorithm.network.graphs)  # type: ignore[attr-defined]
     for what in ("rule", "local", "rate", "pace", "correction"):
         value = getattr(algorithm, what)
         about[what] = None if value is None else _identity(value)

@@ -248,8 +248,9 @@ class Simulation:
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""
-        averager = self.algorithm.averager
-        if averager.has_negative_weights and not averager.overshoots:
+        averager = max(self.algorithm.mixings, key=lambda one: one.amplification)
+        negative = (one.has_negative_weights for one in self.algorithm.mixings)
+        if any(negative) and not averager.overshoots:
             warnings.warn(
                 "clusters with unequal amounts of data give the paper's mixing matrix negative "
                 "entries; averager='metropolis' has none (and mixes more slowly)",
@@ -281,6 +282,7 @@ class Simulation:
             "sizes": sizes,
             "clusters": None if in_order else network.clusters.members,
             "links": sorted(sorted(link) for link in network.graph.edges()),
+            **({"graphs": network.turns} if network.changes else {}),
             "samples": samples.tolist(),
             "parameters": self.problem.layout.parameters,
             "flops_per_step": self.profile.flops_per_step,
@@ -293,6 +295,7 @@ class Simulation:
             **self.settings.table(),
             "clusters": network.clusters.members,
             "links": sorted(sorted(link) for link in network.graph.edges()),
+            **({"graphs": network.turns or str(network)} if network.changes else {}),
             "samples": network.shares.samples,
             "model": str(self.problem.model),
             "loss": getattr(self.problem.loss, "__qualname__", str(self.problem.loss)),

@@ -24,7 +24,7 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.server_rule import ServerRule
-from sdfeel.network import Averager
+from sdfeel.network import Averager, Network
 from sdfeel.simulation.arrival import by_rule, receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
@@ -89,6 +89,7 @@ class State:
         server_of = algorithm.network.clusters.server_of[self.clients]
         self._server_of = server_of - self._servers[0]
         self._routes = Routes.find(algorithm.network, placement, ranks.rank)
+        self._other_routes: dict[tuple[tuple[int, int], ...], Routes] = {}
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
         self._spare: Tensor | None = None  # memory of models that have been replaced
         self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
@@ -279,10 +280,23 @@ class State:
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
         before = self.models
-        self.models = mixed(averager, before, self._routes, self.ranks, self._messages, self._ended)
+        routes = self._routes_of(averager)
+        self.models = mixed(averager, before, routes, self.ranks, self._messages, self._ended)
         if self.algorithm.correction is not None:
             reach = self.algorithm.reach(self._ended, self.algorithm.schedule.tau2)
             self._controls.after_exchange(before - self.models, reach)
+
+    def _routes_of(self, averager: Averager) -> Routes:
+        """Those of the network; of a graph that changes, those of the averager's own."""
+        if averager.links is None:
+            return self._routes
+        if averager.links not in self._other_routes:
+            self._other_routes.clear()  # a graph usually lasts for some rounds
+            network = self.algorithm.network
+            graph = Network(network.clusters, averager.links)
+            found = Routes.find(graph, self._placement, self.ranks.rank)
+            self._other_routes[averager.links] = found
+        return self._other_routes[averager.links]
 
     def broadcast(self) -> None:
         """Eq. (4): clients hear of their server's model, by what the way down carries."""
