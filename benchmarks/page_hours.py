@@ -1,6 +1,6 @@
 """A page that is open for hours, in minutes: `python benchmarks/page_hours.py [LOOKS]`.
 
-A run of 100,000 rows comes in evenly over so many looks of the page (2,000), as it does in 8 hours;
+A run of 100,000 rows comes in evenly over so many looks of the page (500), as it does in 8 hours;
 the page's timers are turned on by hand, so that no time passes between two looks. Every tenth of
 it: rows, looks, the heap and the elements after collecting garbage, the memory of the browser's
 process. Needs Playwright and Chromium.
@@ -84,4 +84,4 @@ def main(looks: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 500)

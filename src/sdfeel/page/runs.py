@@ -18,6 +18,7 @@ from sdfeel.records.following import FollowedRun, FollowedTable
 
 __all__ = ["Runs", "finite"]
 
+PLAN = "plan.json"
 DEEP = 4  # levels below a given folder at which a run may lie: reproduce has it at 2
 MOST_RUNS = 1000
 MOST_FOLDERS = 20_000
@@ -48,6 +49,7 @@ class Runs:
         self.folders = [folder.absolute() for folder in folders]
         self.lock = threading.RLock()
         self._runs: dict[str, FollowedRun] = {}
+        self._plans: dict[str, Path] = {}
         self._scanned = self._looked = -math.inf
         self._left_off = 0
 
@@ -73,16 +75,18 @@ class Runs:
 
     def _scan(self) -> None:
         found: dict[str, Path] = {}
+        plans: dict[str, Path] = {}
         self._left_off = 0
         for folder in self.folders:
-            for path in _run_folders(folder):
+            runs, with_plan = _folders(folder)
+            for path in runs:
                 if len(found) == MOST_RUNS:
                     self._left_off += 1
-                    continue
-                name = folder.name if path == folder else str(path.relative_to(folder))
-                while name in found:
-                    name = f"{path.parent.name}/{name}" if "/" not in name else f"{name}'"
-                found[name] = path
+                else:
+                    found[_name(path, folder, found)] = path
+            for path in with_plan:
+                plans[_name(path, folder, plans)] = path
+        self._plans = plans
         self._runs = {
             name: self._runs[name]
             if name in self._runs and self._runs[name].path == path
@@ -90,13 +94,23 @@ class Runs:
             for name, path in sorted(found.items(), key=lambda item: _natural(item[0]))
         }
 
+    def plan(self, name: str) -> Path:
+        """The folder of a plan; InputError if no given folder holds it."""
+        with self.lock:
+            if name not in self._plans:
+                raise InputError("plan", name, "is no plan of the folders that are watched")
+            return self._plans[name]
+
     def table(self) -> dict[str, Any]:
         """What `/api/runs` answers."""
         runs = self.look()
         with self.lock:
             groups = _groups(runs)
             rows = [_about(name, run, groups[name]) for name, run in runs.items()]
-        return {"runs": rows, "notes": self._notes(rows), "folders": self._shown()}
+            plans = list(self._plans)
+        return {
+            "runs": rows, "plans": plans, "notes": self._notes(rows), "folders": self._shown(),
+        }  # fmt: skip
 
     def _shown(self) -> list[str]:
         return [folder.name or str(folder) for folder in self.folders]
@@ -106,7 +120,7 @@ class Runs:
         notes = []
         missing = [folder.name for folder in self.folders if not folder.is_dir()]
         notes += [f"The folder {name} is not there yet." for name in missing]
-        if not rows and self.folders and not missing:
+        if not rows and not self._plans and self.folders and not missing:
             shown = ", ".join(self._shown())
             notes.append(f"No run in {shown} yet: a run shows up here as soon as it begins.")
         if self._left_off:
@@ -157,23 +171,37 @@ def _elapsed(run: FollowedRun) -> list[float]:
     return [at.get(step, math.nan) for step in steps]
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    """Folders with a run.json, the given one or below; links to elsewhere are not followed."""
-    found: list[Path] = []
+def _name(path: Path, folder: Path, taken: Mapping[str, Path]) -> str:
+    name = folder.name if path == folder else str(path.relative_to(folder))
+    while name in taken:
+        name = f"{path.parent.name}/{name}" if "/" not in name else f"{name}'"
+    return name
+
+
+def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Those with a run.json and those with a plan.json, the given one or below.
+
+    Links to elsewhere are not followed.
+    """
+    runs: list[Path] = []
+    plans: list[Path] = []
     level, seen = [folder], 0
     for _ in range(DEEP + 1):
         below: list[Path] = []
         for place in level:
             seen += 1
             if seen > MOST_FOLDERS:
-                return found
+                return runs, plans
             try:
                 with os.scandir(place) as entries:
                     inside = list(entries)
             except OSError:
                 continue
-            if any(e.name == "run.json" and e.is_file(follow_symlinks=False) for e in inside):
-                found.append(place)
+            files = {e.name for e in inside if e.is_file(follow_symlinks=False)}
+            if PLAN in files and len(plans) < MOST_RUNS:
+                plans.append(place)
+            if "run.json" in files:
+                runs.append(place)
                 continue
             below += [
                 Path(e.path)
@@ -181,7 +209,7 @@ def _run_folders(folder: Path) -> list[Path]:
                 if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
             ]
         level = below
-    return found
+    return runs, plans
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import Watcher
 from sdfeel.page.runs import Runs, finite
+
+if TYPE_CHECKING:
+    from sdfeel.planner.saved import SavedPlan
 
 __all__ = ["Views"]
 
@@ -23,6 +26,7 @@ class Views:
         self.runs, self.watcher = runs, watcher
         self._lock = threading.Lock()
         self._timelines: dict[tuple[str, str], Any] = {}
+        self._planned: tuple[tuple[Any, ...], SavedPlan] | None = None
         self.table: dict[str, Callable[[Query], Any]] = {
             "runs": self._table,
             "rows": self._rows,
@@ -103,9 +107,29 @@ class Views:
         return choices()
 
     def _what_if(self, query: Query) -> dict[str, Any]:
-        from sdfeel.page.what_if import what_if
+        if not query.get("plan"):
+            from sdfeel.page.what_if import what_if
 
-        return finite(what_if(query))  # type: ignore[no-any-return]
+            return finite(what_if(query))  # type: ignore[no-any-return]
+        from sdfeel.page.planned import what_if_planned
+
+        return finite(what_if_planned(query, self._plan(query["plan"])))  # type: ignore[no-any-return]
+
+    def _plan(self, name: str) -> SavedPlan:
+        """Read again only where it has changed."""
+        from sdfeel.planner.saved import PLAN, read_plan
+
+        folder = self.runs.plan(name)
+        with self._lock:
+            try:
+                found = (folder / PLAN).stat()
+            except OSError:
+                self._planned = None  # `read_plan` says that it has gone
+                return read_plan(folder)
+            stamp = (str(folder), found.st_mtime_ns, found.st_size, found.st_ino)
+            if self._planned is None or self._planned[0] != stamp:
+                self._planned = (stamp, read_plan(folder))
+            return self._planned[1]
 
     def _deployment(self, _query: Query) -> dict[str, Any]:
         if self.watcher is None:

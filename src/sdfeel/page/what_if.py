@@ -19,9 +19,9 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Algorithm
 from sdfeel.clock import LatencyProfile, load_profile, profile_names
 from sdfeel.errors import InputError
-from sdfeel.network import AVERAGERS, GRAPHS, Network
+from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
 
-__all__ = ["choices", "profile_toml", "what_if"]
+__all__ = ["answered", "changed", "choices", "number", "profile_toml", "what_if"]
 
 # name: default, least, most. More would keep who asks waiting.
 NUMBERS: dict[str, tuple[int, int, int]] = {
@@ -59,25 +59,39 @@ def choices() -> dict[str, Any]:
 
 def what_if(asked: Mapping[str, str]) -> dict[str, Any]:
     """The answer to one question; InputError names what is wrong with it."""
-    numbers = {name: _number(name, asked, *limits) for name, limits in NUMBERS.items()}
+    numbers = {name: number(name, asked, *limits) for name, limits in NUMBERS.items()}
     words = {name: asked.get(name) or value for name, value in choices()["values"].items()}
     known = choices()["words"]["profile"]
     if words["profile"] not in known:
         raise InputError("profile", words["profile"], f"one of {', '.join(known)}")
     profile = load_profile(words["profile"])
-    changed, plain = _changed(profile, asked, numbers["servers"] * numbers["clients"])
+    clock, plain = changed(profile, asked, numbers["servers"] * numbers["clients"])
     network = Network.build(words["graph"], numbers["servers"], numbers["clients"])
     algorithm = Algorithm.of(
         words["scheme"],
         network,
         Schedule(numbers["tau1"], numbers["tau2"], numbers["alpha"]),
-        profile=changed,
+        profile=clock,
         parameters=numbers["parameters"],
         averager=words["averager"],
         codecs={way: words[way] for way in WAYS},
     )
-    cost, sent = algorithm.round_cost(), algorithm.round_bytes()
     averager = network.averager(words["averager"], numbers["alpha"])
+    return {
+        **answered(algorithm, network, averager, profile),
+        "settings": {**numbers, **words},
+        "commands": _commands(numbers, words, plain),
+        "profile": None if plain else profile_toml(clock),
+        "plan": None,
+    }
+
+
+def answered(
+    algorithm: Algorithm, network: Network, averager: Averager, profile: LatencyProfile
+) -> dict[str, Any]:
+    """The numbers of an answer. `profile`: as it is without changes; a rate for each is None."""
+    cost = algorithm.round_cost()
+    rates = {name: getattr(profile, name) for name in RATES}
     return {
         "iterations_per_round": algorithm.schedule.tau,
         "seconds_per_round": cost.total,
@@ -86,19 +100,17 @@ def what_if(asked: Mapping[str, str]) -> dict[str, Any]:
         "upload": cost.upload,
         "exchange": cost.exchange,
         "download": cost.download,
-        "bytes_per_round": sent,
+        "bytes_per_round": algorithm.round_bytes(),
         "zeta": network.zeta,
         "contraction": averager.contraction,
         "exchanges": averager.exchanges,
         "links": network.graph.number_of_edges(),
         "negative_weights": averager.has_negative_weights,
-        "rates": {name: getattr(profile, name) for name in RATES},
-        "commands": _commands(numbers, words, plain),
-        "profile": None if plain else profile_toml(changed),
+        "rates": {name: None if isinstance(rate, tuple) else rate for name, rate in rates.items()},
     }
 
 
-def _changed(
+def changed(
     profile: LatencyProfile, asked: Mapping[str, str], clients: int
 ) -> tuple[LatencyProfile, bool]:
     """The profile with the rates that were set, and whether it is what it was."""
@@ -155,7 +167,8 @@ def _is_plain(name: str) -> bool:
     return alike and profile.flops_per_step is not None
 
 
-def _number(name: str, asked: Mapping[str, str], default: int, least: int, most: int) -> int:
+def number(name: str, asked: Mapping[str, str], default: int, least: int, most: int) -> int:
+    """A whole number that was asked for; InputError names it if it is none."""
     text = asked.get(name) or str(default)
     if not (text.isdecimal() and len(text) <= 11 and least <= int(text) <= most):
         raise InputError(name, text, f"a whole number from {least} to {most}")

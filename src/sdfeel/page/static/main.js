@@ -17,7 +17,7 @@ const curves = new Curves(section("curves"), store);
 const network = new NetworkView(section("network"), store);
 const time = new TimeView(section("time"), store);
 const deployment = new DeploymentView(section("deployment"), store);
-new WhatIf(section("what-if"));
+const whatIf = new WhatIf(section("what-if"));
 
 // Light or dark as the system is, until somebody chooses.
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -48,6 +48,7 @@ function draw() {
   deployment.draw();
   network.draw();
   time.draw();
+  whatIf.draw();
 }
 
 function state(answer) {
@@ -70,6 +71,7 @@ async function lookAtRuns() {
   const answer = await store.look();
   section("state").textContent = state(answer);
   keepIfSame(section("notes"), answer.notes, () => answer.notes.map((note) => el("p", { class: "note" }, note)));
+  whatIf.offer(answer.plans);
   if (isNew("runs", answer)) {
     curves.draw();
     network.draw();

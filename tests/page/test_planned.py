@@ -1,0 +1,140 @@
+"""What if with a plan in the folder: its curves and prices are the planner's own, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import sdfeel
+from sdfeel import InputError, Network, Schedule
+from sdfeel.clock import load_profile
+from sdfeel.page.planned import what_if_planned
+from sdfeel.page.runs import Runs
+from sdfeel.page.views import Views
+from sdfeel.planner.saved import SavedPlan, candidate_of, methods_from, predicted, read_plan
+
+NETWORK = Network.ring(4, 2)
+PLAIN = {
+    "codecs.up": "float32", "codecs.down": "float32", "codecs.between": "float32",
+    "correction": "none",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A plan for eight clients with two classes each, as `sdfeel plan --out` leaves it."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(4, 20))
+    data = []
+    for client in range(NETWORK.clients):
+        labels = rng.choice([client % 4, (client + 1) % 4], 40)
+        inputs = centres[labels] + rng.normal(size=(40, 20))
+        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
+    torch.manual_seed(0)
+    root = tmp_path_factory.mktemp("plans")
+    sdfeel.plan(
+        nn.Linear(20, 4), data, network=NETWORK, target_loss=0.9, pilot=60, racers=2, lr=0.05,
+        choose={**PLAIN, "tau1": (1, 5), "tau2": 1, "alpha": (1, 2), "averager": "paper"},
+        engine="vectorised", seed=2,
+    ).save(root / "mine")  # fmt: skip
+    return root
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> SavedPlan:
+    return read_plan(folder / "mine")
+
+
+def test_as_planned_is_the_plan(plan: SavedPlan) -> None:
+    found = what_if_planned({}, plan)
+    told = found["settings"]
+    assert Schedule(told["tau1"], told["tau2"], told["alpha"]) == plan.schedule
+    assert (told["averager"], told["graph"], told["profile"]) == (
+        plan.averager, "as planned", "as planned",
+    )  # fmt: skip
+    assert (told["servers"], told["clients"], told["parameters"]) == (4, 2, 84)
+    curves = found["plan"]["curves"]
+    assert curves["this schedule"] == curves["as planned"]
+    pilot = plan.predictor.path.curve
+    assert curves["the pilot, measured"]["y"] == pilot.losses[pilot.seconds <= far(curves)].tolist()
+
+
+def far(curves: dict) -> float:
+    return max(curve["x"][-1] for curve in curves.values())
+
+
+@pytest.mark.parametrize(
+    ("asked", "graph", "profile"),
+    [
+        ({"tau1": "3", "tau2": "2", "alpha": "4", "averager": "metropolis"}, None, None),
+        ({"up": "int8", "between": "int8"}, None, None),
+        ({"graph": "full", "averager": "paper"}, "full", None),
+        ({"profile": "paper-downlink"}, None, "paper-downlink"),
+    ],
+)
+def test_curves_and_prices_are_the_planners(plan: SavedPlan, asked, graph, profile) -> None:
+    found = what_if_planned(asked, plan)
+    told = found["settings"]
+    schedule = Schedule(told["tau1"], told["tau2"], told["alpha"])
+    names = {f"codecs.{way}": told[way] for way in ("up", "down", "between")}
+    names["correction"] = plan.choice["correction"]
+    clock = None
+    if profile is not None:
+        flops = plan.profile.flops_per_step
+        clock = load_profile(profile)
+        clock = type(clock)(**{**vars(clock), "flops_per_step": flops})
+    seconds, losses = predicted(plan, schedule, told["averager"], names, graph=graph, profile=clock)
+    wanted = dict(zip(seconds.tolist(), losses.tolist(), strict=True))
+    curve = found["plan"]["curves"]["this schedule"]
+    assert len(curve["x"]) > 2
+    assert all(wanted[x] == y for x, y in zip(curve["x"], curve["y"], strict=True))
+    methods = methods_from(names)
+    one = candidate_of(plan, schedule, told["averager"], methods, graph=graph, profile=clock)
+    assert found["seconds_per_iteration"] == pytest.approx(one.cost.per_iteration, rel=1e-12)
+
+
+def test_rates_and_devices_count(plan: SavedPlan) -> None:
+    plain = what_if_planned({}, plan)
+    for asked in ({"client_server": "1000"}, {"spread": "8"}):
+        slower = what_if_planned(asked, plan)
+        assert slower["seconds_per_round"] > plain["seconds_per_round"]
+        assert slower["plan"]["reached"] > plain["plan"]["reached"]
+
+
+def test_mistakes_are_named(folder: Path, plan: SavedPlan, tmp_path: Path) -> None:
+    for asked in ({"averager": "papers"}, {"graph": "x"}, {"profile": "x"}, {"tau1": "0"}):
+        with pytest.raises(InputError, match=next(iter(asked))):
+            what_if_planned(asked, plan)
+    views = Views(Runs([folder, tmp_path]))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "plan.json").write_text("{")
+    (tmp_path / "link").symlink_to(folder / "mine")
+    assert views.table["runs"]({})["plans"] == ["mine", "torn"], "links are not followed"
+    with pytest.raises(InputError, match="is damaged"):
+        views.table["what-if"]({"plan": "torn"})
+    with pytest.raises(InputError, match="is no plan of the folders"):
+        views.table["what-if"]({"plan": "../mine"})
+
+
+def test_the_page_shows_the_curve(serve, visit, folder: Path, plan: SavedPlan) -> None:
+    page = visit(serve(folder))
+    seconds = "[data-testid=what-if-seconds][data-value='{}']"
+    page.wait_for_selector(seconds.format(repr(what_if_planned({}, plan)["seconds_per_round"])))
+    curves = page.get_by_test_id("chart-plan").locator("path[data-run]")
+    assert curves.count() == 3
+    assert page.get_by_test_id("set-tau1").input_value() == str(plan.schedule.tau1)
+    assert page.get_by_test_id("set-servers").is_disabled()
+    page.get_by_test_id("set-tau1").fill("4")
+    wanted = what_if_planned({"tau1": "4"}, plan)
+    page.wait_for_selector(seconds.format(repr(wanted["seconds_per_round"])))
+    points = str(len(wanted["plan"]["curves"]["this schedule"]["x"]))
+    assert curves.first.get_attribute("data-rows") == points
+    page.get_by_test_id("what-if-plan").select_option("")
+    page.get_by_test_id("what-if-curves").wait_for(state="hidden")
+    assert page.get_by_test_id("set-servers").is_enabled()
+    page.wait_for_selector("[data-testid=set-graph]")
+    assert page.get_by_test_id("set-graph").input_value() == "ring"
