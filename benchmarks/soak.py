@@ -12,7 +12,9 @@ while. Prints one JSON object; its `violations` say
 - edges that do not come within tolerance of each other
 - memory that grew
 
-and its exit status is 1 if there is one. `--report FILE` also writes it as a page, `--logs FOLDER`
+and its exit status is 1 if there is one. `--pace asynchronous` does the same to edges that wait for
+no other cluster: then every swap is looked at in the place of exchanges, and instead of agreeing
+all edges must go on making turns. `--report FILE` also writes it as a page, `--logs FOLDER`
 keeps the logs of all nodes.
 """
 
@@ -34,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy")
 
 from harness import Process, World, audit, deploy, free_ports
 from soak_enemies import Enemies
+from swap_audit import audit_swaps
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.store import read_safetensors
@@ -45,24 +48,28 @@ from sdfeel.errors import InputError
 TOLERANCE = 0.05
 CALM = 90.0
 PERIODS = 10_000_000
-LIAR, FLOODER, WITNESS = "e", "c12", "a"
+LIAR, WITNESS = "e", "a"
+FLOODERS = {"synchronous": "c12", "asynchronous": "c11"}  # a guest, where there are guests
+TURNS = 5  # that an edge without rounds must make when there is calm
+UNDER_WAY = 3.0  # seconds before the end, of which swaps may not be decided
 HOURS = 90 / 3600  # that certificates are good for
 RENEWED = 20.0  # seconds after which they are
 AVERAGERS = ("metropolis", "all-reduce")  # by an even and an odd seed
 KINDS = ("kill", "stop", "cut", "disk", "certificate")
 
 
-def make(folder: Path, averager: str) -> Deployment:
+def make(folder: Path, averager: str, pace: str) -> Deployment:
     """Five edges on a ring with a chord, everybody behind a proxy; the last one lies."""
     ring = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e"), ("a", "c")]
+    own: dict[str, Any] = {"alpha": 12, "averager": averager, "fallback": True}
+    if pace == "asynchronous":
+        own = {"pace": {"name": pace, "deadline": [0.3, 0.2, 0.4, 0.25, 0.3]}}
     deployment = deploy(
         folder,
         sizes=(2, 3, 4, 3, 1),
         links=ring,
         periods=PERIODS,
-        alpha=12,
-        averager=averager,
-        fallback=True,
+        **own,
         deadlines={"round": 2.0, "exchange": 3.0, "ping": 0.7, "retry": 0.1, "home": 2.0},
         local={"options": {"delay": 0.05}},
     )
@@ -77,14 +84,15 @@ def make(folder: Path, averager: str) -> Deployment:
 class Chaos:
     """The honest nodes, and what is done to them."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, pace: str) -> None:
         self.random = random.Random(seed)  # noqa: S311 - chaos, not secrets
-        self.deployment = make(folder, AVERAGERS[seed % 2])
+        self.deployment = make(folder, AVERAGERS[seed % 2], pace)
         self.world = World(self.deployment)
         self.roles = {edge.name: "edge" for edge in self.deployment.edges if edge.name != LIAR}
-        clients = [client.name for client in self.deployment.clients]
-        self.roles |= {name: "client" for name in clients if name != FLOODER}
-        self.enemies = Enemies(self.deployment, LIAR, FLOODER)
+        clients = [client.name for client in self.deployment.clients if client.edge != LIAR]
+        self.flooder = FLOODERS[pace]
+        self.roles |= {name: "client" for name in clients if name != self.flooder}
+        self.enemies = Enemies(self.deployment, LIAR, self.flooder)
         self.nodes = {name: Process(self.world, role, name) for name, role in self.roles.items()}
         self.counts = dict.fromkeys(KINDS, 0)
         self.excused: set[str] = set()  # who may have used a link without a line in its log
@@ -120,7 +128,7 @@ class Chaos:
             return
         self._renewed = now
         out = {name for _, name, how in self.due if how == "certificate"}
-        for name in [*self.roles, LIAR, FLOODER]:
+        for name in [*self.roles, LIAR, self.flooder]:
             if name not in out:
                 provision(self.deployment, HOURS, only=name)
 
@@ -246,8 +254,23 @@ def disagreement(chaos: Chaos, since: int) -> tuple[int, float]:
     return period, max(distance(a, b) for a in vectors for b in vectors)
 
 
+def go_on(chaos: Chaos) -> tuple[int, float]:
+    """Calm, without rounds: until every edge has made some turns; the least that one is at."""
+    end = time.monotonic() + CALM
+    before = [max(found, default=0) for found in on_disk(chaos)]
+    while time.monotonic() < end:
+        now = [max(found, default=0) for found in on_disk(chaos)]
+        if all(new >= old + TURNS for new, old in zip(now, before, strict=True)):
+            return min(now), 0.0
+        chaos._renew(time.monotonic())
+        time.sleep(0.2)
+    return min(before), float("inf")
+
+
 def settle(chaos: Chaos) -> tuple[int, float]:
     """Calm: until the edges agree, or for a while."""
+    if chaos.deployment.most_steps:
+        return go_on(chaos)
     end = time.monotonic() + CALM
     since = max((max(found, default=0) for found in on_disk(chaos)), default=0)
     period, apart = disagreement(chaos, since)
@@ -264,7 +287,12 @@ def judge(chaos: Chaos, period: int, apart: float) -> dict[str, Any]:
     violations = [*chaos.violations, *lost_periods(chaos)]
     # The liar is excused: nobody knows what it did.
     died = [*sorted(chaos.excused), LIAR]
-    checked, problems = audit(Topology(chaos.deployment), lines, 1e-4, died)
+    topology = Topology(chaos.deployment)
+    if chaos.deployment.most_steps:
+        until = max(line["time"] for line in lines) - UNDER_WAY
+        checked, problems = audit_swaps(topology, lines, 1e-4, until, LIAR)
+    else:
+        checked, problems = audit(topology, lines, 1e-4, died)
     violations += problems
     if apart > TOLERANCE:
         violations.append(f"the edges are {apart} apart")
@@ -298,11 +326,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pace", choices=sorted(FLOODERS), default="synchronous")
     parser.add_argument("--report", type=Path, default=None)
     parser.add_argument("--logs", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sdfeel-soak-") as folder:
-        chaos = Chaos(Path(folder), options.seed)
+        chaos = Chaos(Path(folder), options.seed, options.pace)
         try:
             chaos.run(options.seconds)
             agreed = settle(chaos)
@@ -315,7 +344,10 @@ def main() -> int:
                 shutil.copy(log, options.logs)
     print(json.dumps(found, indent=2))
     if options.report is not None:
-        command = f"python benchmarks/soak.py --seconds {options.seconds:g} --seed {options.seed}"
+        command = (
+            f"python benchmarks/soak.py --seconds {options.seconds:g} --seed {options.seed} "
+            f"--pace {options.pace}"
+        )
         text = f"# Chaos\n\n`{command}` gave:\n\n```json\n{json.dumps(found, indent=2)}\n```\n"
         options.report.write_text(text)
     return 1 if found["violations"] else 0

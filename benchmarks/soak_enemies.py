@@ -108,6 +108,16 @@ class Enemies:
             v1.LinkMessage(wanted=v1.Wanted()),
             v1.LinkMessage(progress=v1.Progress(done=periods + 1)),
         )
+        if self._deployment.most_steps:  # swaps that are never decided, turns that cannot be
+            model = as_vector(np.full(toy.SIZE, 10.0))
+            offer = wire.header(model, 1, stage=v1.Stage.OFFER, ballot=number)
+            wrong = v1.Count(edge="a", turns=2**63, steps=float("nan"))
+            kinds = (
+                *kinds[:-1],
+                v1.LinkMessage(model=offer),
+                v1.LinkMessage(progress=v1.Progress(done=1, counts=[wrong])),
+                kinds[-1],
+            )
         return kinds[number % len(kinds)]
 
     async def _flood(self) -> None:

@@ -205,7 +205,8 @@ def deployment_file(folder: Path) -> Parser:
     small = content((1, 1), averager="chebyshev")
     full = content((2, 1, 1), links=[("a", "b"), ("b", "c")], security={"plaintext": True})
     full["edges"][0] |= {"listen": "127.0.0.1:1", "metrics": "127.0.0.1:2", "allow": ["c0"]}
-    examples = [as_toml(small).encode(), as_toml(full).encode()]
+    free = content((1, 2), pace={"name": "asynchronous", "deadline": [0.5, 2.0], "anneal": 3.0})
+    examples = [as_toml(table).encode() for table in (small, full, free)]
     parse = _file(folder, "deployment.toml")(lambda path: Topology(load_deployment(path)))
     return Parser("deployment file", examples, parse, 12_000)
 

@@ -17,6 +17,7 @@ from typing import IO, Any
 import networkx as nx
 import numpy as np
 import toy
+from swap_audit import audit_swaps
 
 import sdfeel
 from sdfeel.algorithm.trainer import Trainer
@@ -196,7 +197,12 @@ class World:
         for process in self.processes:
             if process.role == "edge":
                 lines += process.lines()
-        return check_mean_kept(Topology(self.deployment), lines, died=died)
+        topology = Topology(self.deployment)
+        if self.deployment.most_steps:
+            checked, problems = audit_swaps(topology, lines)
+            assert not problems, problems[0]
+            return checked
+        return check_mean_kept(topology, lines, died=died)
 
     def events(self, event: str, node: str | None = None) -> list[dict[str, Any]]:
         nodes = {**self.edges, **self.clients}

@@ -105,7 +105,7 @@ def test_nobody_answers(tmp_path: Path) -> None:
         async with World(deployment) as world:
             await lose_b(world)
             for edge in world.edges.values():
-                edge.links["b"].hooks.wanted = lambda: None
+                edge.links["b"].hooks.wanted = lambda _: None
             again = await world.start_edge("b")
             await world.until(lambda: len(world.events("not-adopted", "b")) == 2)
             await world.finish()
@@ -134,7 +134,7 @@ def test_a_bad_answer_is_refused_and_the_next_neighbour_asked(tmp_path: Path, sp
                     edge.links["b"].lend(edge.model, edge.done)
 
             for edge in world.edges.values():
-                edge.links["b"].hooks.wanted = lambda edge=edge: answer(edge)
+                edge.links["b"].hooks.wanted = lambda _, edge=edge: answer(edge)
             again = await world.start_edge("b")
             await world.until(lambda: bool(world.events("adopted", "b")))
             liar, honest = asked

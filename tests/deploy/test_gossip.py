@@ -36,8 +36,8 @@ class Town:
 
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
         links = Links(
-            self.topology.neighbours(name), 3, Path(), Agreement(), 0, PERIODS, 1e9, Bell(),
-            Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
+            self.topology.neighbours(name), 3, Path(), Agreement(), 0, lambda _: PERIODS, 1e9,
+            Bell(), Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
         )  # fmt: skip
         for peer, link in links.items():
             link.tell = lambda message, peer=peer: self.told.append((peer, message.state))  # type: ignore[method-assign, misc]

@@ -203,8 +203,9 @@ class Door:
     async def dial(self, edge: str, call: Call) -> End:
         await asyncio.sleep(self.net.delay((self.name, edge)))
         door = self.net.doors.get(edge)
-        if door is None or not await self.is_there(edge):
-            raise StreamLost("UNAVAILABLE")
+        is_there = await self.is_there(edge)
+        if door is None or not is_there or self.net.doors.get(edge) is not door:
+            raise StreamLost("UNAVAILABLE")  # or another life has taken its place meanwhile
         near = End(self.net, self.name, edge, door.identity)
         far = End(self.net, edge, self.name, self.identity)
         near.other, far.other = far, near

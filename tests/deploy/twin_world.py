@@ -179,11 +179,14 @@ class TwinWorld:
         await edge.stop()
 
     def _start_client(self, name: str) -> None:
-        trainer = Still(self.deployment.client(name).samples)
+        trainer = self.trainer(name)
         door: Any = Door(self.net, "client", name)
         client = ClientProgram(self.deployment, name, trainer, None, door)
         self.clients[name] = client
         self.tasks[name] = asyncio.ensure_future(client.run())
+
+    def trainer(self, name: str) -> Any:
+        return Still(self.deployment.client(name).samples)
 
     def kill(self, name: str, quietly: bool = False) -> None:
         """As kill -9 does, or a power cut (`quietly`): nothing that it has not saved survives."""
@@ -217,12 +220,12 @@ class TwinWorld:
         while True:
             await self._until_calm(seconds=10.0)
             assert self.loop.time() < end, f"not over after {seconds} s: {self.where()}"
-            if all(self.tasks[name].done() for name in self.lives):
+            if self._are_done():
                 again -= 1
                 if not again or self._is_even():
                     break
             for name in (*self.lives, *self.topology.clients):
-                if self.tasks[name].done():
+                if name in self.tasks and self.tasks[name].done():
                     self.tasks[name].result()
                     self.kill(name)
         for edge in self.edges.values():
@@ -231,8 +234,12 @@ class TwinWorld:
     async def _until_calm(self, seconds: float) -> None:
         await self.start_all()
         end = self.loop.time() + seconds
-        while self.loop.time() < end and not all(self.tasks[n].done() for n in self.lives):
+        while self.loop.time() < end and not self._are_done():
             await asyncio.sleep(0.5)
+
+    def _are_done(self) -> bool:
+        """All edges have ended by themselves; one that was just killed will be started."""
+        return all(name in self.tasks and self.tasks[name].done() for name in self.lives)
 
     def _used(self, name: str) -> set[tuple[str, str, tuple[int, ...]]]:
         """The links that an edge has used, by what is on its disk."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PaceField", "check_pace", "name_of_pace"]
 
 Known = Synchronous | Asynchronous
+SHORTEST, LONGEST = 0.001, 1e6  # as all deadlines of a deployment
 PACES: dict[str, type[Known]] = {"synchronous": Synchronous, "asynchronous": Asynchronous}
 
 
@@ -58,6 +59,11 @@ def check_pace(deployment: Deployment) -> None:
     if isinstance(pace.deadline, tuple) and len(pace.deadline) != many:
         remedy = f"one number, or a list of {many}: one an edge"
         raise InputError("pace.deadline", list(pace.deadline), remedy)
+    given = pace.deadline if isinstance(pace.deadline, tuple) else (pace.deadline,)
+    for seconds in given:
+        if not SHORTEST <= seconds <= LONGEST:
+            remedy = f"seconds, from {SHORTEST:g} to {LONGEST:g}"
+            raise InputError("pace.deadline", seconds, remedy)
     kind = type(schedule)
     for name in ("averager", "alpha"):
         value = getattr(schedule, name)

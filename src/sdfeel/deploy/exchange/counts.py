@@ -2,14 +2,15 @@
 
 The simulator counts aggregations of anybody in one place; a deployment has no such place. So every
 edge counts its own, and what it has heard of the others' travels with its swaps and its word of
-progress. Right after its aggregation an edge notes the sum of all that it has heard of. Then
+progress. In its turn, after the swaps if it has any, an edge notes the sum of all that it has heard
+of. Then
 
-    delta_j = the sum of what the two ends of a swap have heard of, minus what j noted at its last
+    delta_j = the sum of what the two ends of a swap have heard of, minus what j noted in its last
 
-which j itself works out when it answers. It is the simulator's delta_j where every aggregation was
-heard of at one of the two ends. What has not come so far makes delta_j smaller and psi larger,
-never above psi(0). The mean steps thetabar_d of an edge's clients travel with its count, for the
-compensation: the slowest rate is that of the slowest edge that was heard of.
+which j itself works out when it answers. It is the simulator's delta_j where no aggregation is more
+than two links away; one that is may be counted late. psi is never above psi(0). The mean steps
+thetabar_d of an edge's clients travel with its count, for the compensation: the slowest rate is
+that of the slowest edge that was heard of.
 
 Nobody is believed beyond what can be: an edge makes no more turns than its plan and its clients no
 more steps than `limits.steps` allows, nor fewer than one, in a time that the file says. An edge's
@@ -35,7 +36,7 @@ class Counts:
 
     turns   aggregations of each edge
     steps   thetabar of each, at its last one
-    noted   the sum of all turns, right after our last one
+    noted   the sum of all turns, in our last one
     """
 
     me: str
@@ -49,6 +50,10 @@ class Counts:
         self.turns[self.me] = turn
         if steps is not None:
             self.steps[self.me] = steps
+        self.note()
+
+    def note(self) -> None:
+        """At the end of a turn: all that we have heard of until now came before it."""
         self.noted = sum(self.turns.values())
 
     @property

@@ -32,7 +32,7 @@ class Inbox:
     """Of one link.
 
     size, most  of a model: its values, and what one may be
-    came        is told that a model is whole
+    came        is told that a model is whole for which somebody may have waited
     refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
     swap        is given the models of swaps without rounds
     reached     the last exchange for which the neighbour has announced a model
@@ -96,8 +96,9 @@ class Inbox:
             self._refuse(refusal)
             return
         if vector is not None and self._incoming is not None:
-            self._came()
             announced, self._incoming = self._incoming.announced, None
+            if announced.stage != v1.Stage.OFFER:
+                self._came()
             self._put(announced, vector)
 
     def _put(self, announced: v1.ModelHeader, vector: Vector) -> None:

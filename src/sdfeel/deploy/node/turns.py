@@ -55,18 +55,23 @@ class Turns(Periods):
         return self.topology.seconds(self.me)
 
     async def _gather(self, start: float) -> None:
-        """For the own clients, and at the very start for the neighbours."""
+        """For the own clients; at the very start, and if only something may have to be settled, for
+        the neighbours.
+        """
         self.phase = "gathering"
         self._durable = self.model
         self.counts.turns[self.me] = self.done
         self.flows.is_open = True
         deadlines = self.deployment.deadlines
-        patience = GRACE * deadlines.retry if self.done else deadlines.exchange
+        goes_on = 0 < self.done < self.last
+        patience = GRACE * deadlines.retry if goes_on else deadlines.exchange
 
         def are_there() -> bool:
             links = self.links.values()
-            under_way = self.done or any(link.done for link in links)
-            return not self.cluster.awaited and bool(under_way or all(link.up for link in links))
+            if self.done >= self.last:
+                return all(link.up for link in links)
+            under_way = goes_on or any(link.done for link in links)
+            return not self.cluster.awaited and (under_way or all(link.up for link in links))
 
         await self.bell.until(are_there, lambda: start + patience)
         self.cluster.awaited.clear()
@@ -98,6 +103,7 @@ class Turns(Periods):
             exchanging = time.perf_counter()
             used = await self.flows.run(turn, await self._current())
             self.spent.exchanged(time.perf_counter() - exchanging, waited=0.0)
+            self.counts.note()
         mixed = time.perf_counter()
         await self._keep(turn)
         self.cluster.acknowledge(turn, order)

@@ -7,6 +7,7 @@ from pathlib import Path
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.store import Store
 from sdfeel.deploy.operate.export import state_folder
+from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
 
 __all__ = ["histories", "roll_back"]
@@ -22,11 +23,17 @@ def histories(
 def roll_back(
     deployment: Deployment, period: int, edge: str | None = None, state: Path | None = None
 ) -> dict[str, int]:
-    """Puts later checkpoints aside. All edges here go to the same period, or none does."""
+    """Puts later checkpoints aside. All edges here go to the same period, or none does.
+
+    Without rounds `period` is one of the edge with the longest time (of `edge`, if it is given),
+    and the others go to their last checkpoint that is not later than it.
+    """
     stores = _stores(deployment, edge, state)
     try:
         for store in stores.values():
             store.acquire()
+        if deployment.most_steps:
+            return _roll_back_turns(Topology(deployment), period, edge, stores)
         common = set.intersection(*(set(store.periods()) for store in stores.values()))
         older = [one for one in common if one <= period]
         if not older:
@@ -39,6 +46,19 @@ def roll_back(
     finally:
         for store in stores.values():
             store.release()
+
+
+def _roll_back_turns(
+    topology: Topology, period: int, edge: str | None, stores: dict[str, Store]
+) -> dict[str, int]:
+    slowest = edge or min(topology.edges, key=topology.plan)
+    goals = {name: topology.counted(period, slowest, name) for name in stores}
+    for name, store in stores.items():
+        found = store.periods()
+        if not found or found[0] > goals[name]:
+            remedy = f"{name} has no checkpoint as old as its period {goals[name]}: {found}"
+            raise InputError("period", period, remedy)
+    return {name: store.roll_back(goals[name]) for name, store in stores.items()}
 
 
 def _stores(deployment: Deployment, edge: str | None, state: Path | None) -> dict[str, Store]:

@@ -1,0 +1,288 @@
+"""Real deployments without rounds: over gRPC with certificates, with faults, lies and questions."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import toy
+from harness import World, content, deploy
+from swap_audit import audit_swaps
+
+from sdfeel import InputError
+from sdfeel.deploy.config import parse_deployment
+from sdfeel.deploy.exchange.allowance import Allowance
+from sdfeel.deploy.exchange.counts import Counts
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
+from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.stride import Stride
+from sdfeel.deploy.node.trainers import make_trainer
+from sdfeel.deploy.operate.rollback import roll_back
+from sdfeel.deploy.operate.status import ask, status_table
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
+
+PACE = {"name": "asynchronous", "deadline": [0.4, 0.25, 0.3]}
+
+
+def test_an_edge_dies_and_comes_back_and_the_mean_is_kept(tmp_path: Path) -> None:
+    """By the logs: every swap is used by both ends or by neither; and all turns are made."""
+    deployment = deploy(tmp_path, periods=8, pace=PACE)
+    topology = Topology(deployment)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_all()
+            await world.until(lambda: all(edge.done >= 3 for edge in world.edges.values()))
+            (row,) = [row for row in await ask(deployment) if row.name == "a"]
+            assert row.pace == "asynchronous"
+            assert row.steps is not None
+            assert row.steps >= 1
+            assert status_table([row], "t")
+            await world.kill("b")
+            await world.until(lambda: all(edge.done >= 5 for edge in world.edges.values()))
+            await world.start_edge("b")
+            await world.finish()
+            assert {n: e.done for n, e in world.edges.items()} == {
+                name: topology.plan(name) for name in topology.edges
+            }
+            assert world.audit() > 10
+            assert world.events("swap", "b")
+            models = np.stack([edge.model.array() for edge in world.edges.values()])
+            goals = np.stack([toy.goal(n) for n in range(6)])
+            assert np.abs(models).max() < 2 * np.abs(goals).max()
+            assert np.abs(models).max() > 0.1, "they have learned something"
+            for client in world.clients.values():
+                assert client.accepted
+
+    asyncio.run(run())
+
+
+def test_nobody_waits_for_a_neighbour_whose_clients_are_slow(tmp_path: Path) -> None:
+    """An edge whose only client never answers makes its turns, and answers the other's swaps."""
+    pace = {"name": "asynchronous", "deadline": 0.3}
+    deployment = deploy(tmp_path, sizes=(1, 1), periods=5, pace=pace)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            slow = toy.ToyTrainer(1, deployment.client("c1").samples, delay=0.7)
+            await world.start_all({"c1": slow})
+            await world.until(lambda: all(edge.done == 5 for edge in world.edges.values()))
+            rows = world.events("period", "a")
+            assert max(row["collect"] for row in rows) < 2.0
+            assert [row["links_used"] for row in rows].count(1) >= 3
+            assert [row["participants"] for row in world.events("period", "b")].count([]) >= 3
+            assert world.events("deadline", "b")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("steps", [0, 10**6, 21])
+def test_steps_that_cannot_be_are_refused(tmp_path: Path, steps: int) -> None:
+    """A client that claims them would scale what everybody else has done."""
+    deployment = deploy(tmp_path, sizes=(2, 1), periods=3, pace={**PACE, "deadline": 0.3})
+    assert deployment.most_steps == 20
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_all()
+            liar = world.clients["c0"]
+            original = liar._upload
+
+            async def upload(stream: Any, period: int, trained: Any) -> None:
+                object.__setattr__(trained, "steps", steps)
+                await original(stream, period, trained)
+
+            liar._upload = upload  # type: ignore[method-assign]
+            await world.finish()
+            a = world.edges["a"]
+            assert a.metrics.value("sdfeel_refused_total", kind="steps") >= 1
+            assert liar.accepted == []
+            assert world.clients["c1"].accepted
+
+    asyncio.run(run())
+
+
+# What does not go together.
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"pace": {"name": "asynchronous"}}, "pace.deadline"),
+        ({"pace": "asynchronous"}, "pace.deadline"),
+        ({"pace": {**PACE, "deadline": [1.0, 2.0]}}, "pace.deadline"),
+        ({"pace": {**PACE, "deadline": 0}}, "pace.deadline"),
+        ({"pace": {**PACE, "deadline": 1e-9}}, "pace.deadline"),
+        ({"pace": {**PACE, "mixing": "mean"}}, "pace.mixing"),
+        ({"pace": {**PACE, "compensation": 2}}, "pace.compensation"),
+        ({"pace": {**PACE, "psi": "none"}}, "pace.psi"),
+        ({"pace": {**PACE, "speed": 1}}, "pace.speed"),
+        ({"pace": "fedbuff"}, "pace"),
+        ({"pace": {"name": "deadline", "seconds": 1.0}}, "pace.name"),
+        ({"averager": "all-reduce"}, "schedule.averager"),
+        ({"alpha": 2}, "schedule.alpha"),
+        ({"averaging": {"rule": "median"}}, "averaging.rule"),
+        ({"local": {"trainer": "flower:my_app:app"}}, "local.trainer"),
+        ({"fallback": True}, "clients.c0.fallbacks"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_does_not_go_together_is_refused_by_name(change: dict[str, Any], field: str) -> None:
+    table = content(**{"pace": PACE, **change})
+    with pytest.raises(InputError) as caught:
+        parse_deployment(table, Path())
+    assert caught.value.field == field
+
+
+def test_a_trainer_of_the_command_line_is_refused_too(tmp_path: Path) -> None:
+    deployment = parse_deployment(content(pace=PACE), tmp_path)
+    local = deployment.local.model_copy(update={"trainer": "flower:my_app:app"})
+    with pytest.raises(InputError, match="how many steps"):
+        make_trainer(deployment.model_copy(update={"local": local}), "c0")
+
+
+def test_strangers_on_an_edges_list_are_refused() -> None:
+    table = content(pace=PACE)
+    table["edges"][0]["allow"] = ["c0", "c1", "c5"]
+    with pytest.raises(InputError, match="nobody is a guest"):
+        parse_deployment(table, Path())
+
+
+# What an edge knows, and whom it believes.
+
+TOPOLOGY = Topology(parse_deployment(content(periods=6, pace=PACE), Path()))
+
+
+def test_faster_edges_make_more_turns() -> None:
+    assert [TOPOLOGY.plan(edge) for edge in "abc"] == [6, 10, 8]
+    assert TOPOLOGY.counted(3, "a", "b") == 5
+    rounds = Topology(parse_deployment(content(periods=6), Path()))
+    assert [rounds.plan(edge) for edge in "abc"] == [6, 6, 6]
+
+
+def test_staleness_is_what_either_end_has_heard_of() -> None:
+    a, b = Counts("a", TOPOLOGY), Counts("b", TOPOLOGY)
+    a.aggregated(1, 2.0)
+    b.hear("a", a.tell())
+    b.aggregated(1, 3.0)
+    assert b.staleness == 0
+    b.hear("c", [v1.Count(edge="c", turns=2, steps=1.5)])
+    a.aggregated(2, 2.0)
+    b.hear("a", a.tell())
+    assert b.staleness == 3
+    assert b.slowest == pytest.approx(2.0 / 0.4)
+    again = Counts("b", TOPOLOGY)
+    again.restore(b.notes())
+    assert again == b
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        v1.Count(edge="x", turns=1),
+        v1.Count(edge="c", turns=9),
+        v1.Count(edge="c", turns=1, steps=0.5),
+        v1.Count(edge="c", turns=1, steps=21.0),
+        v1.Count(edge="c", turns=1, steps=math.nan),
+    ],
+    ids=["edge", "turns", "too-few", "too-many", "nan"],
+)
+def test_counts_that_cannot_be_change_nothing(lie: v1.Count) -> None:
+    counts = Counts("a", TOPOLOGY, {"c": 1}, {"c": 2.0})
+    assert not counts.hear("b", [lie])
+    assert (counts.turns, counts.steps) == ({"c": 1}, {"c": 2.0})
+
+
+def test_nobody_knows_better_about_us_and_an_edges_own_word_counts() -> None:
+    counts = Counts("a", TOPOLOGY, {"a": 2, "b": 5})
+    assert counts.hear("c", [v1.Count(edge="a", turns=4), v1.Count(edge="b", turns=3)])
+    assert counts.turns == {"a": 2, "b": 5}
+    counts.hear("b", [v1.Count(edge="b", turns=3)])
+    assert counts.turns == {"a": 2, "b": 3}, "it was rolled back, and says so"
+
+
+def test_an_edge_that_asks_all_the_time_is_answered_as_often_as_it_can_be_ready() -> None:
+    allowed = Allowance(seconds=1.0)
+    answered = sum(allowed.take(now / 100) for now in range(1000))
+    assert 10 <= answered <= 14
+    patient = Allowance(seconds=1.0)
+    assert all(patient.take(float(now)) for now in range(20))
+
+
+def test_a_client_makes_as_many_steps_as_fit() -> None:
+    stride = Stride(most=20)
+    assert stride.steps(10.0, 10.0) == 1, "the first time it learns how long a step takes"
+    stride.took(1, 1.0)
+    assert stride.steps(10.0, 10.0) == 9
+    assert stride.steps(10.0, 4.0) == 3
+    assert stride.steps(10.0, 0.1) == 1
+    assert stride.steps(100.0, 100.0) == 20
+    stride.was(in_time=False)
+    assert stride.steps(10.0, 10.0) == 8, "it came late: more time for the upload"
+    for _ in range(10):
+        stride.was(in_time=True)
+    assert stride.steps(10.0, 10.0) == 9
+
+
+def test_a_rollback_takes_every_edge_as_far_back_in_time(tmp_path: Path) -> None:
+    deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)
+    for edge in "abc":
+        store = Store(tmp_path / "state" / edge, {"edge": edge})
+        store.acquire()
+        for period in range(1, TOPOLOGY.plan(edge) + 1):
+            store.save(EdgeCheckpoint(period, as_vector(np.zeros(3))))
+        store.release()
+    # Period 5 of a is 8 of b and 6 of c: the last that they still have before it.
+    assert roll_back(deployment, 5) == {"a": 5, "b": 7, "c": 5}
+    with pytest.raises(InputError, match="no checkpoint as old"):
+        roll_back(deployment, 0)
+
+
+# The audit, on which the above relies, sees what is wrong.
+
+
+def swap(node: str, peer: str, moved: float, since: int = 3) -> dict[str, Any]:
+    about = {"ballot": 7, "key": [1, 0], "since": since, "moved": moved}
+    return {"node": node, "peer": peer, "event": "swap", **about}
+
+
+def event(node: str, peer: str, name: str, since: int = 4, **fields: Any) -> dict[str, Any]:
+    return {"node": node, "peer": peer, "event": name, "ballot": 7, "since": since, **fields}
+
+
+SHARE = TOPOLOGY.share("a") / TOPOLOGY.share("b")
+BOTH = [swap("a", "b", 0.5), swap("b", "a", -0.5 * SHARE)]
+AUDITS: dict[str, tuple[list[dict[str, Any]], bool]] = {
+    "both": (BOTH, False),
+    "the mean moves": ([swap("a", "b", 0.5), swap("b", "a", 0.5)], True),
+    "one alone": ([swap("a", "b", 0.5)], True),
+    "taken back": ([swap("a", "b", 0.5), event("a", "b", "taken-back")], False),
+    "taken back by one of two": ([*BOTH, event("a", "b", "taken-back")], True),
+    "added later": ([swap("a", "b", 0.5), event("b", "a", "resolved", used=True)], False),
+    "died with it": (
+        [swap("a", "b", 0.5), {"node": "a", "event": "resumed", "checkpoint": 3}],
+        False,
+    ),
+    "resumed behind it": (
+        [swap("a", "b", 0.5), {"node": "a", "event": "resumed", "checkpoint": 4}],
+        True,
+    ),
+    "no room for the line": ([swap("a", "b", 0.5), {"node": "b", "event": "log-lost"}], False),
+    "no room at a third one": ([swap("a", "b", 0.5), {"node": "c", "event": "log-lost"}], True),
+    "given too much": (
+        [{"node": "a", "event": "given", "before": 1.0, "after": 2.0, "moved": 0.5}],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_what_the_audit_says(name: str) -> None:
+    lines, wrong = AUDITS[name]
+    found = audit_swaps(TOPOLOGY, [{"time": time, **line} for time, line in enumerate(lines)])
+    assert bool(found[1]) == wrong, found

@@ -1,0 +1,272 @@
+"""Swaps without rounds keep the weighted mean, whatever happens between their messages.
+
+First with numbers and every order of events, then with whole deployments on the network in memory,
+then with real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from ends import Message
+from swap_ends import SwapTrial
+from twin import End
+from twin_world import TwinWorld, make_edges_cheap, run_schedule, small
+from virtual import NODE, VirtualLoop
+
+from sdfeel.deploy.link import agreement
+from sdfeel.deploy.link.agreement import TABLE, Do, Input, Standing
+
+PAIR: dict[str, str | None] = {"a": None, "b": "a"}
+PATH: dict[str, str | None] = {"a": None, "b": "a", "c": "b"}
+SHARES = {"a": 3, "b": 5, "c": 2}
+FAULTS = ("cut", "crash", "deadline")
+
+
+def make(shape: dict[str, str | None]) -> SwapTrial:
+    return SwapTrial(shape, {name: SHARES[name] for name in shape})
+
+
+def met(shape: dict[str, str | None]) -> SwapTrial:
+    trial = make(shape)
+    for link in trial.links:
+        trial.do(("connect", *link))
+    for way, queue in trial.flying.items():
+        while queue:
+            trial.do(("deliver", *way))
+    return trial
+
+
+def walk(begin: tuple[str, ...], faults: int) -> int:
+    """Every order of events of a swap that these begin, with so many faults at most."""
+    start = met(PAIR)
+    for name in begin:
+        start.do(("start", name))
+    seen, left = {start.key()}, [(start, faults)]
+    while left:
+        trial, allowed = left.pop()
+        for move in trial.moves():
+            is_fault = move[0] in FAULTS
+            if (is_fault and not allowed) or _is_beyond(trial, move, begin):
+                continue
+            after = trial.clone()
+            after.do(move)
+            key = (*after.key(), allowed - is_fault)
+            if key not in seen:
+                seen.add(key)
+                after.check()
+                left.append((after, allowed - is_fault))
+    return len(seen)
+
+
+def _is_beyond(trial: SwapTrial, move: Message, begin: tuple[str, ...]) -> bool:
+    """One turn each is enough: those who died in it may begin it again."""
+    return move[0] == "start" and (move[1] not in begin or trial.edges[move[1]].done >= 1)
+
+
+@pytest.mark.parametrize(
+    ("begin", "faults", "least"),
+    [(("a",), 1, 300), (("b",), 1, 300)],
+    ids=["one", "other"],
+)
+def test_every_order_of_events(begin: tuple[str, ...], faults: int, least: int) -> None:
+    """Whoever begins, also both at once: once it is calm, the mean is exactly what it was."""
+    assert walk(begin, faults) > least
+
+
+def drive(seed: int, steps: int = 60) -> SwapTrial:
+    chance = random.Random(seed)  # noqa: S311 - chance, not secrets
+    trial = make(chance.choice([PAIR, PATH]))
+    fault = chance.choice([0.02, 0.1, 0.3])
+    for _ in range(steps):
+        moves = trial.moves()
+        calm = [move for move in moves if move[0] not in FAULTS]
+        move = chance.choice(moves if chance.random() < fault or not calm else calm)
+        if move[0] == "deliver" and chance.random() < 0.1:
+            trial.do(("repeat", *move[1:]))
+        else:
+            trial.do(move)
+    return trial
+
+
+def test_random_histories() -> None:
+    """Also three edges in a row, where swaps of different links overlap at the one in between."""
+    done: Counter[Do] = Counter()
+    for seed in range(600):
+        trial = drive(seed)
+        trial.check()
+        done.update(trial.acts)
+    assert all(done[do] > 5 for do in Do), f"not everything was tried: {done}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (Standing.COMMITTED, Input.REBORN),
+        (Standing.COMMITTED, Input.ABORT),
+        (Standing.IN_DOUBT, Input.COMMIT),
+        (Standing.PREPARED, Input.MET),
+        (Standing.SETTLED, Input.ASKED),
+    ],
+    ids=lambda line: f"{line[0].value}, {line[1].value}",
+)
+def test_swaps_need_the_table(
+    line: tuple[Standing, Input], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the decision here, so also the line that only saves time in rounds."""
+    monkeypatch.delitem(TABLE, line)
+    assert line not in agreement.TABLE
+    with pytest.raises((AssertionError, KeyError)):
+        [drive(seed).check() for seed in range(2000)]
+
+
+# Whole deployments on the network in memory.
+
+
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    make_edges_cheap(monkeypatch)
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+    gc.collect()
+
+
+SHAPES = ("pair", "pair", "path", "ring", "star")
+
+
+@pytest.mark.usefixtures("cheap")
+def test_histories_with_faults() -> None:
+    """Edges and clients die, freeze and are cut off: the mean is kept and all turns are made."""
+    seen: Counter[str] = Counter()
+    for seed in range(30):
+        shape = SHAPES[seed % len(SHAPES)]
+        try:
+            world = run_schedule(seed, shape, "mean-preserving")
+        except AssertionError as problem:
+            raise AssertionError(f"seed {seed} ({shape}): {problem}") from problem
+        assert world.checker.looks
+        seen.update(world.events)
+    for event in ("taken-back", "resolved", "link-down", "resumed"):
+        assert seen[event], f"{event} never happened: {seen}"
+
+
+def _strike_at(number: int, strike: Callable[[TwinWorld], None]) -> tuple[TwinWorld, bool]:
+    """A pair in which something happens right after the so-manieth message between the edges."""
+    deployment, topology = small("pair", "mean-preserving", 2)
+    loop = VirtualLoop(number)
+    landed, original = 0, End.take
+
+    async def main() -> tuple[TwinWorld, bool]:
+        world = TwinWorld(deployment, topology, 3, loop)
+
+        def take(end: End, message: Any) -> None:
+            nonlocal landed
+            original(end, message)
+            if {end.me, end.peer} == {"e00", "e01"}:
+                landed += 1
+                if landed == number:
+                    loop.call_soon(strike, world)
+
+        End.take = take  # type: ignore[method-assign]
+        try:
+            await world.start_all()
+            await world.finish(100.0)
+        finally:
+            End.take = original  # type: ignore[method-assign]
+        world.checker.calm()
+        return world, landed >= number
+
+    return loop.run(main())
+
+
+def _restart(world: TwinWorld, *names: str, quietly: bool = False) -> None:
+    for name in names:
+        world.kill(name, quietly)
+        world.starting = asyncio.ensure_future(world.start(name))
+
+
+STRIKES: dict[str, Callable[[TwinWorld], None]] = {
+    "cut": lambda world: world.net.cut("e00", "e01"),
+    "kill-one": lambda world: _restart(world, "e00"),
+    "kill-other": lambda world: _restart(world, "e01", quietly=True),
+    "kill-both": lambda world: _restart(world, "e00", "e01"),
+    "freeze": lambda world: world.net.silence(("e01", "e00"), 3.0),
+}
+
+
+@pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize("strike", STRIKES)
+def test_a_fault_after_every_single_message(strike: str) -> None:
+    """Real edges: after each message of their first swaps a link is cut, or an end dies."""
+    number = 1
+    while number < 40:
+        try:
+            _, happened = _strike_at(number, STRIKES[strike])
+        except AssertionError as problem:
+            raise AssertionError(f"{strike} after message {number}: {problem}") from problem
+        if not happened:
+            break
+        number += 1
+    assert number > 20, "there were fewer messages than two swaps have"
+
+
+@pytest.mark.usefixtures("cheap")
+def test_an_edge_without_a_disk_goes_on_from_a_neighbour() -> None:
+    """It ends with the others, wherever it began to count."""
+    deployment, topology = small("ring", "mean-preserving", 6)
+    loop = VirtualLoop(1)
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, topology, 1, loop)
+        await world.start_all()
+        while world.disks["e02"].found.done < 4:
+            await asyncio.sleep(0.05)
+        world.kill("e01")
+        world.disks["e01"].found = None
+        world.checker.saved = lambda _: None  # what was on it, nobody has any more
+        await world.start("e01")
+        await world.finish(100.0)
+        return world
+
+    world = loop.run(main())
+    lines = [*world.past, *world.edges["e01"].log.recent]
+    (adopted,) = [line for line in lines if line["event"] == "adopted"]
+    assert 1 <= adopted["period"] <= topology.plan("e01")
+    assert world.disks["e01"].found.done == topology.plan("e01")
+
+
+@pytest.mark.usefixtures("cheap")
+def test_who_is_left_behind_ends_when_the_others_have_gone() -> None:
+    """Two others must have finished, and nobody be there: else it would go on alone."""
+    deployment, topology = small("ring", "mean-preserving", 6)
+    loop = VirtualLoop(2)
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, topology, 2, loop)
+        await world.start_all()
+        usual = world.loop.run_in_executor
+
+        def lag(executor: Any, work: Any, *args: Any) -> Any:
+            """Its disk takes seconds for a checkpoint."""
+            if NODE.get() != "e01" or "save" not in repr(work):
+                return usual(executor, work, *args)
+            saved = world.loop.create_future()
+            world.loop.call_later(3.0, lambda: saved.done() or saved.set_result(work(*args)))
+            return saved
+
+        world.loop.run_in_executor = lag  # type: ignore[method-assign]
+        await world.finish(200.0)
+        return world
+
+    world = loop.run(main())
+    lines = [*world.past, *world.edges["e01"].log.recent]
+    assert any((line["node"], line["event"]) == ("e01", "jump") for line in lines)
+    world.checker.calm()
