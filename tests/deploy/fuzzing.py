@@ -26,14 +26,16 @@ import torch
 from google.protobuf.message import DecodeError
 from harness import as_toml, content
 
+from sdfeel.algorithm.codecs import Draw
 from sdfeel.clock import load_profile
 from sdfeel.data.archives import ar_member, gunzip, tar_members
 from sdfeel.data.download import SourceError
 from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import read_model
+from sdfeel.deploy.model.packing import PACKINGS, Packed, Packing, pack
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
-from sdfeel.deploy.model.vectors import Change, as_vector
+from sdfeel.deploy.model.vectors import Change, Vector, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError, RunError
@@ -204,6 +206,9 @@ def parsers(folder: Path) -> list[Parser]:
 def deployment_file(folder: Path) -> Parser:
     small = content((1, 1), averager="chebyshev")
     full = content((2, 1, 1), links=[("a", "b"), ("b", "c")], security={"plaintext": True})
+    full["codecs"] = {"up": "int8", "down": "float16", "between": "float32"}
+    full["rate"] = {"name": "cosine", "over": 9, "floor": 0.001, "warmup": 2}
+    full["local"] |= {"name": "momentum", "momentum": 0.5, "clip": 1.5, "memory": "keep"}
     full["edges"][0] |= {"listen": "127.0.0.1:1", "metrics": "127.0.0.1:2", "allow": ["c0"]}
     free = content((1, 2), pace={"name": "asynchronous", "deadline": [0.5, 2.0], "anneal": 3.0})
     examples = [as_toml(table).encode() for table in (small, full, free)]
@@ -342,6 +347,12 @@ def gzip_file() -> Parser:
     )
 
 
+def _change(packing: Packing, of: Vector) -> Packed:
+    packed = Packed(packing, of.size, of.sha256)
+    list(pack(packing, of.read, packed, Draw(0, np.array([0]), 1)))
+    return packed
+
+
 KINDS = (v1.FromClient, v1.FromEdge, v1.LinkMessage, v1.StatusRequest, v1.StatusReply)
 
 
@@ -351,6 +362,7 @@ def wire_messages() -> Parser:
     announced = wire.header(vector, 3, samples=5)
     chunk = v1.Chunk(offset=0, data=vector.read_bytes(0, 4))
     task = v1.Task(period=1, first=1, steps=2, model=announced)
+    changes = {name: _change(packing, vector) for name, packing in PACKINGS.items()}
     state = v1.LinkState(edge="a", number=3, up=["b"])
     examples = [
         v1.FromClient(hello=v1.Hello(protocol=1, name="c0", samples=3)),
@@ -362,6 +374,8 @@ def wire_messages() -> Parser:
         v1.LinkMessage(decision=v1.Decision(period=1, word=v1.Word.COMMIT)),
         v1.LinkMessage(state=state),
         v1.StatusReply(edge="a", clients=["c0"], seconds_per_period=0.5),
+        *(v1.FromClient(model=wire.header(change, 3, samples=5)) for change in changes.values()),
+        *(v1.FromClient(chunk=v1.Chunk(data=c.read_bytes(0, 4))) for c in changes.values()),
     ]
 
     def parse(data: bytes) -> object:
@@ -372,10 +386,20 @@ def wire_messages() -> Parser:
                 continue
             str(message)
             if "model" in message.DESCRIPTOR.fields_by_name and message.HasField("model"):
-                wire.Incoming(message.model, 4, 1e9).begin()
-                wire.Incoming(message.model, 4, 1e9).feed(chunk)
+                with contextlib.suppress(wire.Refused):
+                    wire.Incoming(message.model, 4, 1e9).begin()
+                    wire.Incoming(message.model, 4, 1e9).feed(chunk)
+                if packing := PACKINGS.get(message.model.dtype):
+                    wire.Incoming(message.model, 4, 1e9, None, vector, packing).begin()
             if "chunk" in message.DESCRIPTOR.fields_by_name and message.HasField("chunk"):
-                wire.Incoming(announced, 4, 1e9).feed(message.chunk)
+                with contextlib.suppress(wire.Refused):
+                    wire.Incoming(announced, 4, 1e9).feed(message.chunk)
+                for name, change in changes.items():
+                    about = wire.header(change, 3)
+                    with contextlib.suppress(wire.Refused):
+                        wire.Incoming(about, 4, 1e9, None, vector, PACKINGS[name]).feed(
+                            message.chunk
+                        )
         return None
 
     return Parser("wire", [message.SerializeToString() for message in examples], parse)

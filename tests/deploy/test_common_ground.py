@@ -45,6 +45,7 @@ MAY_DIFFER: dict[str, Change] = {
     "addresses": lambda t: t["edges"][0].update(address="elsewhere:1", listen="0.0.0.0:1"),
     "averaging inside a cluster": lambda t: t.update(averaging={"rule": "median"}),
     "the seed of clients": lambda t: t.update(seed=4),
+    "what travels between clients and edges": lambda t: t.update(codecs={"up": "int8"}),
     "links in another order": lambda t: t.update(graph={"links": [("b", "a"), ("c", "a")]}),
 }
 MUST_AGREE: dict[str, Change] = {
@@ -108,7 +109,7 @@ def said_by_client(table: dict[str, Any]) -> v1.Hello:
     return v1.Hello(protocol=PROTOCOL, deployment=theirs.digest, settings=settings)
 
 
-def test_clients_and_edges_need_the_same_seed_and_steps() -> None:
+def test_clients_and_edges_need_the_same_seed_steps_and_codecs() -> None:
     """With another tau1 a client would refuse every task, and its edge would wait for it."""
     mine = CommonGround.of_clients(parse_deployment(table() | {"seed": 1}, Path()))
     with pytest.raises(Refused, match="seed: '1' here, '2' there"):
@@ -116,6 +117,10 @@ def test_clients_and_edges_need_the_same_seed_and_steps() -> None:
     longer = content((2, 1, 1), tau1=3, periods=6) | {"seed": 1}
     with pytest.raises(Refused, match=r"schedule\.tau1: '2' here, '3' there"):
         mine.check(said_by_client(longer))
+    for way in ("up", "down"):
+        packed = table() | {"seed": 1, "codecs": {way: "int8"}}
+        with pytest.raises(Refused, match=rf"codecs\.{way}: 'float32' here, 'int8' there"):
+            mine.check(said_by_client(packed))
     other = table() | {"seed": 1}
     other["schedule"].update(tau2=5, alpha=2, iterations=1000)
     mine.check(said_by_client(other))

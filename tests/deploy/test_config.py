@@ -9,6 +9,7 @@ import pytest
 from harness import as_toml, content
 
 from sdfeel.deploy.config import load_deployment, parse_deployment
+from sdfeel.deploy.node.trainers import make_trainer
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
 
@@ -41,6 +42,27 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
         ({"clients": [{"name": "c0", "edge": "a", "samples": 0}]}, "clients.0.samples"),
         ({"graph": {"links": [("a", "q")]}}, "graph.links"),
         ({"graph": {"kind": "rnig"}}, "did you mean 'ring'"),
+        ({"codecs": {"up": "int9"}}, "codecs.up = 'int9': did you mean 'int8'"),
+        ({"codecs": {"upp": "int8"}}, "did you mean 'up'"),
+        ({"codecs": {"down": "top-k"}}, "codecs.down = 'top-k': .* block by block"),
+        ({"codecs": {"between": "int8"}}, "codecs.between = 'int8': edges agree on whole models"),
+        (
+            {"codecs": {"up": "int8"}, "pace": {"name": "asynchronous", "deadline": 1.0}},
+            "codecs.up = 'int8': without rounds models go as they are",
+        ),
+        ({"local": {"momentun": 0.9}}, "did you mean 'momentum'"),
+        ({"local": {"batchsize": 9}}, "did you mean 'batch_size'"),
+        ({"local": {"name": "momentm"}}, "did you mean 'momentum'"),
+        ({"local": {"name": []}}, r"local.name = \[\]"),
+        ({"local": {"momentum": 0.9}}, "local.momentum = 0.9: sgd has no such setting"),
+        ({"local": {"name": "momentum", "momentum": 1.5}}, "beta, from 0 to below 1"),
+        ({"local": {"clip": 0}}, "local.clip"),
+        ({"local": {"memory": 3}}, "local.memory = 3"),
+        ({"local": {"weight_decay": 10**400}}, "local.weight_decay"),
+        ({"rate": {"name": "cosine"}}, "rate.over = None: cosine needs it"),
+        ({"rate": {"name": "cosine", "over": 9, "floor": 1.0}}, "from 0 to lr = 0.01"),
+        ({"rate": {"eta": 0.1}}, "the rate itself is local.lr"),
+        ({"correction": {"name": "two-level"}}, "correction"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
@@ -73,3 +95,11 @@ def test_an_averager_that_would_drown_in_rounding_is_refused(tmp_path: Path) -> 
         client["samples"] = 1 + 400 * (number % 3)
     with pytest.raises(InputError, match="all-reduce"):
         Topology(parse_deployment(table, tmp_path))
+
+
+def test_a_flower_app_takes_no_local_rule(tmp_path: Path) -> None:
+    """It would do nothing, and nobody would say so."""
+    local = {"trainer": "flower:my_app:app", "name": "momentum"}
+    deployment = parse_deployment(content((1,), local=local), tmp_path)
+    with pytest.raises(InputError, match="an optimiser of its own"):
+        make_trainer(deployment, "c0")

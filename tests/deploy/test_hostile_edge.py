@@ -12,9 +12,11 @@ from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_deployment
 from virtual import VirtualLoop
 
+from sdfeel.algorithm.codecs import Draw
 from sdfeel.deploy.link.transport import Call
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -31,9 +33,11 @@ class Watched(Still):
     def __init__(self, samples: int) -> None:
         super().__init__(samples)
         self.asked: list[tuple[int, int]] = []
+        self.given: list[np.ndarray] = []
 
     def train(self, model: np.ndarray, first: int, steps: int) -> np.ndarray:
         self.asked.append((first, steps))
+        self.given.append(model)
         return model
 
 
@@ -48,13 +52,17 @@ async def give_task(stream: Any, **changed: int) -> None:
 
 
 def attend(
-    serve: Serve, seconds: float, cuts: Sequence[float] = (), loop: VirtualLoop | None = None
+    serve: Serve,
+    seconds: float,
+    cuts: Sequence[float] = (),
+    loop: VirtualLoop | None = None,
+    **tables: Any,
 ) -> tuple[ClientProgram, Watched, bool]:
     """A client of an edge that only does `serve`: it, its trainer, whether it is still there.
 
     cuts  when the stream between the two breaks
     """
-    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper")
+    deployment = make_deployment((1, 1), [("e00", "e01")], PERIODS, "paper", **tables)
     loop = loop or VirtualLoop()
 
     async def greet(stream: Any) -> None:
@@ -144,3 +152,56 @@ def test_a_client_whose_stream_breaks_twice_while_it_trains_goes_on() -> None:
     _, _, is_there = attend(serve, 15.0, cuts=(1.0, 2.0, 3.0), loop=loop)
     assert is_there
     assert sum(uploaded) == 1
+
+
+def change(base: Vector, by: float, name: str = "int8") -> Packed:
+    """All values become larger by so much."""
+    packed = Packed(PACKINGS[name], base.size, base.sha256)
+    draw = Draw(0, np.array([0]), 1, 1)
+    list(pack(PACKINGS[name], lambda *_: np.full(SIZE, by, "f4"), packed, draw))
+    return packed
+
+
+async def give_change(stream: Any, packed: Packed, period: int) -> None:
+    task = v1.Task(period=period, first=period, steps=1, model=wire.header(packed, period))
+    await stream.write(v1.FromEdge(task=task))
+
+
+@pytest.mark.parametrize("down", ["float32", "bfloat16"])
+def test_a_change_in_another_codec_than_the_files_is_refused(down: str) -> None:
+    async def serve(stream: Any) -> None:
+        await give_task(stream)
+        await give_change(stream, change(MODEL, 1.0), 4)
+        while await stream.read() is not None:
+            pass
+
+    client, trainer, _ = attend(serve, 1.0, codecs={"down": down})
+    refused = [line["kind"] for line in client.log.recent if line["event"] == "refused"]
+    assert refused == ["dtype"]
+    assert trainer.asked == [(3, 1)]
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["nothing", "another"])
+def test_a_change_of_a_model_that_the_client_does_not_have_ends_the_stream(before: bool) -> None:
+    """It dials again, and an honest edge then gives it the whole model."""
+    streams: list[int] = []
+
+    async def serve(stream: Any) -> None:
+        streams.append(len(streams))
+        if len(streams) == 1:
+            if before:
+                await give_task(stream)
+            await give_change(stream, change(as_vector(np.ones(SIZE)), 1.0), 4)
+        else:
+            await give_task(stream)
+            await give_change(stream, change(MODEL, 0.5), 4)
+        while await stream.read() is not None:
+            pass
+
+    client, trainer, is_there = attend(serve, 3.0, codecs={"down": "int8"})
+    assert is_there
+    assert streams[:2] == [0, 1]
+    kinds = [line["event"] for line in client.log.recent]
+    assert kinds.count("edge-lost") + kinds.count("refused") >= 1
+    assert trainer.asked[-1] == (4, 1)
+    np.testing.assert_allclose(trainer.given[-1], 0.5, rtol=0.01)

@@ -20,7 +20,7 @@ with `keeps` and `step`; see examples/own_rule.py.
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,6 +44,8 @@ __all__ = [
     "local_rule",
 ]
 
+# A whole number may be larger than any float.
+LARGEST = sys.float_info.max
 # What clip_grad_norm_ adds to a norm before it divides by it.
 CLIP_EPSILON = 1e-6
 
@@ -84,14 +86,16 @@ class LocalRule(ABC):
     def __post_init__(self) -> None:
         for name in ("weight_decay", "prox"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+            if not isinstance(value, int | float) or not 0 <= value <= LARGEST:
                 raise InputError(f"local.{name}", value, "a finite number, not below 0")
         if self.clip is not None:
             real = isinstance(self.clip, int | float) and not isinstance(self.clip, bool)
-            if not real or not (math.isfinite(self.clip) and self.clip > 0):
+            if not real or not 0 < self.clip <= LARGEST:
                 raise InputError("local.clip", self.clip, "the largest norm of a gradient, above 0")
         if self.memory not in ("reset", "keep"):
-            raise InputError("local.memory", self.memory, closest(self.memory, ("reset", "keep")))
+            raise InputError(
+                "local.memory", self.memory, closest(str(self.memory), ("reset", "keep"))
+            )
 
     @abstractmethod
     def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
@@ -212,7 +216,7 @@ class Adam(LocalRule):
             if not isinstance(value, int | float) or not 0 <= value < 1:
                 raise InputError(f"local.{name}", value, "from 0 to below 1")
         real = isinstance(self.eps, int | float)
-        if not real or not (math.isfinite(self.eps) and self.eps >= 0):
+        if not real or not 0 <= self.eps <= LARGEST:
             raise InputError("local.eps", self.eps, "a finite number, not below 0")
 
     def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -157,7 +158,8 @@ def rates(rate: Rate, first: int, last: int) -> NDArray[np.float64]:
 
 
 def _finite(value: float) -> bool:
-    return isinstance(value, numbers.Real) and math.isfinite(value)
+    # A whole number may be larger than any float.
+    return isinstance(value, numbers.Real) and abs(value) <= sys.float_info.max
 
 
 def _positive(where: str, value: float, remedy: str) -> None:

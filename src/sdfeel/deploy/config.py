@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.codecs import CODECS
+from sdfeel.algorithm.local import LOCAL_RULES, LocalRule
 from sdfeel.algorithm.pace import Synchronous
+from sdfeel.algorithm.rates import RATES, Rate
 from sdfeel.deploy.pace import PaceField, check_pace
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, route_of
+from sdfeel.simulation.named import from_table
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
@@ -123,7 +128,12 @@ class Averaging(_Table):
 
 
 class Local(_Table):
-    """What clients run, by import path (`package.module:function`); each may name its own."""
+    """What clients run, by import path (`package.module:function`); each may name its own.
+
+    All else here is the local rule's, as in the `local` of a run: its `name` and settings.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     trainer: str = "sdfeel.deploy.node.torch_trainer:trainer"
     model: str = ""
@@ -133,6 +143,30 @@ class Local(_Table):
     lr: Positive = 0.01
     batch_size: Steps = 10
     options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_a_rule(self) -> Local:
+        settings = {field.name for rule in LOCAL_RULES.values() for field in fields(rule)}
+        for key, value in (self.model_extra or {}).items():
+            if key not in settings | {"name"}:
+                known = {*type(self).model_fields, *settings, "name"}
+                raise InputError(f"local.{key}", value, f"unknown key; {closest(key, known)}")
+        self.rule  # noqa: B018 - or what is wrong with it
+        return self
+
+    @property
+    def rule(self) -> LocalRule:
+        """What a client does with a gradient."""
+        rule: LocalRule = from_table("local", self.model_extra or {}, LOCAL_RULES)
+        return rule
+
+
+class CodecsTable(_Table):
+    """What travels between clients and their edge, by way; see `sdfeel.algorithm.codecs`."""
+
+    up: str = "float32"
+    down: str = "float32"
+    between: str = "float32"
 
 
 class EvaluationTable(_Table):
@@ -183,6 +217,8 @@ class Deployment(_Table):
     state: StateTable = StateTable()
     averaging: Averaging = Averaging()
     local: Local = Local()
+    rate: dict[str, Any] = Field(default_factory=dict)
+    codecs: CodecsTable = CodecsTable()
     evaluation: EvaluationTable = EvaluationTable()
     audit: bool = False
     folder: Path = Field(default=Path(), exclude=True)
@@ -202,6 +238,14 @@ class Deployment(_Table):
         """That a client may make in a period; 0 in rounds, where it makes tau1."""
         is_free = isinstance(self.pace, Asynchronous)
         return self.limits.steps * self.schedule.tau1 if is_free else 0
+
+    @property
+    def lr(self) -> Rate:
+        """eta_k: `local.lr` in the shape that the table `rate` gives it, as that of a run does."""
+        if "eta" in self.rate:
+            raise InputError("rate.eta", self.rate["eta"], "the rate itself is local.lr")
+        rate: Rate = from_table("rate", {**self.rate, "eta": self.local.lr}, RATES)
+        return rate
 
     def path(self, relative: Path) -> Path:
         """A path of the file, which counts from the file's own folder."""
@@ -252,6 +296,8 @@ def _check(deployment: Deployment) -> None:
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
     _check_schedule(deployment.schedule)
     check_pace(deployment)
+    _check_codecs(deployment.codecs, has_rounds=not deployment.most_steps)
+    deployment.lr  # noqa: B018 - or what is wrong with it
     if deployment.deadlines.exchange <= deployment.deadlines.round:
         raise InputError(
             "deadlines.exchange",
@@ -287,3 +333,27 @@ def _check_schedule(schedule: ScheduleTable) -> None:
             schedule.iterations,
             f"must be a multiple of tau1*tau2 = {schedule.tau1 * schedule.tau2}",
         )
+
+
+def _check_codecs(codecs: CodecsTable, has_rounds: bool) -> None:
+    for way, name in codecs:
+        if name not in CODECS:
+            raise InputError(f"codecs.{way}", name, closest(name, CODECS))
+    if codecs.between != "float32":
+        raise InputError(
+            "codecs.between",
+            codecs.between,
+            "edges agree on whole models, which a link may have to take back or make good "
+            "afterwards: float32",
+        )
+    for way in ("up", "down"):
+        if getattr(codecs, way) != "float32" and not has_rounds:
+            remedy = "without rounds models go as they are, as in a simulation: float32"
+            raise InputError(f"codecs.{way}", getattr(codecs, way), remedy)
+        if CODECS[getattr(codecs, way)].leaves_out:
+            raise InputError(
+                f"codecs.{way}",
+                getattr(codecs, way),
+                "names places all over a model, and an edge reads a model block by block: int8 or "
+                "int4",
+            )

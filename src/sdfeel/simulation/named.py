@@ -16,7 +16,7 @@ def from_table(where: str, table: Mapping[str, Any], known: Mapping[str, type]) 
     """The object that `table` describes: its `name`, and its class's own fields."""
     settings = dict(table)
     name = settings.get("name", next(iter(known)))
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise InputError(f"{where}.name", name, closest(str(name), known))
     kind = known[name]
     own = {field.name: field for field in fields(kind)} if is_dataclass(kind) else {}

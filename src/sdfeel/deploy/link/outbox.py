@@ -9,7 +9,8 @@ from typing import Any
 
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.vectors import BLOCK, Vector
+from sdfeel.deploy.model.packing import Load
+from sdfeel.deploy.model.vectors import BLOCK
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Outbox"]
@@ -31,7 +32,7 @@ class Outbox:
     ) -> None:
         self._stream, self._as_message, self._sent, self._most = stream, as_message, sent, most
         self.words: deque[Any] = deque()
-        self._models: deque[tuple[Any, Vector]] = deque()
+        self._models: deque[tuple[Any, Load]] = deque()
         self._due = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -44,15 +45,20 @@ class Outbox:
             self._stream.close("you do not read")
         self._wake()
 
-    def offer(self, announcement: Any, vector: Vector) -> None:
+    def offer(self, announcement: Any, load: Load) -> None:
         """Sends a model after those before it."""
-        self._models.append((announcement, vector))
+        self._models.append((announcement, load))
         self._wake()
 
-    def replace(self, announcement: Any, vector: Vector) -> None:
+    def replace(self, announcement: Any, load: Load) -> None:
         """Sends this model in the place of any that has not been begun."""
         self._models.clear()
-        self.offer(announcement, vector)
+        self.offer(announcement, load)
+
+    @property
+    def has_models(self) -> bool:
+        """Whether one is waiting or on its way."""
+        return bool(self._models)
 
     def _wake(self) -> None:
         self._due.set()
@@ -74,8 +80,8 @@ class Outbox:
                 self._due.clear()
                 await self._send_words()
                 while self._models:
-                    announcement, vector = self._models[0]
-                    await self._send(announcement, vector)
+                    announcement, load = self._models[0]
+                    await self._send(announcement, load)
                     if self._models and self._models[0][0] is announcement:
                         self._models.popleft()
                 if not self.words:
@@ -85,10 +91,10 @@ class Outbox:
         finally:
             self._idle.set()
 
-    async def _send(self, announcement: Any, vector: Vector) -> None:
+    async def _send(self, announcement: Any, load: Load) -> None:
         await self._stream.write(announcement)
-        self._sent(vector.size * 4 if vector.size <= BLOCK else 0)
-        for chunk in wire.chunks(vector):
+        self._sent(len(load.read_bytes(0, load.size)) if load.size <= BLOCK else 0)
+        for chunk in wire.chunks(load):
             await self._stream.write(self._as_message(chunk))
             self._sent(len(chunk.data))
             await self._send_words()

@@ -79,6 +79,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 class Vector:
     """A finished model: `size` float32 values with their sha256."""
 
+    # What a message says of it; `Packed` has others.
+    dtype = "float32"
+    base = b""
+
     def __init__(
         self, size: int, sha256: bytes, data: bytes | None, file: OpenFile | None, base: int = 0
     ) -> None:

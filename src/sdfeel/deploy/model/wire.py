@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, squares
+from sdfeel.deploy.model.packing import Load, Packing
+from sdfeel.deploy.model.vectors import BLOCK, Block, Vector, VectorWriter, squares
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["DTYPE", "MESSAGE_BYTES", "PROTOCOL", "Incoming", "Refused", "chunks", "header"]
@@ -18,7 +20,7 @@ __all__ = ["DTYPE", "MESSAGE_BYTES", "PROTOCOL", "Incoming", "Refused", "chunks"
 REASON = 200  # characters of a reason that are kept: a peer may have written part of it
 
 PROTOCOL = 2
-DTYPE = "float32"
+DTYPE = Vector.dtype
 # Room for the fields around a full chunk; a larger message never reaches Python.
 MESSAGE_BYTES = 4 * BLOCK + 4096
 
@@ -32,22 +34,23 @@ class Refused(Exception):  # noqa: N818 - a verdict, not a failure of this progr
         super().__init__(self.reason)
 
 
-def header(vector: Vector, period: int, **fields: object) -> v1.ModelHeader:
-    """Announces `vector`; `fields` are the header's others."""
+def header(load: Load, period: int, **fields: object) -> v1.ModelHeader:
+    """Announces a model, or a change of one; `fields` are the header's others."""
     return v1.ModelHeader(
         period=period,
-        values=vector.size,
-        dtype=DTYPE,
-        sha256=vector.sha256,
-        data=vector.read_bytes(0, vector.size) if vector.size <= BLOCK else b"",
+        values=load.size,
+        dtype=load.dtype,
+        sha256=load.sha256,
+        base=load.base,
+        data=load.read_bytes(0, load.size) if load.size <= BLOCK else b"",
         **fields,  # type: ignore[arg-type]
     )
 
 
-def chunks(vector: Vector) -> Iterator[v1.Chunk]:
+def chunks(load: Load) -> Iterator[v1.Chunk]:
     """The chunks that follow a header; none if it has everything."""
-    for start, stop in vector.spans() if vector.size > BLOCK else ():
-        yield v1.Chunk(offset=start, data=vector.read_bytes(start, stop))
+    for start, stop in load.spans() if load.size > BLOCK else ():
+        yield v1.Chunk(offset=start, data=load.read_bytes(start, stop))
 
 
 @contextlib.contextmanager
@@ -61,24 +64,39 @@ def _disk() -> Iterator[None]:
 
 @dataclass
 class Incoming:
-    """One model on its way in. `feed` raises Refused at the first thing that is wrong."""
+    """One model on its way in. `feed` raises Refused at the first thing that is wrong.
+
+    most     that a value may be
+    start    from which its distance is measured on the way
+    packing  of the change of `start` that travels; None: the model itself does
+    """
 
     announced: v1.ModelHeader
     size: int
-    most: float  # that a value may be
+    most: float
     folder: Path | None = None
-    start: Vector | None = None  # from which its distance is measured on the way
+    start: Vector | None = None
+    packing: Packing | None = None
 
     def __post_init__(self) -> None:
-        if self.announced.dtype != DTYPE:
-            raise Refused("dtype", f"dtype {self.announced.dtype!r}, expected {DTYPE!r}")
+        dtype = DTYPE if self.packing is None else self.packing.name
         if self.announced.values != self.size:
             raise Refused("shape", f"{self.announced.values} values, expected {self.size}")
+        if self.announced.dtype != dtype:
+            raise Refused("dtype", f"dtype {self.announced.dtype!r}, expected {dtype!r}")
+        if self.announced.base != (self._base.sha256 if self.packing else b""):
+            raise Refused("base", "a change of another model than this end has")
         if len(self.announced.sha256) != 32:
             raise Refused("hash", "the sha256 has not 32 bytes")
         with _disk():
             self._writer = VectorWriter(self.size, self.folder)
         self._squares = 0.0
+        self._hash = hashlib.sha256()
+
+    @property
+    def _base(self) -> Vector:
+        assert self.start is not None  # noqa: S101 - a change is one of something
+        return self.start
 
     @property
     def moved(self) -> float:
@@ -92,14 +110,9 @@ class Incoming:
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""
-        data = chunk.data
         if chunk.offset != self._writer.written:
             raise Refused("order", f"chunk at {chunk.offset}, expected {self._writer.written}")
-        if len(data) % 4 or not 0 < len(data) <= 4 * BLOCK:
-            raise Refused("size", f"a chunk of {len(data)} bytes")
-        if self._writer.written + len(data) // 4 > self.size:
-            raise Refused("size", "more values than announced")
-        values = np.frombuffer(data, dtype="<f4")
+        values = self._read(chunk.data) if self.packing is None else self._add(chunk.data)
         largest = float(np.abs(values).max())
         if not math.isfinite(largest):
             raise Refused("not-finite", "NaN or infinity among the values")
@@ -110,13 +123,33 @@ class Incoming:
             step = values.astype(np.float64) - self.start.read(first, first + values.size)
             self._squares += squares(step)
         with _disk():
-            self._writer.write(data)
+            self._writer.write(chunk.data if self.packing is None else values.tobytes())
         if self._writer.written < self.size:
             return None
         vector = self._writer.finish()
-        if vector.sha256 != self.announced.sha256:
+        found = vector.sha256 if self.packing is None else self._hash.digest()
+        if found != self.announced.sha256:
             raise Refused("hash", "the sha256 of the values is not the one announced")
         return vector
+
+    def _read(self, data: bytes) -> Block:
+        """Values of the model itself, in a chunk of any length."""
+        if len(data) % 4 or not 0 < len(data) <= 4 * BLOCK:
+            raise Refused("size", f"a chunk of {len(data)} bytes")
+        if self._writer.written + len(data) // 4 > self.size:
+            raise Refused("size", "more values than announced")
+        return np.frombuffer(data, dtype="<f4")
+
+    def _add(self, data: bytes) -> Block:
+        """The start and its change, in float32. A chunk has 32,768 values, or is the last."""
+        assert self.packing is not None  # noqa: S101 - the caller has asked
+        first = self._writer.written
+        count = min(BLOCK, self.size - first)
+        if not count or len(data) != self.packing.length(count):
+            raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
+        self._hash.update(data)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._base.read(first, first + count) + self.packing.unpack(data, count)
 
     def abandon(self) -> None:
         self._writer.abandon()

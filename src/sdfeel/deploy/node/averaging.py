@@ -85,9 +85,7 @@ class ClusterMean:
         return vectors, [-scale * total, *(float(scale * weight) for weight in weights)]
 
     async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
-        """Over those who took part, in client order; nobody: the model stays."""
-        if not order:
-            return start
+        """Over those who took part, in client order, who began with `start`."""
         vectors = [uploads[name].vector for name in order]
         weights = self.topology.weights(order)
         if self.rule.name == "mean":

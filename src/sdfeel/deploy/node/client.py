@@ -10,13 +10,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sdfeel.algorithm.trainer import MeasuringTrainer, Model, Trainer
+from sdfeel.algorithm.trainer import MeasuringTrainer, Trainer
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.grpc_transport import GrpcTransport
 from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.vectors import Vector, as_vector
+from sdfeel.deploy.model.packing import PACKINGS, Load
+from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.stride import Stride
+from sdfeel.deploy.node.uplink import Uplink
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
 from sdfeel.deploy.protocol import v1
@@ -36,7 +38,7 @@ REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds 
 
 @dataclass(frozen=True)
 class _Trained:
-    model: Model
+    load: Load
     measures: Mapping[str, float]
     first: int
     steps: int
@@ -73,8 +75,10 @@ class ClientProgram:
         self._sent: deque[tuple[int, int]] = deque(maxlen=SENT)  # period, last iteration
         self.stride = Stride(deployment.most_steps)
         self._made = 0  # iterations that are in an edge's model, without rounds
+        self._uplink = Uplink(deployment, name)
         self._tell = Floods(self.log, *REMARKS)
         self._work: tuple[v1.Task, Vector] | None = None
+        self._given: Vector | None = None  # the last model on this stream, if changes of it come
         self._given_at = 0.0
         self._training: asyncio.Task[_Trained] | None = None
         self._wake = asyncio.Event()
@@ -152,7 +156,7 @@ class ClientProgram:
         )
 
     async def _take_part(self, stream: Stream, edge: str) -> str:
-        self._work = None
+        self._work = self._given = None
         self._wake.clear()
         tasks = [
             asyncio.create_task(self._read(stream, edge)),
@@ -188,6 +192,8 @@ class ClientProgram:
                     return "finished"
             except wire.Refused as refusal:
                 incoming = None
+                if refusal.kind == "base":  # on a new stream it gets the whole model
+                    raise StreamLost(refusal.reason) from None
                 about = {"kind": refusal.kind, "reason": refusal.reason}
                 self._tell("refused", refusal.kind, edge=edge, **about)
         raise StreamLost("the stream ended")
@@ -195,6 +201,8 @@ class ClientProgram:
     def _take(self, task: v1.Task, model: Vector | None) -> None:
         if model is not None:
             self._work = (task, model)
+            if self.deployment.codecs.down in PACKINGS:
+                self._given = model
             self._wake.set()
 
     def _open(self, task: v1.Task) -> wire.Incoming:
@@ -210,8 +218,7 @@ class ClientProgram:
             where = f"{task.steps} steps from {task.first} in period {task.period}"
             plan = f"tau1 = {schedule.tau1}, iterations = {schedule.iterations}"
             raise wire.Refused("task", f"{where}: not as this deployment file says ({plan})")
-        most = self.deployment.limits.magnitude
-        return wire.Incoming(task.model, self.trainer.size, most)
+        return self._incoming(task.model)
 
     def _open_turn(self, task: v1.Task) -> wire.Incoming:
         """Without rounds an edge says how long, and its count of our steps: never more than can
@@ -221,7 +228,16 @@ class ClientProgram:
         if not 0 < task.seconds <= LONGEST or not 0 < task.first <= most * task.period:
             where = f"{task.seconds:g} s from {task.first} in period {task.period}"
             raise wire.Refused("task", f"{where}: more than can be (at most {most} steps a period)")
-        return wire.Incoming(task.model, self.trainer.size, self.deployment.limits.magnitude)
+        return self._incoming(task.model)
+
+    def _incoming(self, announced: v1.ModelHeader) -> wire.Incoming:
+        """The model of a task, or a change of the one that was given before."""
+        most, start, packing = self.deployment.limits.magnitude, None, None
+        if announced.dtype == self.deployment.codecs.down != wire.DTYPE:
+            start, packing = self._given, PACKINGS[self.deployment.codecs.down]
+            if start is None:
+                raise wire.Refused("base", "a change, and no model before it")
+        return wire.Incoming(announced, self.trainer.size, most, None, start, packing)
 
     def _note(self, receipt: v1.Receipt) -> None:
         """A model is accepted once, and only one that was sent."""
@@ -236,6 +252,7 @@ class ClientProgram:
             self._made = max(self._made, found[0][1])
             self.stride.was(in_time=True)
             self.accepted.append(receipt.period)
+            self._uplink.accepted(receipt.period)
             self.log("accepted", period=receipt.period)
         self._wake.set()
 
@@ -267,7 +284,7 @@ class ClientProgram:
                 self._work = None
                 start = loop.time()
                 first, steps = self._extent(task, start)
-                trained = await self._train(model, first, steps)
+                trained = await self._train(task.period, model, first, steps)
                 seconds = loop.time() - start
                 self.stride.took(steps, seconds)
                 if self._work is None:  # else the period is over: what we have is late
@@ -284,28 +301,29 @@ class ClientProgram:
         left = task.seconds - (now - self._given_at)
         return max(task.first, self._made + 1), self.stride.steps(task.seconds, left)
 
-    async def _train(self, model: Vector, first: int, steps: int) -> _Trained:
+    async def _train(self, period: int, model: Vector, first: int, steps: int) -> _Trained:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
             await asyncio.wait({self._training})  # which does not end it if we are ended
-        work = asyncio.to_thread(self._carry_out, model, first, steps)
+        work = asyncio.to_thread(self._carry_out, period, model, first, steps)
         self._training = asyncio.create_task(work)
         return await asyncio.shield(self._training)
 
-    def _carry_out(self, model: Vector, first: int, steps: int) -> _Trained:
+    def _carry_out(self, period: int, model: Vector, first: int, steps: int) -> _Trained:
         start = time.perf_counter()
         trained = self.trainer.train(model.array(), first, steps)
         seconds = time.perf_counter() - start
         measures = self.trainer.measures if isinstance(self.trainer, MeasuringTrainer) else {}
-        return _Trained(trained, measures, first, steps, seconds)
+        load = self._uplink.load(period, first + steps - 1, model, trained)
+        return _Trained(load, measures, first, steps, seconds)
 
     async def _upload(self, stream: Stream, period: int, trained: _Trained) -> None:
-        vector = as_vector(trained.model)
+        load = trained.load
         measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
-        announced = wire.header(vector, period, samples=self.trainer.samples, measures=measures)
+        announced = wire.header(load, period, samples=self.trainer.samples, measures=measures)
         announced.trained = trained.seconds
         if self.deployment.most_steps:
             announced.steps = trained.steps
         self._sent.append((period, trained.first + trained.steps - 1))
         await stream.write(v1.FromClient(model=announced))
-        for chunk in wire.chunks(vector):
+        for chunk in wire.chunks(load):
             await stream.write(v1.FromClient(chunk=chunk))

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from sdfeel.deploy.link.transport import Stream, StreamLost
 from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.packing import PACKINGS
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node.averaging import Upload
+from sdfeel.deploy.node.downlink import Downlink
 from sdfeel.deploy.node.lateness import Lateness
 from sdfeel.deploy.node.session import Session
 from sdfeel.deploy.observe.floods import Floods
@@ -56,6 +58,7 @@ class Cluster:
         self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
+        self.down = Downlink(topology, me, folder)
         self._work: tuple[Tasks, Vector] | None = None
         self._lateness = Lateness()
         self._folder, self._bell, self._log, self._metrics = folder, bell, log, metrics
@@ -91,7 +94,7 @@ class Cluster:
         self.uploads, self.failed = {}, set()
         self._work = (task, model)
         for name, session in self.sessions.items():
-            session.give(task(name), model)
+            session.give(task(name), model, self.down.change)
 
     def close(self, complete: bool) -> dict[str, Upload]:
         """What came back; whoever was expected and is not `complete` is late."""
@@ -200,7 +203,7 @@ class Cluster:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
         elif self.is_open and self._work is not None and name not in self.uploads:
             task, model = self._work
-            session.give(task(name), model)
+            session.give(task(name), model, self.down.change)
         self._changed()
         pump = asyncio.ensure_future(session.outbox.pump())
         try:
@@ -268,7 +271,8 @@ class Cluster:
             raise wire.Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
         most, start = self.topology.deployment.limits.magnitude, self._work
         assert start is not None  # noqa: S101 - there is a period
-        return wire.Incoming(announced, self.size, most, self._folder, start[1])
+        packing = PACKINGS.get(self.topology.deployment.codecs.up)
+        return wire.Incoming(announced, self.size, most, self._folder, start[1], packing)
 
     def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
         if announced.period != self.period or not self.is_open:

@@ -39,7 +39,7 @@ def flower_trainer(deployment: Deployment, client: str, path: str) -> KeepingTra
     def look(done: int, steps: int) -> bool:
         return bool(every) and (done == 0 or done // every > (done - steps) // every)
 
-    own = FlowerTrainer(flower, me.samples, lambda _: deployment.local.lr, look=look)
+    own = FlowerTrainer(flower, me.samples, deployment.lr, look=look)
     return KeepingTrainer(own, deployment.folder / "state" / client / "flower")
 
 

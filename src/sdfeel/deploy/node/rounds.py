@@ -98,11 +98,12 @@ class Rounds(Periods):
             if self.cluster.is_empty:
                 return {}
         tau1 = self.topology.tau1
-        announced = wire.header(self.model, period)
+        given = await self.cluster.down.next(period, self.model)
+        announced = wire.header(given, period)
         task = v1.Task(period=period, first=(period - 1) * tau1 + 1, steps=tau1, model=announced)
         return await self.cluster.collect(
             period,
-            self.model,
+            given,
             lambda _: task,
             self.deployment.deadlines.round,
             lambda: bool(self._ahead(heading)) or self._holds_up(heading),
@@ -119,13 +120,16 @@ class Rounds(Periods):
 
     async def _average(self, uploads: dict[str, Upload]) -> tuple[Vector, list[str]]:
         """Eq. (3) over those who took part, and who did."""
-        for name, reason in self.averaging.too_large(uploads, self.model).items():
+        begun = self.cluster.down.held or self.model
+        for name, reason in self.averaging.too_large(uploads, begun).items():
             del uploads[name]
             self.cluster.refuse(name, wire.Refused("norm", reason))
         self.metrics.update_norm.set(self.averaging.usual)
         order = sorted(uploads, key=self.topology.clients.index)
+        if not order:
+            return self.model, []
         try:
-            return await self.averaging.run(order, uploads, self.model), order
+            return await self.averaging.run(order, uploads, begun), order
         except NotFinite:
             for name in order:
                 self.cluster.refuse(name, wire.Refused("not-finite", "the mean is not finite"))

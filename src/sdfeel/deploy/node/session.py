@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.link.transport import Stream
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.packing import Packed
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.protocol import v1
@@ -20,9 +22,19 @@ class Session:
         self.name, self.process, self.stream = hello.name, hello.incarnation, stream
         sent = metrics.bytes.labels("clients", "out").inc
         self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
+        self._holds = b""  # the sha256 of the model that it was given last
 
-    def give(self, task: v1.Task, model: Vector) -> None:
-        self.outbox.replace(v1.FromEdge(task=task), model)
+    def give(self, task: v1.Task, model: Vector, change: Packed | None = None) -> None:
+        """The model of the task; if it has the one that `change` is to be added to, only that."""
+        has_base = change is not None and change.base == self._holds
+        self._holds = model.sha256
+        if change is None or not has_base or self.outbox.has_models:
+            self.outbox.replace(v1.FromEdge(task=task), model)
+            return
+        smaller = v1.Task()
+        smaller.CopyFrom(task)
+        smaller.model.CopyFrom(wire.header(change, task.period))
+        self.outbox.replace(v1.FromEdge(task=smaller), change)
 
     def tell(self, note: v1.FromEdge) -> None:
         self.outbox.tell(note)

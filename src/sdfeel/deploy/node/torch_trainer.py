@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.rates import Constant
+from sdfeel.algorithm.local import SGD, LocalRule, Rows
+from sdfeel.algorithm.rates import Rate, rate_of
 from sdfeel.algorithm.trainer import Model
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
@@ -36,7 +37,7 @@ DTYPES = {
 
 
 def trainer(deployment: Deployment, client: str) -> TorchTrainer:
-    """Plain SGD on `local.model()` and `local.data(name, number, **options)`."""
+    """The local rule on `local.model()` and `local.data(name, number, **options)`."""
     local = deployment.local
     number = [c.name for c in deployment.clients].index(client)
     model = imported("local.model", local.model, deployment.folder)()
@@ -46,11 +47,12 @@ def trainer(deployment: Deployment, client: str) -> TorchTrainer:
         data,
         number,
         deployment.seed,
-        local.lr,
+        deployment.lr,
         local.batch_size,
         Measuring.of(deployment),
         deployment.evaluate_every if deployment.evaluation.samples else 0,
         deployment.evaluation.samples,
+        local.rule,
     )
 
 
@@ -116,6 +118,8 @@ class TorchTrainer:
 
     every    iterations between two looks at the model that it is given; 0: none
     samples  of its own that it looks at
+    rule     what it does with a gradient. What a rule with `memory = "keep"` remembers is here and
+             nowhere else: it ends with the process, and has in it work that came too late.
     """
 
     def __init__(
@@ -124,11 +128,12 @@ class TorchTrainer:
         data: Any,
         number: int,
         seed: int,
-        lr: float,
+        lr: float | Rate,
         batch_size: int,
         measuring: Measuring | None = None,
         every: int = 0,
         samples: int = 1000,
+        rule: LocalRule | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self._model = model
@@ -142,9 +147,11 @@ class TorchTrainer:
             loss=self._measuring.loss,
             batch_size=batch_size,
             seed=seed,
-            rate=Constant(lr),
+            local=rule or SGD(),
+            rate=rate_of(lr),
             held=np.array([number]),
         )
+        self._kept: Rows | None = None
         self._updates = PlainUpdates(self._problem)
         self._part = subset(self._problem.data.client(0), samples)
 
@@ -166,8 +173,13 @@ class TorchTrainer:
         row = torch.from_numpy(np.array(model)).to(self._problem.layout.dtype)[None]
         measures = self._look(row[0]) if self._is_due(first, steps) else {}
         one = np.ones(1, dtype=np.int64)
-        work = Work(0 * one, first * one, (first + steps - 1) * one)
-        losses = self._updates.carry_out(row, None, work)
+        rule = self._problem.local
+        if rule.remembers and self._kept is None:
+            width = self._problem.layout.parameters
+            self._kept = {name: row.new_zeros(1, width) for name in rule.keeps}
+        anchor = row.clone() if rule.prox else None
+        work = Work(0 * one, first * one, (first + steps - 1) * one, anchor)
+        losses = self._updates.carry_out(row, self._kept, work)
         self._measures = {"batch_loss": float(losses.mean()), **measures}
         trained: NDArray[np.float32] = row[0].float().numpy()
         return trained

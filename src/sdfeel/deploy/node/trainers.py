@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
+from sdfeel.algorithm.local import SGD
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.pace import check_trainer
+from sdfeel.errors import InputError
 from sdfeel.importing import imported
 
 __all__ = ["make_trainer"]
@@ -17,6 +19,9 @@ def make_trainer(deployment: Deployment, client: str) -> Trainer:
     path = deployment.local.trainer
     check_trainer(deployment.pace, path)
     if path.startswith("flower:"):
+        rule = deployment.local.rule
+        if rule != SGD():
+            raise InputError("local", rule, "a Flower app has an optimiser of its own")
         from sdfeel.deploy.node.flower_trainer import flower_trainer  # Flower is optional
 
         return flower_trainer(deployment, client, path.removeprefix("flower:"))

@@ -3,7 +3,7 @@
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
                        averager, the pace with its settings and the first model
     client and edge    the name; tau1, the seed and the name of the pace, from which steps and
-                       batches follow; the client's samples
+                       batches follow; codecs up and down; the client's samples
 
 Everything else may differ: how long training goes on, who the clients are, addresses, deadlines,
 folders. Each node judges periods by its own plan (`check_done`). A field that only one program
@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sdfeel.deploy.config import Deployment, ScheduleTable
+from sdfeel.deploy.config import CodecsTable, Deployment, ScheduleTable
 from sdfeel.deploy.model.wire import PROTOCOL, Refused
 from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.protocol import v1
@@ -43,6 +43,9 @@ class CommonGround:
         fields = {"seed": (deployment.seed, deployment.seed == 0), **_schedule(deployment, "tau1")}
         pace = name_of_pace(deployment.pace)
         fields["pace"] = (pace, pace == "synchronous")
+        for way in ("up", "down"):
+            codec = getattr(deployment.codecs, way)
+            fields[f"codecs.{way}"] = (codec, codec == CodecsTable().up)
         return cls(deployment, fields)
 
     @classmethod

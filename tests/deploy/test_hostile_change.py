@@ -1,0 +1,306 @@
+"""Changes that no honest client sends: what is made of them is a good model, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hostile import dial, hello
+from hypothesis import given
+from hypothesis import strategies as st
+from test_hostile_client import PERIODS, events, play
+from twin import Door
+from twin_world import SIZE, Still, TwinWorld, make_edges_cheap
+from virtual import NODE
+
+from sdfeel.algorithm.codecs import Draw
+from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
+from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.protocol import v1
+
+MOST = 1e9
+SCALED = ("int8", "int4")
+LARGE = BLOCK + 300
+FEW = (2, 1, 1)
+
+
+def a_vector(size: int = LARGE) -> Vector:
+    return as_vector(np.random.default_rng(size).normal(size=size))
+
+
+def change(name: str, start: Vector, by: float = 0.1) -> Packed:
+    packed = Packed(PACKINGS[name], start.size, start.sha256)
+    chance = np.random.default_rng(1).normal(size=start.size, scale=by).astype("<f4")
+    list(pack(PACKINGS[name], lambda a, b: chance[a:b], packed, Draw(0, np.array([0]), 1)))
+    return packed
+
+
+def incoming(name: str, start: Vector, announced: v1.ModelHeader) -> wire.Incoming:
+    return wire.Incoming(announced, start.size, MOST, None, start, PACKINGS[name])
+
+
+def forged(name: str, start: Vector, data: bytes) -> wire.Incoming:
+    """Of a small model, all of it in its header, with a hash that is right."""
+    about = wire.header(change(name, start), 1)
+    about.data, about.sha256 = data, hashlib.sha256(data).digest()
+    return incoming(name, start, about)
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("size", [1, 255, 257, BLOCK, LARGE, 2 * BLOCK + 1])
+def test_an_honest_change_arrives_with_its_distance(name: str, size: int) -> None:
+    start = a_vector(size)
+    packed = change(name, start)
+    found = incoming(name, start, wire.header(packed, 1))
+    arrived = [found.begin(), *(found.feed(chunk) for chunk in wire.chunks(packed))]
+    assert arrived[:-1].count(None) == len(arrived) - 1 or size <= BLOCK
+    (vector,) = (one for one in arrived if one is not None)
+    moved = np.linalg.norm(vector.array().astype(float) - start.array())
+    assert found.moved == pytest.approx(moved, rel=1e-9)
+    assert moved > 0
+    with pytest.raises(wire.Refused, match="for 0 values"):
+        found.feed(v1.Chunk(offset=size))
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_what_is_announced_must_be_what_the_file_says(name: str) -> None:
+    start = a_vector(300)
+    whole = wire.header(start, 1)
+    with pytest.raises(wire.Refused, match=f"dtype 'float32', expected '{name}'"):
+        incoming(name, start, whole)
+    for other in PACKINGS:
+        if other != name:
+            with pytest.raises(wire.Refused, match="dtype"):
+                incoming(other, start, wire.header(change(name, start), 1))
+    with pytest.raises(wire.Refused, match=f"dtype '{name}', expected 'float32'"):
+        wire.Incoming(wire.header(change(name, start), 1), 300, MOST, None, start)
+    with pytest.raises(wire.Refused, match="expected 300"):
+        incoming(name, start, wire.header(change(name, a_vector(299)), 1))
+    for base in (b"", b"x" * 32, start.sha256[:31], a_vector(301).sha256):
+        about = wire.header(change(name, start), 1)
+        about.base = base
+        with pytest.raises(wire.Refused, match="another model") as refusal:
+            incoming(name, start, about)
+        assert refusal.value.kind == "base"
+    whole.base = start.sha256
+    with pytest.raises(wire.Refused, match="another model"):
+        wire.Incoming(whole, 300, MOST, None, start)
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_chunks_of_a_wrong_length_or_order_are_refused(name: str) -> None:
+    start = a_vector()
+    packed = change(name, start)
+    about = wire.header(packed, 1)
+    first, last = (packed.read_bytes(*span) for span in packed.spans())
+    wrong = [b"", first[:-1], first + b"\0", first[: len(first) // 2], last, bytes(4 * BLOCK)]
+    for data in wrong:
+        with pytest.raises(wire.Refused, match="a chunk of") as refusal:
+            incoming(name, start, about).feed(v1.Chunk(data=data))
+        assert refusal.value.kind == "size"
+    found = incoming(name, start, about)
+    assert found.feed(v1.Chunk(data=first)) is None
+    for offset, data, kind in ((0, first, "order"), (1, last, "order"), (BLOCK, last[1:], "size")):
+        with pytest.raises(wire.Refused) as refusal:
+            found.feed(v1.Chunk(offset=offset, data=data))
+        assert refusal.value.kind == kind
+    twisted = bytes([last[-1] ^ 1])
+    with pytest.raises(wire.Refused, match="sha256") as refusal:
+        found.feed(v1.Chunk(offset=BLOCK, data=last[:-1] + twisted))
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize(
+    ("scale", "kind"),
+    [
+        (np.nan, "not-finite"),
+        (np.inf, "not-finite"),
+        (-np.inf, "not-finite"),
+        (3e38, "not-finite"),
+        (1e30, "magnitude"),
+        (-1e30, "magnitude"),
+        (1e9, "magnitude"),
+        (-1.0, ""),
+        (1e-45, ""),
+        (0.0, ""),
+        (-0.0, ""),
+    ],
+)
+def test_whatever_a_scale_is_the_model_that_comes_of_it_counts(
+    name: str, scale: float, kind: str
+) -> None:
+    """The last block's, which is not full; the other block is honest."""
+    start = a_vector(300)
+    data = bytearray(change(name, start).read_bytes(0, 300))
+    data[4:8] = np.float32(scale).tobytes()
+    found = forged(name, start, bytes(data))
+    if kind:
+        with pytest.raises(wire.Refused) as refusal:
+            found.begin()
+        assert refusal.value.kind == kind
+        return
+    vector = found.begin()
+    assert vector is not None
+    tail = vector.array()[256:] - start.array()[256:]
+    assert np.isfinite(tail).all()
+    if abs(scale) < 1e-30:
+        assert not tail.any()
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_a_change_of_nothing_is_the_start(name: str) -> None:
+    start = a_vector(300)
+    arrived = incoming(name, start, wire.header(change(name, start, by=0.0), 1)).begin()
+    assert arrived is not None
+    assert arrived.sha256 == start.sha256
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_the_result_is_bounded_and_not_the_change_alone(name: str) -> None:
+    """A little at a time beyond the limit is beyond it as well."""
+    start = as_vector(np.full(300, MOST))
+    packed = Packed(PACKINGS[name], 300, start.sha256)
+    by = np.full(300, 6e4, dtype="<f4")
+    list(pack(PACKINGS[name], lambda a, b: by[a:b], packed, Draw(0, np.array([0]), 1)))
+    found = incoming(name, start, wire.header(packed, 1))
+    with pytest.raises(wire.Refused) as refusal:
+        found.begin()
+    assert refusal.value.kind == "magnitude"
+
+
+@given(st.sampled_from(sorted(PACKINGS)), st.integers(1, 600), st.randoms(use_true_random=False))
+def test_random_bytes_give_a_good_model_or_nothing(name: str, size: int, chance: Any) -> None:
+    start = a_vector(size)
+    data = bytes(chance.getrandbits(8) for _ in range(PACKINGS[name].length(size)))
+    found = forged(name, start, data)
+    with np.errstate(all="ignore"):
+        made = start.array() + PACKINGS[name].unpack(data, size)
+    if np.abs(made).max() <= MOST:
+        vector = found.begin()
+        assert vector is not None
+        assert vector.array().tobytes() == made.tobytes()
+    else:
+        with pytest.raises(wire.Refused, match=r"NaN or infinity|a value of"):
+            found.begin()
+
+
+# Whole deployments, on the network in memory.
+
+
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_edges_cheap(monkeypatch)
+
+
+async def send(world: TwinWorld, stream: Any, period: int, load: Any, **fields: Any) -> None:
+    about = wire.header(load, period, samples=world.deployment.client("c0").samples)
+    for field, value in fields.items():
+        setattr(about, field, value)
+    await stream.write(v1.FromClient(model=about))
+
+
+@pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize(
+    ("by", "kind"), [(np.nan, "not-finite"), (1e30, "magnitude"), (1e4, "norm"), (None, "dtype")]
+)
+def test_a_bad_change_in_every_period_moves_nobody(by: float | None, kind: str) -> None:
+    """None: the whole model as it is, in a deployment whose clients send int8."""
+
+    async def act(world: TwinWorld) -> None:
+        stream = await dial(world)
+        await hello(world, stream)
+        while (message := await stream.read()) is not None:
+            if message.WhichOneof("body") != "task":
+                continue
+            task = message.task
+            given = as_vector(np.frombuffer(task.model.data, "<f4"))
+            load: Any = given
+            if by is not None:
+                load = Packed(PACKINGS["int8"], SIZE, given.sha256)
+                load.write(np.float32(by / 127).tobytes() + bytes([127] * SIZE))
+            await send(world, stream, task.period, load)
+
+    world = play(act, sizes=FEW, codecs={"up": "int8"})
+    assert {line["kind"] for line in events(world, "refused")} == {kind}
+    for disk in world.disks.values():
+        assert np.abs(disk.found.model.array()).max() < 10
+
+
+@pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize(
+    ("up", "made", "kind"),
+    [
+        ("int8", np.full(SIZE, np.nan), "not-finite"),
+        ("int4", np.full(SIZE, np.inf), "not-finite"),
+        ("float16", np.full(SIZE, 1e5), "not-finite"),
+        ("int8", np.zeros(SIZE + 1), "shape"),
+    ],
+)
+def test_a_client_that_has_diverged_is_refused_and_stays(
+    up: str, made: np.ndarray, kind: str
+) -> None:
+    """As it is without a codec: nobody waits for it, and it goes on."""
+
+    class Diverged(Still):
+        def train(self, model: np.ndarray, first: int, steps: int) -> np.ndarray:
+            return model if first > 20 else made
+
+    async def act(world: TwinWorld) -> None:
+        token = NODE.set("c0")
+        door: Any = Door(world.net, "client", "c0")
+        trainer = Diverged(world.deployment.client("c0").samples)
+        client = ClientProgram(world.deployment, "c0", trainer, None, door)
+        world.tasks["c0"] = asyncio.ensure_future(client.run())
+        NODE.reset(token)
+
+    world = play(act, sizes=FEW, codecs={"up": up})
+    assert {line["kind"] for line in events(world, "refused")} == {kind}
+    assert not [line for line in events(world, "deadline") if line["node"] == "e00"]
+    last = [line["participants"] for line in events(world, "period") if line["node"] == "e00"][-1]
+    assert "c0" in last
+
+
+@pytest.mark.usefixtures("cheap")
+def test_who_is_new_on_a_stream_gets_the_whole_model_and_then_changes() -> None:
+    """Also after an edge was killed: what its clients held was in its memory."""
+    seen: list[list[str]] = []
+    models: list[np.ndarray] = []
+
+    async def attend(world: TwinWorld, tasks: int) -> None:
+        stream = await dial(world)
+        await hello(world, stream)
+        seen.append([])
+        held = as_vector(np.zeros(SIZE))
+        while len(seen[-1]) < tasks:
+            message = await stream.read()
+            if message is None:
+                return
+            if message.WhichOneof("body") != "task":
+                continue
+            about = message.task.model
+            packing = PACKINGS.get(about.dtype)
+            found = wire.Incoming(about, SIZE, MOST, None, held if packing else None, packing)
+            held = found.begin() or held
+            models.append(held.array())
+            seen[-1].append(about.dtype)
+            await send(world, stream, message.task.period, held)
+        stream.close()
+
+    async def act(world: TwinWorld) -> None:
+        await attend(world, 4)
+        await attend(world, 3)
+        world.kill("e00")
+        await world.start("e00")
+        await attend(world, 3)
+        await world.start("c0")
+
+    world = play(act, seconds=90.0, sizes=FEW, codecs={"down": "int8"})
+    whole = ["float32", "int8", "int8", "int8"]
+    assert seen == [whole, whole[:3], whole[:3]]
+    assert max(line["period"] for line in events(world, "period")) == PERIODS
+    assert np.ptp([model[0] for model in models]) < 10

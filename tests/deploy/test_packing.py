@@ -1,0 +1,92 @@
+"""A change on the wire is bit for bit what the algorithm's codec makes of it, and as long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sdfeel.algorithm.codecs import CODECS, Draw
+from sdfeel.deploy.model.packing import PACKINGS, Dice, Packed, pack
+from sdfeel.deploy.model.vectors import BLOCK
+
+SIZES = [1, 2, 3, 255, 256, 257, 511, 512, 513, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 257]
+
+
+def draw(k: int = 18, sender: int = 3) -> Draw:
+    return Draw(5, np.array([sender]), k)
+
+
+def values(size: int, seed: int, kind: str) -> np.ndarray:
+    chance = np.random.default_rng(seed)
+    found = chance.normal(size=size).astype("<f4")
+    if kind == "zeros":
+        return np.zeros(size, dtype="<f4")
+    if kind == "mixed":  # blocks of zeros among others, sizes over many orders of magnitude
+        found *= np.exp2(chance.integers(-40, 10, size=size)).astype("<f4")
+        found[chance.random(size) < 0.4] = 0
+        found[: size // 2 // 256 * 256] = 0
+    if kind == "denormal":
+        found *= np.float32(1e-41)
+    if kind == "ties":  # halfway between two steps of int4 and of bfloat16
+        found = np.resize(np.float32([7.0, 0.5, 1.5, -2.5, -0.5, 1.00390625, 1.01171875]), size)
+    return found
+
+
+@given(
+    st.sampled_from(sorted(PACKINGS)),
+    st.sampled_from(SIZES),
+    st.integers(0, 99),
+    st.sampled_from(["normal", "zeros", "mixed", "denormal", "ties"]),
+)
+def test_as_the_codec_and_as_long_as_it_says(name: str, size: int, seed: int, kind: str) -> None:
+    sent, codec, packing = values(size, seed, kind), CODECS[name](), PACKINGS[name]
+    row = torch.from_numpy(sent)[None]
+    kept = {key: torch.zeros_like(row) for key in codec.keeps}
+    wanted = codec.decode(codec.encode(row, kept, draw()), row)[0].numpy()
+    packed = Packed(packing, size, b"")
+    parts = list(pack(packing, lambda start, stop: sent[start:stop], packed, draw()))
+    arrived = np.concatenate([part for _, part in parts])
+    assert arrived.tobytes() == wanted.tobytes()
+    assert np.concatenate([owed for owed, _ in parts]).tobytes() == sent.tobytes()
+    if codec.keeps:
+        np.testing.assert_array_equal(sent - arrived, kept["residual"][0].numpy())
+    length = sum(len(packed.read_bytes(*span)) for span in packed.spans())
+    assert length == packing.length(size) == -(-codec.bits(size) // 8)
+
+
+@given(st.integers(0, 2**63), st.integers(0, 2**31), st.integers(1, 2**40), st.integers(0, 2))
+@example(seed=0, sender=0, k=1, stream=0)
+def test_dice_are_those_of_the_simulator(seed: int, sender: int, k: int, stream: int) -> None:
+    own = Draw(seed, np.array([sender]), k, stream)
+    wanted = own.uniforms(50)[0].numpy()
+    dice = Dice(own)
+    assert np.concatenate([dice.roll(8), dice.roll(40), dice.roll(2)]).tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3.4e38])
+def test_what_cannot_be_sent_arrives_as_not_finite(name: str, bad: float) -> None:
+    """Or as it is: the receiver's checks see it, and say so."""
+    sent = np.zeros(300, dtype="<f4")
+    sent[299] = bad
+    data = PACKINGS[name].pack(sent, Dice(draw()))
+    assert len(data) == PACKINGS[name].length(300)
+    arrived = PACKINGS[name].unpack(data, 300)
+    assert not (np.abs(arrived) < 1e38).all()
+
+
+@pytest.mark.parametrize("name", PACKINGS)
+def test_a_large_change_lies_in_a_file_and_is_the_same(tmp_path: Path, name: str) -> None:
+    sent = values(2 * BLOCK + 257, 1, "normal")
+    loads = [Packed(PACKINGS[name], sent.size, b"x", tmp_path, in_memory=m) for m in (False, True)]
+    for load in loads:
+        list(pack(PACKINGS[name], lambda start, stop: sent[start:stop], load, draw()))
+    file, memory = loads
+    assert file.sha256 == memory.sha256
+    for span in file.spans():
+        assert file.read_bytes(*span) == memory.read_bytes(*span)
