@@ -139,7 +139,7 @@ class Plan:
         """
         found, one = self.recommendation, self.choice
         budget = found.objective.budget
-        losses, needed = found.predictor.needed([one], beyond=budget is not None)
+        losses, needed = found.predictor.needed([one], beyond=found.objective.target is None)
         seconds = needed[0] * one.cost.per_iteration
         kept = seconds <= (budget or float("inf")) * (1 + 1e-9)
         kept &= seconds < float("inf")

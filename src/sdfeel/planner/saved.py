@@ -7,14 +7,12 @@ and the settings that stay: a reader predicts any schedule without training anyt
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import LatencyProfile, profile_of, profile_table
@@ -25,7 +23,17 @@ from sdfeel.network.graphs import GraphLike
 from sdfeel.planner.assembling import assembling
 from sdfeel.planner.candidates import Candidate, candidates
 from sdfeel.planner.methods import PLAIN, Methods, methods_of
-from sdfeel.planner.pilot_path import Array, LossCurve, PathPoint, PilotPath
+from sdfeel.planner.pilot_path import Array, LossCurve, PilotPath
+from sdfeel.planner.plan_file import (
+    PLAN,
+    VERSION,
+    PlanFile,
+    content_of,
+    curve_table,
+    finite,
+    point_of,
+    point_table,
+)
 from sdfeel.planner.prediction import Numbers, Predictor
 from sdfeel.planner.race import Entrant, Objective
 from sdfeel.simulation.settings import Settings
@@ -37,9 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAN", "RacedCurve", "SavedPlan", "predicted", "read_plan", "save_plan"]
 
-PLAN = "plan.json"
-VERSION = 1
-MAX_BYTES = 64 * 2**20
 # The settings that stay and that decide what a candidate costs, or is refused for.
 STAY = ("scheme", "participation", "averaging_rule", "server", "local", "lr", "seed")
 
@@ -109,7 +114,9 @@ def predicted(
              else is given
     graph    another one of the same servers; profile: another clock
 
-    It ends where the schedule gets no further. InputError says what an algorithm refuses.
+    It goes as far as the pilot did, and on where the plan is for a budget, as the planner's own
+    prediction does; it ends where the schedule gets no further. InputError says what an algorithm
+    refuses.
     """
     if schedule is None and averager is None and methods is None:
         methods = plan.methods
@@ -117,7 +124,8 @@ def predicted(
     own = methods if isinstance(methods, Methods) else methods_from(methods or {})
     with np.errstate(all="ignore"):  # infinite is never
         one = candidate_of(plan, schedule, averager, own, graph=graph, profile=profile)
-        losses, needed = plan.predictor.needed([one], beyond=True)
+        within = plan.objective.target is None
+        losses, needed = plan.predictor.needed([one], beyond=within)
     there = np.isfinite(needed[0])
     return needed[0][there] * one.cost.per_iteration, losses[there]
 
@@ -191,8 +199,8 @@ def save_plan(
         "reasons": list(reasons),
         "ranking": [dict(row) for row in ranking],
         "raced": [_entrant(one) for one in found.raced],
-        "pilot": _curve(predictor.path.curve),
-        "points": [_point(point) for point in predictor.path.points],
+        "pilot": curve_table(predictor.path.curve),
+        "points": [point_table(point) for point in predictor.path.points],
         "lr": predictor.path.lr,
         "numbers": vars(predictor.numbers),
         "network": {
@@ -204,87 +212,22 @@ def save_plan(
         "parameters": simulation.problem.layout.parameters,
         "settings": _staying(simulation.settings),
     }
-    text = json.dumps(_finite(content), indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(finite(content), indent=1, allow_nan=False, default=str) + "\n"
     write_atomically(path / PLAN, text.encode())
     return path / PLAN
-
-
-# Any number of a run is in here; arithmetic with others ends in infinities.
-Amount = Annotated[float, Field(ge=0.0, le=1e15)]
-Whole = Annotated[int, Field(ge=0, le=10**12)]
-
-
-class _Loose(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class _ObjectiveFile(_Loose):
-    target: float | None = None
-    budget: float | None = None
-    accuracy: bool = False
-
-    def objective(self) -> Objective:
-        return Objective(self.target, self.budget, self.accuracy)
-
-
-class _CurveFile(_Loose):
-    iterations: list[Whole]
-    seconds: list[Amount]
-    losses: list[Amount]
-
-    def curve(self, where: str) -> LossCurve:
-        lengths = {len(self.iterations), len(self.seconds), len(self.losses)}
-        if len(lengths) != 1 or not self.iterations:
-            raise InputError(where, sorted(lengths), "as many iterations as seconds and losses")
-        if any(b <= a for a, b in zip(self.iterations, self.iterations[1:], strict=False)):
-            raise InputError(f"{where}.iterations", self.iterations[:5], "numbers that rise")
-        return LossCurve(np.array(self.iterations), np.array(self.seconds), np.array(self.losses))
-
-
-class _RacedFile(_CurveFile):
-    label: str
-    choice: dict[str, Whole | str]
-    dropped_at: Amount | None = None
-
-
-class _NetworkFile(_Loose):
-    clusters: list[list[Whole]]
-    links: list[tuple[Whole, Whole]]
-    samples: list[Annotated[float, Field(ge=1e-6, le=1e12)]]
-
-
-class _PlanFile(_Loose):
-    """What the file holds, by its keys."""
-
-    version: int
-    objective: _ObjectiveFile
-    choice: dict[str, Whole | str]
-    seconds: Amount
-    loss: Amount
-    reasons: list[str]
-    ranking: list[dict[str, Any]]
-    raced: list[_RacedFile]
-    pilot: _CurveFile
-    points: list[dict[str, Amount | dict[str, Amount]]]
-    lr: Amount
-    numbers: dict[str, Amount | None]
-    network: _NetworkFile
-    profile: dict[str, Any]
-    parameters: Whole
-    settings: dict[str, Any]
 
 
 def read_plan(folder: str | Path) -> SavedPlan:
     """The plan in `folder`; an InputError says what of its plan.json is damaged."""
     path = Path(folder) / PLAN
-    content = _content(path)
+    content = content_of(path)
     where = str(path)
     version = content.get("version")
     if version != VERSION:
         raise InputError(f"{where}: version", version, f"this sdfeel reads version {VERSION}")
     try:
         with np.errstate(all="ignore"):
-            return _plan(validated(_PlanFile, content))
+            return _plan(validated(PlanFile, content))
     except SdfeelError as problem:
         field = getattr(problem, "field", PLAN)
         raise InputError(
@@ -294,7 +237,7 @@ def read_plan(folder: str | Path) -> SavedPlan:
         raise InputError("plan", where, f"is damaged: {problem!r}") from None
 
 
-def _plan(file: _PlanFile) -> SavedPlan:
+def _plan(file: PlanFile) -> SavedPlan:
     curve = file.pilot.curve("pilot")
     if min(curve.losses) <= 0:
         raise InputError("pilot.losses", min(file.pilot.losses), "losses above 0")
@@ -304,7 +247,7 @@ def _plan(file: _PlanFile) -> SavedPlan:
     if not set(file.numbers) <= known:
         raise InputError("numbers", sorted(set(file.numbers) - known)[0], "unknown number")
     told = {name: value for name, value in file.numbers.items() if value is not None}
-    path = PilotPath(curve, tuple(_point_of(point) for point in file.points), file.lr)
+    path = PilotPath(curve, tuple(point_of(point) for point in file.points), file.lr)
     if len(path.levels[0]) < 2:
         raise InputError("pilot.losses", file.pilot.losses[:3], "a loss that falls")
     network = Network(
@@ -331,59 +274,13 @@ def _plan(file: _PlanFile) -> SavedPlan:
     return plan
 
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise InputError("plan", str(path), f"at most {MAX_BYTES} bytes")
-        content = json.loads(text, parse_constant=_refused)
-    except FileNotFoundError:
-        raise InputError(
-            "plan", str(path), "is not there; `sdfeel plan --out FOLDER` writes it"
-        ) from None
-    except OSError as problem:
-        raise InputError("plan", str(path), f"cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError("plan", str(path), f"is damaged: {problem}") from None
-    if not isinstance(content, dict):
-        raise InputError("plan", str(path), "is damaged: it must hold one JSON object")
-    return content
-
-
-def _refused(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
-
-
 def _remedy(problem: SdfeelError) -> str:
     return problem.remedy if isinstance(problem, InputError) else str(problem)
 
 
-def _curve(curve: LossCurve) -> dict[str, list[Any]]:
-    return {name: part.tolist() for name, part in vars(curve).items()}
-
-
 def _entrant(one: Entrant) -> dict[str, Any]:
     about = {"label": str(one.candidate), "choice": chosen(one.candidate)}
-    return about | _curve(one.run.curve) | {"dropped_at": one.dropped_at}
-
-
-def _point(point: PathPoint) -> dict[str, Any]:
-    """`owed` by way and codec: JSON has words for keys."""
-    return vars(point) | {"owed": {" ".join(key): lack for key, lack in point.owed.items()}}
-
-
-def _point_of(table: Mapping[str, Any]) -> PathPoint:
-    known = {field.name for field in fields(PathPoint)}
-    owed, numbers = table.get("owed", {}), {k: v for k, v in table.items() if k != "owed"}
-    if not isinstance(owed, Mapping) or not set(table) <= known:
-        raise InputError("points", sorted(table), f"numbers by the names {sorted(known)}")
-    if any(isinstance(value, Mapping) for value in numbers.values()):
-        raise InputError("points", numbers, "numbers")
-    by_way = {tuple(key.split(" ", 1)): float(lack) for key, lack in owed.items()}
-    return PathPoint(**numbers, owed=by_way)
+    return about | curve_table(one.run.curve) | {"dropped_at": one.dropped_at}
 
 
 def _staying(settings: Settings) -> dict[str, Any]:
@@ -400,14 +297,3 @@ def _staying(settings: Settings) -> dict[str, Any]:
             continue
         kept[name] = given[name]
     return kept
-
-
-def _finite(content: Any) -> Any:
-    """JSON has no infinity and no NaN: null."""
-    if isinstance(content, Mapping):
-        return {str(key): _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    if isinstance(content, np.generic):
-        content = content.item()
-    return None if isinstance(content, float) and not math.isfinite(content) else content
