@@ -46,8 +46,7 @@ def what_if_planned(asked: Mapping[str, str], plan: SavedPlan) -> dict[str, Any]
     if graph is not None:
         network = Network(network.clusters, graph, np.array(network.shares.samples))
     schedule = Schedule(numbers["tau1"], numbers["tau2"], numbers["alpha"])
-    names = {f"codecs.{way}": words[way] for way in WAYS}
-    names["correction"] = str(plan.choice.get("correction", "none"))
+    names = {**plan.choice, **{f"codecs.{way}": words[way] for way in WAYS}}
     one = candidate_of(
         plan, schedule, words["averager"], methods_from(names), graph=graph, profile=clock
     )
