@@ -19,6 +19,7 @@ from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.node.stride import Stride
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
+from sdfeel.deploy.pace import plans
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
@@ -215,12 +216,15 @@ class ClientProgram:
 
     def _open_turn(self, task: v1.Task) -> wire.Incoming:
         """Without rounds an edge says how long, and its count of our steps: never more than can
-        have been.
+        have been, and not beyond its last period.
         """
-        most = self.deployment.most_steps
-        if not 0 < task.seconds <= LONGEST or not 0 < task.first <= most * task.period:
+        most, last = self.deployment.most_steps, plans(self.deployment)[self.me.edge]
+        is_long = not 0 < task.seconds <= LONGEST
+        if is_long or task.period > last or not 0 < task.first <= most * task.period:
             where = f"{task.seconds:g} s from {task.first} in period {task.period}"
-            raise wire.Refused("task", f"{where}: more than can be (at most {most} steps a period)")
+            raise wire.Refused(
+                "task", f"{where}: not as this file says ({most} steps, {last} periods)"
+            )
         return wire.Incoming(task.model, self.trainer.size, self.deployment.limits.magnitude)
 
     def _note(self, receipt: v1.Receipt) -> None:
