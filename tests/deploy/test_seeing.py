@@ -18,7 +18,7 @@ from harness import World, deploy, free_ports
 from rich.console import Console
 
 from sdfeel.deploy.link.grpc_transport import open_channel
-from sdfeel.deploy.node.cluster import WORDS, Session
+from sdfeel.deploy.node.session import WORDS, Session
 from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.operate.status import ask, status_table
