@@ -45,7 +45,7 @@ def audit_swaps(
     problems: list[str] = []
     blind: list[tuple[str, float, float]] = []  # who lost lines of its log, from when to when
     before: dict[str, float] = {}
-    for line in sorted(lines, key=lambda line: line["time"]):
+    for line in sorted(lines, key=_when):
         event, node = line["event"], line["node"]
         if event == "log-lost":
             blind.append((node, before.get(node, 0.0), line["time"]))
@@ -75,6 +75,11 @@ def audit_swaps(
         if swap.last < until and not lost:
             checked += _look(topology, ballot, swap, tolerance, problems)
     return checked, problems
+
+
+def _when(line: dict[str, Any]) -> float:
+    """A line that tells of lost ones is made after the one that it stands before."""
+    return float(line["time"]) - (0.01 if line["event"] == "log-lost" else 0.0)
 
 
 def _forget(swaps: dict[int, Swap], node: str, checkpoint: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,8 +17,10 @@ from sdfeel import InputError
 from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.exchange.allowance import Allowance
 from sdfeel.deploy.exchange.counts import Counts
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.stride import Stride
 from sdfeel.deploy.node.trainers import make_trainer
 from sdfeel.deploy.operate.rollback import roll_back
@@ -81,6 +83,24 @@ def test_nobody_waits_for_a_neighbour_whose_clients_are_slow(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+def test_large_models_are_swapped_through_files(tmp_path: Path) -> None:
+    """They are added up beside the event loop, while a neighbour may ask for another swap."""
+    size = 300_000
+    pace = {"name": "asynchronous", "deadline": [0.5, 0.4]}
+    deployment = deploy(tmp_path, size=size, sizes=(1, 1), periods=4, pace=pace)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            world.size = size
+            await world.start_all()
+            await world.finish()
+            assert world.edges["a"].model.is_large
+            assert world.audit() >= 4
+            assert not list((tmp_path / "state").glob("*/*.tmp"))
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("steps", [0, 10**6, 21])
 def test_steps_that_cannot_be_are_refused(tmp_path: Path, steps: int) -> None:
     """A client that claims them would scale what everybody else has done."""
@@ -126,7 +146,6 @@ def test_steps_that_cannot_be_are_refused(tmp_path: Path, steps: int) -> None:
         ({"pace": {"name": "deadline", "seconds": 1.0}}, "pace.name"),
         ({"averager": "all-reduce"}, "schedule.averager"),
         ({"alpha": 2}, "schedule.alpha"),
-        ({"averaging": {"rule": "median"}}, "averaging.rule"),
         ({"local": {"trainer": "flower:my_app:app"}}, "local.trainer"),
         ({"fallback": True}, "clients.c0.fallbacks"),
     ],
@@ -286,3 +305,21 @@ def test_what_the_audit_says(name: str) -> None:
     lines, wrong = AUDITS[name]
     found = audit_swaps(TOPOLOGY, [{"time": time, **line} for time, line in enumerate(lines)])
     assert bool(found[1]) == wrong, found
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"seconds": 0.0}, {"seconds": math.inf}, {"seconds": math.nan}, {"first": 0}, {"first": 21},
+     {"period": 7, "first": 1}],
+    ids=["no-time", "for-ever", "nan", "no-step", "too-many", "beyond-the-end"],
+)  # fmt: skip
+def test_a_client_takes_no_work_that_cannot_be(tmp_path: Path, lie: dict[str, float]) -> None:
+    table = content(periods=6, pace=PACE, security={"plaintext": True})
+    deployment = parse_deployment(table, tmp_path)
+    trainer, door = toy.ToyTrainer(0, deployment.client("c0").samples), cast(Any, object())
+    client = ClientProgram(deployment, "c0", trainer, None, door)
+    announced = wire.header(as_vector(np.zeros(toy.SIZE)), 1)
+    good = {"period": 1, "first": 1, "steps": 20, "seconds": 0.4}
+    assert client._open(v1.Task(model=announced, **good)).begin() is not None
+    with pytest.raises(wire.Refused, match="not as this file says"):
+        client._open(v1.Task(model=announced, **{**good, **lie}))

@@ -72,8 +72,8 @@ def _is_beyond(trial: SwapTrial, move: Message, begin: tuple[str, ...]) -> bool:
 
 @pytest.mark.parametrize(
     ("begin", "faults", "least"),
-    [(("a",), 1, 300), (("b",), 1, 300)],
-    ids=["one", "other"],
+    [(("a",), 1, 4_000), (("a", "b"), 0, 1_000)],
+    ids=["one-and-a-fault", "both-at-once"],
 )
 def test_every_order_of_events(begin: tuple[str, ...], faults: int, least: int) -> None:
     """Whoever begins, also both at once: once it is calm, the mean is exactly what it was."""

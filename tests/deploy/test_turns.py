@@ -17,6 +17,7 @@ from twin_world import TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
 import sdfeel
+from sdfeel.algorithm.averaging import Rule
 from sdfeel.clock import LatencyProfile
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import Layout, ModelFile
@@ -125,6 +126,7 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         batch_size=7,
         seed=deployment.seed,
         engine="reference",
+        averaging_rule=Rule(deployment.averaging.rule, deployment.averaging.limit),
         averager="metropolis",  # is never used: no two are ready at the same moment
         pace=deployment.pace,
         profile=profile,
@@ -134,17 +136,17 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("graph", "tau2", "pace"),
+    ("graph", "tau2", "pace", "rule"),
     [
-        ("ring", 1, {}),
-        ("path", 1, {"psi": "rounds", "compensation": 0.5, "anneal": 3.0}),
-        ("path", 2, {"psi": "constant", "compensation": 0.0}),
-        ("ring", 1, {"mixing": "stale-weights"}),
-        ("path", 1, {"mixing": "stale-weights", "psi": "rounds", "compensation": 0.0}),
+        ("ring", 1, {}, "mean"),
+        ("path", 1, {"psi": "rounds", "compensation": 0.5, "anneal": 3.0}, "mean"),
+        ("path", 2, {"psi": "constant", "compensation": 0.0}, "median"),
+        ("ring", 1, {"mixing": "stale-weights"}, "clip"),
+        ("path", 1, {"mixing": "stale-weights", "psi": "rounds", "compensation": 0.0}, "mean"),
     ],
-    ids=["ring", "path", "path-tau2", "stale-ring", "stale-path"],
+    ids=["ring", "path", "path-tau2-median", "stale-ring-clip", "stale-path"],
 )
-def test_deployed_equals_simulated(graph: str, tau2: int, pace: dict[str, Any]) -> None:
+def test_deployed_equals_simulated(graph: str, tau2: int, pace: dict[str, Any], rule: str) -> None:
     """To float32 rounding: the two add up the same numbers in another order."""
     deployment = make_deployment(
         SIZES,
@@ -153,6 +155,7 @@ def test_deployed_equals_simulated(graph: str, tau2: int, pace: dict[str, Any]) 
         averager="paper",
         guests=False,
         seed=5,
+        averaging={"rule": rule, "limit": 0.3},
         schedule={"iterations": 8, "tau1": 2, "tau2": tau2},
         pace={"name": "asynchronous", "deadline": list(DEADLINES), **pace},
     )

@@ -20,7 +20,7 @@ from sdfeel.simulation.named import from_table, to_table
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
 
-__all__ = ["PaceField", "check_pace", "name_of_pace"]
+__all__ = ["PaceField", "check_pace", "check_trainer", "name_of_pace", "plans", "seconds_of"]
 
 Known = Synchronous | Asynchronous
 SHORTEST, LONGEST = 0.001, 1e6  # as all deadlines of a deployment
@@ -44,6 +44,28 @@ PaceField = Annotated[Known, PlainValidator(_read), PlainSerializer(_table)]
 
 def name_of_pace(pace: Known) -> str:
     return str(_table(pace)["name"])
+
+
+def seconds_of(deployment: Deployment) -> dict[str, float]:
+    """T_d by edge; 0 in rounds."""
+    deadline = getattr(deployment.pace, "deadline", None) or 0.0
+    names = [edge.name for edge in deployment.edges]
+    given = deadline if isinstance(deadline, tuple) else (deadline,) * len(names)
+    return dict(zip(names, map(float, given), strict=True))
+
+
+def plans(deployment: Deployment) -> dict[str, int]:
+    """The periods that each edge makes.
+
+    Without rounds the edge with the longest deadline makes iterations / tau1, and the others as
+    many as fit into the same time.
+    """
+    periods = deployment.schedule.iterations // deployment.schedule.tau1
+    seconds = seconds_of(deployment)
+    longest = max(seconds.values())
+    return {
+        edge: round(periods * longest / own) if own else periods for edge, own in seconds.items()
+    }
 
 
 def check_pace(deployment: Deployment) -> None:
@@ -70,10 +92,6 @@ def check_pace(deployment: Deployment) -> None:
         if value != kind.model_fields[name].default:
             remedy = "has no meaning without rounds: pace.mixing says how edges mix; remove it"
             raise InputError(f"schedule.{name}", value, remedy)
-    rule = deployment.averaging.rule
-    if rule != "mean":
-        remedy = "without rounds clients' models are normalised by their steps: only mean"
-        raise InputError("averaging.rule", rule, remedy)
     check_trainer(pace, deployment.local.trainer)
     for client in deployment.clients:
         if client.fallbacks:

@@ -12,6 +12,7 @@ import networkx as nx
 import numpy as np
 
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.pace import plans, seconds_of
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager, Clusters, Network, Shares, build_averager
 
@@ -91,27 +92,19 @@ class Topology:
 
     def seconds(self, edge: str) -> float:
         """T_d of an edge that waits for no other cluster; 0 in rounds."""
-        deadline = getattr(self.deployment.pace, "deadline", None)
-        if isinstance(deadline, tuple):
-            return float(deadline[self.edges.index(edge)])
-        return float(deadline or 0.0)
+        return self._seconds[edge]
 
     def plan(self, edge: str) -> int:
-        """The periods that an edge makes.
-
-        Without rounds the edge with the longest deadline makes iterations / tau1, and the others
-        as many as fit into the same time.
-        """
+        """The periods that an edge makes."""
         return self._plans[edge]
 
     @cached_property
+    def _seconds(self) -> dict[str, float]:
+        return seconds_of(self.deployment)
+
+    @cached_property
     def _plans(self) -> dict[str, int]:
-        seconds = {edge: self.seconds(edge) for edge in self.edges}
-        longest = max(seconds.values())
-        return {
-            edge: round(self.periods * longest / own) if own else self.periods
-            for edge, own in seconds.items()
-        }
+        return plans(self.deployment)
 
     def counted(self, done: int, edge: str, me: str) -> int:
         """How far an edge is, in periods of another one."""

@@ -74,15 +74,34 @@ class ClusterMean:
         weights = self.topology.weights(order) if order else []
         return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
 
-    def normalised(
+    async def normalised(
         self, order: list[str], uploads: dict[str, Upload], begun: Vector, scale: float
     ) -> tuple[list[Vector], list[float]]:
-        """What is added to a model without rounds, and how often: first w_d(0), then clients'."""
+        """What is added to a model without rounds, and how often; first w_d(0).
+
+        A rule other than the mean is asked for the models that clients would have, had all made as
+        many steps: w_d(0) + (thetabar_d / theta_i) (w_i - w_d(0)).
+        """
         samples = [self.topology.deployment.client(name).samples for name in order]
         steps = np.array([uploads[name].steps for name in order])
         weights, total = normalised(np.array(samples, dtype=float), steps)
-        vectors = [begun, *(uploads[name].vector for name in order)]
-        return vectors, [-scale * total, *(float(scale * weight) for weight in weights)]
+        vectors = [uploads[name].vector for name in order]
+        if self.rule.name == "mean":
+            counted = [float(scale * weight) for weight in weights]
+            return [begun, *vectors], [-scale * total, *counted]
+        shares = np.array(self.topology.weights(order))
+        stretch = weights / shares
+        moved = stretch * np.array([uploads[name].moved for name in order])
+        scales = self.rule.scales(moved)
+
+        def apply(blocks: list[Block], _offset: int) -> Any:
+            before = blocks[-1]
+            rows = before + stretch[:, None] * (np.stack(blocks[:-1]) - before)
+            return self.rule.combine(rows, shares, before, scales)
+
+        parts = [*vectors, begun]
+        found = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
+        return [begun, found], [-scale, scale]
 
     async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
         """Over those who took part, in client order, who began with `start`."""

@@ -21,6 +21,7 @@ from sdfeel.deploy.node.stride import Stride
 from sdfeel.deploy.node.uplink import Uplink
 from sdfeel.deploy.observe.floods import Floods
 from sdfeel.deploy.observe.logs import Log, Sink
+from sdfeel.deploy.pace import plans
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
@@ -222,12 +223,16 @@ class ClientProgram:
 
     def _open_turn(self, task: v1.Task) -> wire.Incoming:
         """Without rounds an edge says how long, and its count of our steps: never more than can
-        have been.
+        have been, and not beyond its last period.
         """
-        most = self.deployment.most_steps
-        if not 0 < task.seconds <= LONGEST or not 0 < task.first <= most * task.period:
+        edge = self.edge or self.me.edge
+        most, last = self.deployment.most_steps, plans(self.deployment)[edge]
+        is_long = not 0 < task.seconds <= LONGEST
+        if is_long or task.period > last or not 0 < task.first <= most * task.period:
             where = f"{task.seconds:g} s from {task.first} in period {task.period}"
-            raise wire.Refused("task", f"{where}: more than can be (at most {most} steps a period)")
+            raise wire.Refused(
+                "task", f"{where}: not as this file says ({most} steps, {last} periods)"
+            )
         return self._incoming(task.model)
 
     def _incoming(self, announced: v1.ModelHeader) -> wire.Incoming:

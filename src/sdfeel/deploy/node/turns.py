@@ -147,8 +147,8 @@ class Turns(Periods):
             return []
         at = turn * self.seconds
         scale = self.pace.scale(self.counts.rate(self.me), self.counts.slowest, at)
-        vectors, weights = self.averaging.normalised(order, uploads, begun, scale)
         try:
+            vectors, weights = await self.averaging.normalised(order, uploads, begun, scale)
             async with self._moving:
                 model = await self._given()
                 parts, counted = [model, *vectors], [1.0, *weights]
