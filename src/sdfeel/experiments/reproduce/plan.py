@@ -130,7 +130,8 @@ def _configs(
         if curve.planned and extent.planning:
             setting_of = run_config(with_settings(table, settings))
             part = common.length[dataset]
-            budget, effort = extent.budget * part, extent.planning.scaled(part)
+            budget = extent.budget * curve.horizon * part
+            effort = extent.planning.scaled(part)
             chosen[curve.label] = ask(setting_of, budget, effort, curve.planned)
             table = merge(table, chosen[curve.label].settings())
         config = run_config(table, f"{target.name}: {curve.label}")

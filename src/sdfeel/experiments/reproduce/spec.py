@@ -117,10 +117,12 @@ class CurveSpec(Variant):
 
     planned  what the planner chooses: the schedule with its averager, and beside it codecs, the
              correction, the local rule with its rate
+    horizon  for how much of the planning's time it is planned
     length   how long it is against the profile's length
     """
 
     planned: list[Planned] = Field(default_factory=list)
+    horizon: float = Field(default=1.0, gt=0)
     length: float = Field(default=1.0, gt=0)
 
     @model_validator(mode="after")
