@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= runs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-demo test lint docs format clean
+.PHONY: help setup demo deploy-demo test lint docs notebooks format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ docs: setup ## Build the documentation into site/, warnings as errors
 	$(BIN)/python docs/house.py --check
 	rm -rf site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
+
+notebooks: setup ## Run the notebooks of docs/notebooks
+	$(BIN)/python docs/notebooks.py
 
 format: setup ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .

@@ -13,13 +13,21 @@ sys.path[:0] = [str(here / "extensions"), str(here.parent / "src")]
 
 project = "sdfeel"
 html_title = "sdfeel"
-extensions = ["myst_parser", "contents", "equations", "reference"]
+extensions = ["myst_parser", "contents", "equations", "notebook_pages", "reference"]
 exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # results.md holds them all
 
 # What stands in the side bar, in this order: caption -> title -> page.
 contents = {
+    "Begin": {
+        "Installing": "install",
+        "Compare schemes on your data": "notebooks/compare",
+        "Your own model and scheme": "notebooks/own",
+        "From plan to deployment": "notebooks/deploy",
+        "Coming from HierFL or your own loop": "own_loop",
+    },
     "Simulate": {
         "Runs and comparisons": "simulate",
+        "Your data": "data",
         "Methods beyond the paper": "methods",
         "Coming from Flower": "flower",
         "Unequal devices and asynchronous servers": "asynchrony",
