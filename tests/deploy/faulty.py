@@ -19,9 +19,9 @@ from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.operate.launch import Launch, prepare
 
 
-def write_deployment(folder: Path, **options: object) -> tuple[Path, dict]:
-    """Three edges with a client each, whose periods take .05 s at least."""
-    table = content((1, 1, 1), local={"options": {"delay": 0.05}}, **options)
+def write_deployment(folder: Path, edges: int = 3, **options: object) -> tuple[Path, dict]:
+    """So many edges with a client each, whose periods take .05 s at least."""
+    table = content((1,) * edges, local={"options": {"delay": 0.05}}, **options)
     file = folder / "deployment.toml"
     file.write_text(as_toml(table))
     write_safetensors(folder / "initial.safetensors", as_vector(np.zeros(toy.SIZE)), {})

@@ -181,7 +181,7 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
 
 def test_launch_with_its_page(tmp_path: Path, visit) -> None:
     """`sdfeel launch --watch`: the address first, then edges and curves; Ctrl-C ends it all."""
-    file, _ = write_deployment(tmp_path, periods=100_000)
+    file, _ = write_deployment(tmp_path, edges=2, periods=100_000)
     command = [sys.executable, "-m", "sdfeel", "launch", str(file), "--watch", "--out"]
     around = {**os.environ, "PYTHONPATH": import_path()}
     with subprocess.Popen(
@@ -190,9 +190,9 @@ def test_launch_with_its_page(tmp_path: Path, visit) -> None:
         try:
             address = launched.stdout.readline().strip()
             page = visit(SimpleNamespace(address=address))
-            row = page.get_by_test_id("deployment").locator("tr[data-edge=c]")
+            row = page.get_by_test_id("deployment").locator("tr[data-edge=b]")
             row.locator("[data-cell=clients]", has_text="1/1").wait_for()
-            page.get_by_test_id("legend").locator("button[data-run=c]").wait_for()
+            page.get_by_test_id("legend").locator("button[data-run=b]").wait_for()
             said = page.get_by_test_id("events").inner_text()
             assert "left" not in said
             assert "lost" not in said, "what was never there has not been lost"
@@ -219,9 +219,10 @@ def test_a_prediction_needs_a_profile_that_says_all(tmp_path: Path) -> None:
 
 def test_a_prediction_is_what_the_clock_prints(tmp_path: Path) -> None:
     """Three edges on a ring with a client each: `sdfeel clock` has the same network."""
-    file, _ = write_deployment(tmp_path, tau1=5, tau2=2, alpha=3)
+    file, _ = write_deployment(tmp_path, tau1=5, tau2=2, alpha=3, codecs={"up": "int8"})
     found = predicted(load_deployment(file), "paper-downlink")
     words = "clock --tau1 5 --tau2 2 --alpha 3 --servers 3 --clients 1 --profile paper-downlink"
+    words += " --up int8"
     said = CliRunner().invoke(app, [*words.split(), "--parameters", str(toy.SIZE), "--json"])
     printed = json.loads(said.output)
     assert found.seconds == printed["seconds_per_round"]

@@ -59,6 +59,7 @@ def predicted(deployment: Deployment, name: str) -> Prediction:
         profile=profile,
         parameters=size,
         averager=table.averager,
+        codecs=dict(deployment.codecs),
         pace=deployment.pace,
     )
     boxes = _boxes(algorithm)
