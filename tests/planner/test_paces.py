@@ -129,6 +129,11 @@ def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(labo
         else:
             assert isinstance(own.pace, Deadline)
             assert own.deadlines == (own.pace.seconds,)
+            times = laboratory.latencies
+            needed = own.candidate.tau1 * times.t_cmp + times.t_ct_sr
+            assert own.without == (needed > own.pace.seconds * (1 + 1e-9)).sum() > 0
+            lines = PacePlan(9.0, 9.0, (own,)).lines(Objective(target=1.1))
+            assert f"{own.without} clients are never in time" in lines[-1]
 
 
 def test_a_budget_is_compared_where_the_race_of_rounds_ended(laboratory):

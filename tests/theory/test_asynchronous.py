@@ -125,8 +125,10 @@ if __name__ == "__main__":  # the numbers of docs/asynchrony.md
         for mixing in ("stale-weights", "mean-preserving")
         for psi in ("aggregations", "rounds", "constant")
     }
-    for name, (seconds, distance) in table(10.0, range(4), units).items():
-        print(f"H = 10, {name}: {seconds:.1f} s ; {distance:.3f}")
-    for name, pace in PACES.items():
-        rows = np.array([run(pace, 10.0, seed, nearer=8.0) for seed in range(4)])
-        print("H = 10, eight times nearer,", name, rows[:, 0].round(1), rows[:, 1].mean().round(3))
+    for spread in (10.0, 4.0):
+        for name, (seconds, distance) in table(spread, range(4), units).items():
+            print(f"H = {spread:g}, {name}: {seconds:.1f} s ; {distance:.3f}")
+        for name, pace in PACES.items():
+            rows = np.array([run(pace, spread, seed, nearer=8.0) for seed in range(4)])
+            ended = rows[:, 1].mean().round(3)
+            print(f"H = {spread:g}, eight times nearer, {name}:", rows[:, 0].round(1), ended)

@@ -58,6 +58,7 @@ class Paced:
     deadlines  seconds of a period: of each server, or one for all
     predicted  seconds to the target, or loss at the end
     measured   the same; None where it was not tried
+    without    how many clients never take part
     """
 
     pace: Pace
@@ -66,6 +67,7 @@ class Paced:
     deadlines: tuple[float, ...]
     predicted: float
     measured: float | None = None
+    without: int = 0
 
     @property
     def kind(self) -> str:
@@ -104,6 +106,7 @@ class Paced:
             **one.methods.names,
             "deadlines": list(self.deadlines),
             "iterations_a_second": self.rate,
+            "clients_left_out": self.without,
             **{k: v if v is not None and math.isfinite(v) else None for k, v in scores.items()},
         }
 
@@ -144,6 +147,11 @@ class PacePlan:
                 spans += f" to {max(one.deadlines):.3g}"
             scores = f"{shown(one.measured)}{after} (predicted {shown(one.predicted)})"
             found.append(f"tried: {one}: {scores}, periods of {spans} s")
+        if choice is not None and choice.without:
+            found.append(
+                f"thin evidence: {choice.without} clients are never in time, and their data never "
+                "counts: a longer run, or a lower target, may want it"
+            )
         if goal.target is None and self.until < 0.9 * (goal.budget or math.inf):
             found.append(f"thin evidence: paces were compared after {self.until:.4g} s only")
         return found
@@ -208,33 +216,37 @@ def _offered(
     """All paces that stand to choice, predicted; not what refuses what the run has set."""
     choice, averager = found.choice, found.choice.averager
     algorithm = _algorithm(laboratory, choice, Deadline(seconds=1e9))
-    for seconds in _in_time(algorithm):
+    for seconds, without in _in_time(algorithm):
         pace = Deadline(seconds)
         cost = _algorithm(laboratory, choice, pace).round_cost().total
         rate = choice.tau1 * choice.tau2 / cost
-        yield _predicted(found, pace, choice, rate, (seconds,), until)
+        own = _predicted(found, pace, choice, rate, (seconds,), until)
+        yield replace(own, without=without)
     methods = Methods(up=choice.methods.up, down=choice.methods.down)
     for tau1 in sorted({one.tau1 for one in found.ranking}):
-        own = Candidate(tau1, 1, choice.alpha, averager, choice.cost, methods)
+        by_turns = Candidate(tau1, 1, choice.alpha, averager, choice.cost, methods)
         for compensation in (1.0, 0.0):
             pace_ = Asynchronous(compensation=compensation, psi="rounds")
             try:
-                algorithm = _algorithm(laboratory, own, pace_)
+                algorithm = _algorithm(laboratory, by_turns, pace_)
             except InputError:  # a server rule, say: that needs rounds
                 return
             rate = counted_rate(pace_, algorithm)
             deadlines = tuple(times_of(pace_, algorithm).deadline.tolist())
-            yield _predicted(found, pace_, own, rate, deadlines, until)
+            yield _predicted(found, pace_, by_turns, rate, deadlines, until)
 
 
-def _in_time(algorithm: Algorithm) -> list[float]:
-    """Lengths of a period in which a share of the clients is done, and some of every cluster."""
+def _in_time(algorithm: Algorithm) -> list[tuple[float, int]]:
+    """Lengths of a period in which a share of the clients is done, and some of every cluster; and
+    how many are not.
+    """
     uplink, members = algorithm.uplink, algorithm.network.clusters.members
     needed = algorithm.schedule.tau1 * uplink.latencies.t_cmp
     needed = needed + uplink.seconds(np.ones(len(needed), dtype=bool))
     least = max(float(needed[list(own)].min()) for own in members)
     asked = {max(float(np.quantile(needed, share)), least) for share in IN_TIME}
-    return sorted(seconds for seconds in asked if seconds < needed.max())
+    late = {seconds: int((needed > seconds * (1 + 1e-9)).sum()) for seconds in asked}
+    return sorted((seconds, many) for seconds, many in late.items() if many)
 
 
 def counted_rate(pace: Asynchronous, algorithm: Algorithm) -> float:
