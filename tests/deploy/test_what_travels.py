@@ -14,6 +14,7 @@ from harness import World, content
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from sdfeel.algorithm.averaging import Rule
 from sdfeel.algorithm.codecs import CODECS
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
@@ -46,6 +47,8 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
     Two clients with as many samples each: their mean has the same bits however it is added up.
     """
     table = content(sizes, tau1=TAU1, periods=PERIODS, security={"plaintext": True}, **tables)
+    if "averaging" in table:
+        table["averaging"] = {"rule": table["averaging"].name, "limit": table["averaging"].limit}
     for client in table["clients"]:
         client["samples"] = 20
     deployment = parse_deployment(table | {"seed": 5}, folder)
@@ -79,6 +82,7 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
         seed=5,
         engine="reference",
         evaluate_every=TAU1 * PERIODS,
+        averaging_rule=tables.get("averaging"),
         **{key: getattr(Settings.of(settings), key) for key in ("local", "lr", "codecs")},
     )
     layout = ParameterLayout.of(make_model())
@@ -119,6 +123,13 @@ def test_local_rules_and_rates_are_the_simulators(
 ) -> None:
     deployed, simulated = both(tmp_path, local={"lr": 0.1, **local}, rate=rate)
     assert deployed[0].tobytes() == simulated[0].tobytes()
+
+
+def test_updates_are_measured_from_what_clients_hold(tmp_path: Path) -> None:
+    """Which is not the edge's model: int4 down leaves up to a seventh of a change out."""
+    codecs, rule = {"down": "int4"}, Rule("clip", 0.05)
+    deployed, simulated = both(tmp_path, codecs=codecs, averaging=rule, local={"lr": 0.1})
+    np.testing.assert_allclose(deployed[0], simulated[0], atol=1e-6)
 
 
 def test_between_edges_only_rounding_differs(tmp_path: Path) -> None:
