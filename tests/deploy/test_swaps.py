@@ -17,11 +17,13 @@ import pytest
 from ends import Message
 from swap_ends import SwapTrial
 from twin import End
-from twin_world import TwinWorld, make_edges_cheap, run_schedule, small
+from twin_world import TwinWorld, make_deployment, make_edges_cheap, run_schedule, small
 from virtual import NODE, VirtualLoop
 
+from sdfeel.deploy.exchange.flows import FULL
 from sdfeel.deploy.link import agreement
 from sdfeel.deploy.link.agreement import TABLE, Do, Input, Standing
+from sdfeel.deploy.topology import Topology
 
 PAIR: dict[str, str | None] = {"a": None, "b": "a"}
 PATH: dict[str, str | None] = {"a": None, "b": "a", "c": "b"}
@@ -270,3 +272,34 @@ def test_who_is_left_behind_ends_when_the_others_have_gone() -> None:
     lines = [*world.past, *world.edges["e01"].log.recent]
     assert any((line["node"], line["event"]) == ("e01", "jump") for line in lines)
     world.checker.calm()
+
+
+@pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize("dies", [False, True], ids=["calm", "dies"])
+def test_a_slow_edge_writes_down_what_fast_neighbours_gave_it(dies: bool) -> None:
+    """Ten swaps come within one of its turns: its neighbour may forget them before it is over, and
+    none is left out because too many are open.
+    """
+    pace = {"name": "asynchronous", "deadline": [2.0, 0.2]}
+    links = [("e00", "e01")]
+    deployment = make_deployment([1, 1], links, 3, "paper", guests=False, pace=pace)
+    loop = VirtualLoop(4)
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, Topology(deployment), 4, loop)
+        await world.start_all()
+        await asyncio.sleep(3.5)
+        slow, fast = world.disks["e00"], world.edges["e01"]
+        assert slow.saves >= 2 + slow.found.done - 1, "more checkpoints than turns"
+        assert fast.links["e00"].used > 10
+        assert fast.links["e00"].skipped == 0
+        assert len(fast.links.agreement.open) <= FULL + 1
+        if dies:
+            world.kill("e00")
+            await world.start("e00")
+        await world.finish(200.0)
+        world.checker.calm()
+        return world
+
+    world = loop.run(main())
+    assert world.checker.looks > 10
