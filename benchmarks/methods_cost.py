@@ -20,7 +20,7 @@ from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.simulation.state import State
 
-ROUNDS, WARM = 6, 2
+ROUNDS, WARM = 20, 2
 METHODS: dict[str, dict[str, object]] = {
     "sgd": {},
     "momentum": {"local": sdfeel.Momentum(0.9)},

@@ -147,6 +147,7 @@ def test_a_plan_says_what_each_method_brought():
     json.dumps(said, allow_nan=False)
     raced = {one.candidate.methods.kind for one in plan.raced}
     assert len(raced) > 1  # no one kind of method fills a heat
+    assert len({one.candidate.tau1 for one in plan.raced}) > 1  # and no one period
 
 
 def test_what_was_trained_before_is_looked_at_and_not_trained_again(monkeypatch):

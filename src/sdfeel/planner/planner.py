@@ -14,6 +14,7 @@ It trains nothing itself: a `Laboratory` is handed in.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -308,19 +309,21 @@ def _entrants(
 
 
 def _varied(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
-    """The best, but methods of one kind take half of the places at most, if there are others.
+    """The best, but where methods stand to choice those of one kind take half of the places at
+    most, and so do those with one tau1, if there are others.
 
     What is known of a method before it was raced is a measurement of the pilot's; one that
-    promises too much must not fill the heat.
+    promises too much must not fill the heat. Nor must variants of one schedule.
     """
     if len({one.methods.kind for one in ranked}) == 1:
         return list(ranked[:count])
-    taken: dict[str, int] = {}
+    several = len({one.tau1 for one in ranked}) > 1
+    taken: Counter[str | int] = Counter()
     first: list[Candidate] = []
     for one in ranked:
-        kind = one.methods.kind
-        if len(first) < count and taken.get(kind, 0) < max(1, count // 2):
-            taken[kind] = taken.get(kind, 0) + 1
+        keys: list[str | int] = [one.methods.kind, *([one.tau1] if several else [])]
+        if len(first) < count and all(taken[key] < max(1, count // 2) for key in keys):
+            taken.update(keys)
             first.append(one)
     return first
 
