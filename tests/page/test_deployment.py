@@ -179,13 +179,22 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
         assert all(mark["told"] == mark["shown"] is not None for mark in marks.values()), marks
 
 
+def hear_interrupts() -> None:
+    """Whoever runs the tests in the background ignores Ctrl-C, and its children would too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_launch_with_its_page(tmp_path: Path, visit) -> None:
     """`sdfeel launch --watch`: the address first, then edges and curves; Ctrl-C ends it all."""
     file, _ = write_deployment(tmp_path, edges=2, periods=100_000)
     command = [sys.executable, "-m", "sdfeel", "launch", str(file), "--watch", "--out"]
     around = {**os.environ, "PYTHONPATH": import_path()}
     with subprocess.Popen(
-        [*command, str(tmp_path / "runs")], stdout=subprocess.PIPE, text=True, env=around
+        [*command, str(tmp_path / "runs")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=around,
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - nothing else runs in this process
     ) as launched:
         try:
             address = launched.stdout.readline().strip()
@@ -199,7 +208,10 @@ def test_launch_with_its_page(tmp_path: Path, visit) -> None:
             page.close()
         finally:
             launched.send_signal(signal.SIGINT)
-            assert launched.wait(timeout=60) == 130
+            try:
+                assert launched.wait(timeout=60) == 130
+            finally:
+                launched.terminate()  # or a test that fails would never end
 
 
 def test_a_missing_certificate_is_a_sentence(tmp_path: Path, serve, visit) -> None:
