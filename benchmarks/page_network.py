@@ -1,8 +1,8 @@
 """How fluent the network of the live page is: `python benchmarks/page_network.py`.
 
-100 servers with 100 clients each, on a ring and on a graph with 500 links: frames a second while
-the replay goes on and while rows come in, and the longest frame of each. Needs Playwright and
-Chromium.
+100 servers with 100 clients each, on a ring and on a graph with 500 links: the processor's time for
+a moment of the replay; frames a second while the replay goes on and while rows come in, and the
+longest frame of each, which depend on what else the machine does. Needs Playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -34,6 +34,19 @@ FRAMES = """
     done([1000 * gaps.length / (at - times[0]), Math.max(...gaps)]);
   };
   requestAnimationFrame(frame);
+})
+"""
+MOMENTS = """
+() => new Promise((done) => {
+  const slider = document.querySelector("[data-testid=replay]");
+  let shown = 0;
+  const next = () => {
+    slider.value = 2 * shown;
+    slider.dispatchEvent(new Event("input"));
+    shown += 1;
+    if (shown < 150) requestAnimationFrame(next); else done(shown);
+  };
+  requestAnimationFrame(next);
 })
 """
 
@@ -85,11 +98,30 @@ def grow(folder: Path, links: list[tuple[int, int]], over: threading.Event) -> N
         k += 1
 
 
+def work(page: Page) -> float:
+    """Processor time, which other programs do not change, of each of 150 moments one by one."""
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent() -> float:
+        told = session.send("Performance.getMetrics")["metrics"]
+        return 1000 * next(one["value"] for one in told if one["name"] == "TaskDuration")
+
+    before = spent()
+    moments = page.evaluate(MOMENTS)
+    found = (spent() - before) / moments
+    session.detach()
+    return found
+
+
 def measure(page: Page, folder: Path, links: list[tuple[int, int]]) -> None:
     shown = "[data-testid=network] line[data-link]"
     page.wait_for_selector(shown, state="attached")
     page.wait_for_selector(f"{shown}:not([data-apart=''])", state="attached")
     page.locator("#network").scroll_into_view_if_needed()
+    print(
+        f"{len(links)} links: {work(page):.1f} ms of the page's thread for a moment of the replay"
+    )
     page.get_by_test_id("play").click()
     rate, longest = page.evaluate(FRAMES, SECONDS)
     print(f"{len(links)} links, replay: {rate:.0f} frames a second, longest {longest:.0f} ms")

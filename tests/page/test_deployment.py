@@ -156,7 +156,7 @@ def test_faults_are_named_with_their_cause(tmp_path: Path, serve, visit, takes) 
         event("a lost b", "b answers us: the way between the two is cut")
         check_at_once(takes, lambda rows: rows["a"].links["b"][:4] == "down", "a lost b")
         link = page.get_by_test_id("network").locator("line[data-link='a-b']")
-        link.and_(page.locator("[stroke-dasharray]")).wait_for(state="attached")
+        link.and_(page.locator("[data-up=false]")).wait_for(state="attached")
         way.set(Mode.PASS)
         over("a lost b", "back after")
 

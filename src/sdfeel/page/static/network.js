@@ -35,6 +35,12 @@ export class NetworkView {
     this.both = el("div", { class: "two" }, this.picture, this.facts);
     section.append(el("div", { class: "bar" }, el("label", {}, "of", this.which)), this.words, this.replay, this.both);
     this.picture.addEventListener("pointerleave", hideTip);
+    // Text keeps its size where the picture is made smaller. Asked here, not at every paint.
+    this.zoom = 1;
+    new ResizeObserver(() => {
+      this.zoom = Math.min(1.8, Math.max(1, SIZE / (this.picture.clientWidth || SIZE)));
+      this.paint();
+    }).observe(this.picture);
   }
 
   // What can be shown: the deployment, and every run but those of its edges.
@@ -178,9 +184,6 @@ export class NetworkView {
     return [SIZE / 2 + radius * Math.cos(angle), SIZE / 2 + radius * Math.sin(angle), angle];
   }
 
-  // Text keeps its size where the picture is made smaller.
-  get zoom() { return Math.min(1.8, Math.max(1, SIZE / (this.picture.clientWidth || SIZE))); }
-
   build() {
     const { nodes, links } = this.world;
     const count = nodes.length;
@@ -241,18 +244,18 @@ export class NetworkView {
     world.links.forEach((link, n) => {
       const line = this.lines[n];
       const known = Number.isFinite(link.apart);
-      line.setAttribute("stroke", link.up ? (known ? shade(link.apart / this.most) : soft) : bad);
-      line.setAttribute("stroke-width", (least + wide * (link.bytes / widest)).toFixed(2));
-      if (link.up) line.removeAttribute("stroke-dasharray");
-      else line.setAttribute("stroke-dasharray", "7 6");
-      line.setAttribute("data-apart", known ? link.apart : "");
-      line.setAttribute("data-bytes", link.bytes);
+      put(line, "stroke", link.up ? (known ? shade(link.apart / this.most) : soft) : bad);
+      put(line, "stroke-width", (least + wide * (link.bytes / widest)).toFixed(2));
+      put(line, "stroke-dasharray", link.up ? "none" : "7 6");
+      put(line, "data-up", link.up);
+      put(line, "data-apart", known ? link.apart : "");
+      put(line, "data-bytes", link.bytes);
       link.sofar = rounds * link.bytes;
     });
     world.nodes.forEach((node, n) => {
       const spot = this.spots[n];
-      spot.circle.setAttribute("fill", node.edge?.problem ? bad : panel);
-      spot.dots.forEach((dot, c) => dot.setAttribute("fill", c < node.present ? full : empty));
+      put(spot.circle, "fill", node.edge?.problem ? bad : panel);
+      spot.dots.forEach((dot, c) => put(dot, "fill", c < node.present ? full : empty));
     });
   }
 
@@ -299,6 +302,14 @@ export class NetworkView {
       ...(graph?.problem ? [el("p", { class: "empty" }, graph.problem)] : []),
     ]);
   }
+}
+
+// Only what is new: a hundred servers have thousands of attributes, and few of them change.
+function put(node, name, value) {
+  const seen = (node.seen ??= {});
+  if (seen[name] === value) return;
+  seen[name] = value;
+  node.setAttribute(name, value);
 }
 
 // Read along the way from the middle, and never upside down: so a hundred numbers have room.
