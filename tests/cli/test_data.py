@@ -36,7 +36,7 @@ def test_fetch_of_what_is_here() -> None:
     assert result.exit_code == 0
     assert "mnist-5k: ready in" in result.stdout
     answer = json.loads(run.invoke(app, ["fetch", "mnist-5k", "--json"]).stdout)
-    assert answer["source"] == "inside an installed package"
+    assert answer["source"] == "inside this package"
     assert answer["tried"] == []
 
 

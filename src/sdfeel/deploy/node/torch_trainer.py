@@ -170,6 +170,7 @@ class TorchTrainer:
 
     def train(self, model: Model, first: int, steps: int) -> Model:
         """The batches are those that the simulator would draw for this client."""
+        torch.set_num_threads(1)  # which holds for the thread that says so
         row = torch.from_numpy(np.array(model)).to(self._problem.layout.dtype)[None]
         measures = self._look(row[0]) if self._is_due(first, steps) else {}
         one = np.ones(1, dtype=np.int64)
