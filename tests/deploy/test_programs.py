@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +69,27 @@ def test_a_node_that_fails_is_named(file: Path) -> None:
     file.write_text(file.read_text().replace("toy:trainer", "toy:missing"))
     with pytest.raises(RunError, match=r"c\d failed; see .*err"):
         launch(file)
+
+
+def nodes_of(file: Path) -> list[str]:
+    """Command lines of processes that were started with this file."""
+    found = []
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(line.read_bytes().replace(b"\0", b" ").decode())
+    return [words for words in found if str(file) in words and "operate.programs" in words]
+
+
+def test_a_launch_that_is_terminated_leaves_no_node_behind(file: Path) -> None:
+    file.write_text(as_toml(content((1, 2), periods=100_000)))
+    command = [sys.executable, "-m", "sdfeel", "launch", str(file)]
+    around = {**os.environ, "PYTHONPATH": import_path()}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=around) as launched:
+        while len(nodes_of(file)) < 4:
+            assert launched.poll() is None
+        launched.terminate()
+        assert launched.wait(timeout=60) == 143
+    assert not nodes_of(file)
 
 
 def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
