@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,10 +62,14 @@ class Launch:
 
     def __enter__(self) -> Launch:
         self.logs.mkdir(parents=True, exist_ok=True)
-        for edge in self.deployment.edges:
-            self.start("edge", edge.name)
-        for client in self.deployment.clients:
-            self.start("client", client.name)
+        try:
+            for edge in self.deployment.edges:
+                self.start("edge", edge.name)
+            for client in self.deployment.clients:
+                self.start("client", client.name)
+        except BaseException:  # also Ctrl-C: those who were started do not stay
+            self.end()
+            raise
         return self
 
     def __exit__(
@@ -73,6 +78,10 @@ class Launch:
         problem: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ends every node that is still there."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -131,7 +140,10 @@ def launch(
         shutil.rmtree(folder, ignore_errors=True)
     console = Console(stderr=True)
     with Launch(file, deployment, folder, out) as nodes:
-        asyncio.run(_watch(nodes, console, on_status))
+        try:
+            asyncio.run(_watch(nodes, console, on_status))
+        except asyncio.CancelledError:
+            sys.exit(128 + signal.SIGTERM)
     if nodes.failed:
         raise RunError(
             f"{', '.join(nodes.failed)} failed; see {folder / (nodes.failed[0] + '.err')}"
@@ -144,6 +156,10 @@ async def _watch(
 ) -> None:
     """A table that refreshes on a terminal; elsewhere a line now and then."""
     title = f"{nodes.deployment.name}: {len(nodes.processes)} nodes on this machine"
+    task = asyncio.current_task()
+    if task is not None and threading.current_thread() is threading.main_thread():
+        # Not by an exception out of a handler, which gRPC would not survive.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     last = 0.0
     known: dict[str, EdgeStatus] = {}
     with Live(console=console, refresh_per_second=4, transient=False) as live:
