@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -94,7 +93,6 @@ def launch(
     from sdfeel.deploy.operate.launch import final_model
     from sdfeel.deploy.operate.launch import launch as run
 
-    signal.signal(signal.SIGTERM, _leave)
     with ExitStack() as around:
         page = None
         if watch:
@@ -105,11 +103,6 @@ def launch(
         typer.echo(f"finished; the weighted mean of all edges is in {path}")
         if page is not None:
             linger(page.address)
-
-
-def _leave(number: int, _: object) -> None:
-    """As after Ctrl-C, no node is left behind."""
-    sys.exit(128 + number)
 
 
 def provision(

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -139,11 +140,10 @@ def launch(
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     console = Console(stderr=True)
-    with Launch(file, deployment, folder, out) as nodes:
-        try:
-            asyncio.run(_watch(nodes, console, on_status))
-        except asyncio.CancelledError:
-            sys.exit(128 + signal.SIGTERM)
+    with _noted_end() as asked, Launch(file, deployment, folder, out) as nodes:
+        asyncio.run(_watch(nodes, console, on_status, asked))
+    if asked:
+        sys.exit(128 + signal.SIGTERM)
     if nodes.failed:
         raise RunError(
             f"{', '.join(nodes.failed)} failed; see {folder / (nodes.failed[0] + '.err')}"
@@ -151,19 +151,36 @@ def launch(
     return nodes
 
 
+@contextmanager
+def _noted_end() -> Iterator[list[int]]:
+    """While inside, SIGTERM is noted, and not by an exception: a node that is just being started
+    would be left behind, and gRPC would not survive it.
+    """
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 async def _watch(
-    nodes: Launch, console: Console, on_status: Callable[[list[EdgeStatus]], None]
+    nodes: Launch,
+    console: Console,
+    on_status: Callable[[list[EdgeStatus]], None],
+    asked: Sequence[int],
 ) -> None:
-    """A table that refreshes on a terminal; elsewhere a line now and then."""
+    """A table that refreshes on a terminal; elsewhere a line now and then. Until all is over, a
+    node has failed, or somebody `asked` for the end.
+    """
     title = f"{nodes.deployment.name}: {len(nodes.processes)} nodes on this machine"
-    task = asyncio.current_task()
-    if task is not None and threading.current_thread() is threading.main_thread():
-        # Not by an exception out of a handler, which gRPC would not survive.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     last = 0.0
     known: dict[str, EdgeStatus] = {}
     with Live(console=console, refresh_per_second=4, transient=False) as live:
-        while not nodes.is_over:
+        while not nodes.is_over and not asked:
             rows = await ask(nodes.deployment, timeout=1.0)
             rows = [_or_last(nodes, row, known) for row in rows]
             on_status(rows)
