@@ -12,8 +12,8 @@ from sdfeel.simulation.simulation import Simulation
 NETWORK = Network.ring(4, 2)
 
 
-def laboratory(profile="paper", **settings):
-    """A linear model on Gaussian classes, two to a client."""
+def world():
+    """A linear model, and Gaussian classes, two to a client of NETWORK."""
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(4, 20))
     data = []
@@ -22,6 +22,12 @@ def laboratory(profile="paper", **settings):
         inputs = centres[labels] + rng.normal(size=(40, 20))
         data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
     torch.manual_seed(0)
+    return nn.Linear(20, 4), data
+
+
+def laboratory(profile="paper", **settings):
+    """The world as the planner sees it."""
+    model, data = world()
     given = {"lr": 0.05, "batch_size": 10, "engine": "vectorised", "profile": profile}
     made = Settings.of(given | settings)
-    return TrainingLaboratory(Simulation.assemble(nn.Linear(20, 4), data, made, network=NETWORK))
+    return TrainingLaboratory(Simulation.assemble(model, data, made, network=NETWORK))

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from torch import nn
+from laboratories import NETWORK, world
 
 import sdfeel
-from sdfeel import InputError, Network, Schedule
+from sdfeel import InputError, Schedule
 from sdfeel.clock import load_profile
 from sdfeel.page.planned import what_if_planned
 from sdfeel.page.runs import Runs
 from sdfeel.page.views import Views
 from sdfeel.planner.saved import SavedPlan, candidate_of, methods_from, predicted, read_plan
 
-NETWORK = Network.ring(4, 2)
 PLAIN = {
     "codecs.up": "float32", "codecs.down": "float32", "codecs.between": "float32",
     "correction": "none",
@@ -27,17 +24,10 @@ PLAIN = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A plan for eight clients with two classes each, as `sdfeel plan --out` leaves it."""
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(4, 20))
-    data = []
-    for client in range(NETWORK.clients):
-        labels = rng.choice([client % 4, (client + 1) % 4], 40)
-        inputs = centres[labels] + rng.normal(size=(40, 20))
-        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
-    torch.manual_seed(0)
+    model, data = world()
     root = tmp_path_factory.mktemp("plans")
     sdfeel.plan(
-        nn.Linear(20, 4), data, network=NETWORK, target_loss=0.9, pilot=60, racers=2, lr=0.05,
+        model, data, network=NETWORK, target_loss=0.9, pilot=60, racers=2, lr=0.05,
         choose={**PLAIN, "tau1": (1, 5), "tau2": 1, "alpha": (1, 2), "averager": "paper"},
         engine="vectorised", seed=2,
     ).save(root / "mine")  # fmt: skip

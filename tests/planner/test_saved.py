@@ -5,35 +5,20 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import nn
+from laboratories import NETWORK, world
 
 import sdfeel
-from sdfeel import InputError, Network, Schedule
+from sdfeel import InputError, Schedule
 from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
 from sdfeel.planner.saved import candidate_of, methods_from, predicted, read_plan
 
-NETWORK = Network.ring(4, 2)
 CHOOSE = {
     "tau1": (1, 5), "tau2": (1, 3), "alpha": (1, 2), "averager": ("paper", "metropolis"),
     "codecs.up": ("float32", "int8"), "codecs.between": "float32",
     "correction": ("none", "two-level"),
 }  # fmt: skip
-
-
-def world():
-    """Gaussian classes, two to a client, and a linear model."""
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(4, 20))
-    data = []
-    for client in range(NETWORK.clients):
-        labels = rng.choice([client % 4, (client + 1) % 4], 40)
-        inputs = centres[labels] + rng.normal(size=(40, 20))
-        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
-    torch.manual_seed(0)
-    return nn.Linear(20, 4), data
 
 
 @pytest.fixture(scope="module")
