@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,10 +15,26 @@ from sdfeel.errors import InputError
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.messages import Messages
 
-__all__ = ["by_rule", "receive"]
+__all__ = ["by_rule", "cuts", "receive"]
 
 # Numbers of models that a core works on at a time: what is done to a model stays in its cache.
 CACHED = 2**18
+
+
+def cuts(groups: NDArray[np.int64], size: int, whole: bool) -> Iterator[slice]:
+    """Clients that are handed to an engine together, `size` at most; no cut depends on the time or
+    the machine.
+
+    groups  whose clients they are, in order
+    whole   a rule other than the mean needs all models of a group at once, however many
+    """
+    start = 0
+    while start < len(groups):
+        end = min(start + size, len(groups))
+        if whole:
+            end = int(np.searchsorted(groups, groups[end - 1], side="right"))
+        yield slice(start, end)
+        start = end
 
 
 def receive(

@@ -11,7 +11,7 @@ server by server, so that the number of ranks shows in no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -25,7 +25,7 @@ from sdfeel.algorithm.pace import Event
 from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.server_rule import ServerRule
 from sdfeel.network import Averager, Network
-from sdfeel.simulation.arrival import by_rule, receive
+from sdfeel.simulation.arrival import by_rule, cuts, receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
@@ -138,7 +138,8 @@ class State:
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
         undone = not self._kept and not self._controls.clients and not self._messages.clients
         undone = undone and not engine.remembers
-        for block in self._blocks(here, self.block(engine)):
+        ruled = self.algorithm.rule is not None
+        for block in cuts(self._server_of[here], self.block(engine), ruled):
             if leg.losses and fresh and undone and pause():
                 return None
             leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
@@ -189,20 +190,6 @@ class State:
         local = self.algorithm.local
         names = () if local.remembers else local.keeps
         return {name: self._zeros(rows) for name in names}
-
-    def _blocks(self, here: NDArray[np.int64], size: int) -> Iterator[slice]:
-        """Cuts through the clients that do not depend on the time or the machine.
-
-        A rule other than the mean needs all models of a cluster at once.
-        """
-        servers = self._server_of[here]
-        start = 0
-        while start < len(here):
-            end = min(start + size, len(here))
-            if self.algorithm.rule is not None:
-                end = int(np.searchsorted(servers, servers[end - 1], side="right"))
-            yield slice(start, end)
-            start = end
 
     def _carry_out(
         self, engine: Engine, leg: _Leg, block: slice, visit: _Visit | None, fresh: bool

@@ -8,7 +8,7 @@ models of neighbours cross ranks at a server's turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.turns import Agenda, Flow, Part, Turn
 from sdfeel.network import Averager
 from sdfeel.simulation import flows
-from sdfeel.simulation.arrival import by_rule, receive
+from sdfeel.simulation.arrival import by_rule, cuts, receive
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
 from sdfeel.simulation.messages import Messages
@@ -91,7 +91,7 @@ class TurnState:
         )
         losses: list[NDArray[np.float64]] = []
         undone = not self._kept and not self._messages.clients and not engine.remembers
-        for block in self._blocks(to, self._block(engine)):
+        for block in cuts(to, self._block(engine), self.algorithm.rule is not None):
             if losses and undone and pause():
                 return None
             sums = Sums(self._sums, to[block], weights[block])
@@ -101,16 +101,6 @@ class TurnState:
             steps = last[block] - first[block] + 1
             losses += [own[:count] for own, count in zip(made, steps, strict=True)]
         return losses
-
-    def _blocks(self, to: NDArray[np.int64], size: int) -> Iterator[slice]:
-        """Clients that are handed on together; a rule needs all models of a group at once."""
-        start = 0
-        while start < len(to):
-            end = min(start + size, len(to))
-            if self.algorithm.rule is not None:
-                end = int(np.searchsorted(to, to[end - 1], side="right"))
-            yield slice(start, end)
-            start = end
 
     def trained_here(self, turns: Sequence[Turn]) -> list[tuple[int, int]]:
         """The clients that `local_updates` told losses of, and their first iterations."""
