@@ -26,6 +26,7 @@ from sdfeel.experiments.reproduce.choice import Choice, choose, kept
 from sdfeel.experiments.reproduce.document import notes
 from sdfeel.experiments.reproduce.runner import run_folder
 from sdfeel.experiments.reproduce.spec import CurveSpec, Planning
+from sdfeel.files import FileLock
 
 # The harness, and not the learning: a linear model and few steps.
 TINY = [
@@ -208,6 +209,26 @@ def test_interrupted_and_resumed_gives_the_same_table(finished, tmp_path):
     assert outputs(tmp_path) == outputs(finished[0])
 
 
+def test_what_another_process_has_begun_is_left_to_it_until_the_end(finished, tmp_path):
+    """Two processes share the work: one that waited for the other's run would only follow it."""
+    plan = tiny("fig6")
+    theirs = run_folder(tmp_path, plan.jobs[0].folder)
+    theirs.parent.mkdir(parents=True)
+    other = FileLock(theirs.parent / f".{theirs.name}.lock")
+    other.acquire()
+    order = []
+
+    def watch(progress):
+        order.append(progress.number)
+        if progress.number == len(plan.jobs):
+            other.release()  # the other process dies before it has done anything
+
+    carry_out(plan, tmp_path, on_progress=watch)
+    assert list(dict.fromkeys(order)) == [*range(2, len(plan.jobs) + 1), 1]
+    write_reports(plan, tmp_path)
+    assert outputs(tmp_path) == outputs(finished[0])
+
+
 def test_progress_goes_up_and_reaches_the_end(tmp_path):
     seen, done = [], []
     carry_out(tiny("fig6"), tmp_path, on_progress=seen.append, on_seed=done.append)
@@ -257,7 +278,7 @@ def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
     ask(config.changed(lr=Constant(0.5)), 60.0, effort, ["schedule"])
     ask(config, 60.0, effort, ["schedule", "codecs"])
     assert len(asked) == 4
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob("choice-*.json"):
         path.write_text('{"tau1": "damaged"}')
     assert ask(*question) == CHOICE
     assert len(asked) == 5

@@ -59,7 +59,7 @@ def reproduce(
     """Run the paper's experiments, draw its figures and judge its statements.
 
     Without --quick or --full it takes a few hours. Runs that are done already are not done again;
-    stop it at any time, the same command goes on.
+    stop it at any time, the same command goes on. Started twice, the two share the runs.
     """
     from sdfeel.errors import InputError
     from sdfeel.experiments.compare import Interrupted

@@ -16,7 +16,7 @@ from sdfeel.data.fetch import fetch
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.reproduce.spec import Planned, Planning
 from sdfeel.experiments.run import simulation_of
-from sdfeel.files import write_report
+from sdfeel.files import FileLock, write_report
 from sdfeel.planner.candidates import Candidate, candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.methods import Methods
@@ -166,7 +166,10 @@ def _without_title(config: RunConfig) -> dict[str, Any]:
 
 
 def kept(folder: Path, make: Choose) -> Choose:
-    """`make`, whose answers are kept in `folder`: a second call finds what the first one chose."""
+    """`make`, whose answers are kept in `folder`: a second call finds what the first one chose.
+
+    One process at a time asks; another that asks the same meanwhile waits for the answer.
+    """
 
     def ask(
         config: RunConfig, budget: float, effort: Planning, planned: Sequence[Planned]
@@ -174,11 +177,13 @@ def kept(folder: Path, make: Choose) -> Choose:
         asked = [_without_title(config), budget, effort.model_dump(), sorted(planned)]
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
         path = folder / f"choice-{digest}.json"
-        try:
-            return Choice.model_validate_json(path.read_bytes())
-        except (FileNotFoundError, ValidationError):
-            choice = make(config, budget, effort, planned)
-        write_report(path, choice.model_dump_json(indent=2).encode() + b"\n")
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / ".lock"):
+            try:
+                return Choice.model_validate_json(path.read_bytes())
+            except (FileNotFoundError, ValidationError):
+                choice = make(config, budget, effort, planned)
+            write_report(path, choice.model_dump_json(indent=2).encode() + b"\n")
         return choice
 
     return ask

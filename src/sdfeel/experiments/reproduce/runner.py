@@ -43,22 +43,39 @@ def carry_out(
     """Do what is not done yet; `Interrupted` says that the user stopped it.
 
     on_seed  called with the number of seeds that are complete: after the first, and at the end
-    Two of these may work in one folder at once: a run belongs to whoever began it, and the other
-    waits for its end.
+    Several of these may work in one folder at once and share the runs: a run belongs to whoever
+    began it. The others go on with the next one, and wait for it once nothing else is left.
     """
     check_writable(out)
     fetch(plan.dataset)
     meter = _Meter(plan, on_progress)
-    for number, job in enumerate(plan.jobs, start=1):
+
+    def finish(number: int, wait: bool) -> bool:
+        """Whether the run is done: not if another process has it, and we do not wait."""
+        job = plan.jobs[number - 1]
         folder = run_folder(out, job.folder)
-        with _alone(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.parent / f".{folder.name}.lock")
+        try:
+            lock.acquire(wait=wait)
+        except BlockingIOError:
+            return False
+        with lock:
             run_or_resume(
                 job.config, folder, on_start=on_start, on_progress=meter.watch(number, job)
             )
         meter.done(job)
-        last = number == len(plan.jobs)
-        if last or (job.seed == 0 and plan.jobs[number].seed == 1):
-            on_seed(job.seed + 1)
+        return True
+
+    first = {number for number, job in enumerate(plan.jobs, start=1) if job.seed == 0}
+    left = set(range(1, len(plan.jobs) + 1))
+    for wait in (False, True):
+        for number in sorted(left):
+            if finish(number, wait):
+                left.remove(number)
+            if left and number in first and not first & left:
+                on_seed(1)
+    on_seed(plan.seeds)
 
 
 class _Meter:
@@ -94,9 +111,3 @@ class _Meter:
         if self.last > 0:
             self.measured += self.last
             self.seconds += time.monotonic() - self.began
-
-
-def _alone(folder: Path) -> FileLock:
-    """The run's lock, to be held."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder.parent / f".{folder.name}.lock")
