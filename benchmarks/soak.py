@@ -14,8 +14,9 @@ while. Prints one JSON object; its `violations` say
 
 and its exit status is 1 if there is one. `--pace asynchronous` does the same to edges that wait for
 no other cluster: then every swap is looked at in the place of exchanges, and instead of agreeing
-all edges must go on making turns. `--report FILE` also writes it as a page, `--logs FOLDER`
-keeps the logs of all nodes.
+all edges must go on making turns. `--stretch 5` makes all deadlines five times as long, for a
+machine that is so busy that nobody would answer in time. `--report FILE` also writes it as a page,
+`--logs FOLDER` keeps the logs of all nodes.
 """
 
 from __future__ import annotations
@@ -58,19 +59,21 @@ AVERAGERS = ("metropolis", "all-reduce")  # by an even and an odd seed
 KINDS = ("kill", "stop", "cut", "disk", "certificate")
 
 
-def make(folder: Path, averager: str, pace: str) -> Deployment:
+def make(folder: Path, averager: str, pace: str, stretch: float) -> Deployment:
     """Five edges on a ring with a chord, everybody behind a proxy; the last one lies."""
+    seconds = {"round": 2.0, "exchange": 3.0, "ping": 0.7, "retry": 0.1, "home": 2.0}
     ring = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e"), ("a", "c")]
     own: dict[str, Any] = {"alpha": 12, "averager": averager, "fallback": True}
     if pace == "asynchronous":
-        own = {"pace": {"name": pace, "deadline": [0.3, 0.2, 0.4, 0.25, 0.3]}}
+        turns = [stretch * seconds for seconds in (0.3, 0.2, 0.4, 0.25, 0.3)]
+        own = {"pace": {"name": pace, "deadline": turns}}
     deployment = deploy(
         folder,
         sizes=(2, 3, 4, 3, 1),
         links=ring,
         periods=PERIODS,
         **own,
-        deadlines={"round": 2.0, "exchange": 3.0, "ping": 0.7, "retry": 0.1, "home": 2.0},
+        deadlines={name: stretch * own for name, own in seconds.items()},
         local={"options": {"delay": 0.05}},
     )
     inner = free_ports(len(deployment.edges))
@@ -84,9 +87,9 @@ def make(folder: Path, averager: str, pace: str) -> Deployment:
 class Chaos:
     """The honest nodes, and what is done to them."""
 
-    def __init__(self, folder: Path, seed: int, pace: str) -> None:
+    def __init__(self, folder: Path, seed: int, pace: str, stretch: float) -> None:
         self.random = random.Random(seed)  # noqa: S311 - chaos, not secrets
-        self.deployment = make(folder, AVERAGERS[seed % 2], pace)
+        self.deployment = make(folder, AVERAGERS[seed % 2], pace, stretch)
         self.world = World(self.deployment)
         self.roles = {edge.name: "edge" for edge in self.deployment.edges if edge.name != LIAR}
         clients = [client.name for client in self.deployment.clients if client.edge != LIAR]
@@ -355,11 +358,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pace", choices=sorted(FLOODERS), default="synchronous")
+    parser.add_argument("--stretch", type=float, default=1.0)
     parser.add_argument("--report", type=Path, default=None)
     parser.add_argument("--logs", type=Path, default=None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sdfeel-soak-") as folder:
-        chaos = Chaos(Path(folder), options.seed, options.pace)
+        chaos = Chaos(Path(folder), options.seed, options.pace, options.stretch)
         try:
             chaos.run(options.seconds)
             agreed = settle(chaos)
@@ -374,7 +378,7 @@ def main() -> int:
     if options.report is not None:
         command = (
             f"python benchmarks/soak.py --seconds {options.seconds:g} --seed {options.seed} "
-            f"--pace {options.pace}"
+            f"--pace {options.pace} --stretch {options.stretch:g}"
         )
         text = f"# Chaos\n\n`{command}` gave:\n\n```json\n{json.dumps(found, indent=2)}\n```\n"
         options.report.write_text(text)
