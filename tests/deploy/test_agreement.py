@@ -6,6 +6,7 @@ mean of the models is the number that it was at the start, exactly, and nobody i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -175,6 +176,26 @@ def test_what_is_settled_is_answered_for_and_does_not_grow() -> None:
     assert action.word is Word.COMMIT
     (action,) = end.hear("b", Word.ASK, Id(last, 0, last + 1))
     assert action.word is Word.ABORT
+
+
+@pytest.mark.parametrize("period", [lambda _: 5, lambda n: 10**6 - n], ids=["same", "backwards"])
+def test_what_is_settled_does_not_grow_whatever_the_other_end_counts(
+    period: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without rounds it is the neighbour who says which turn a swap is of."""
+    most = 2 * REMEMBERED
+    monkeypatch.setattr(agreement, "MOST", most)
+    end: Agreement[Fraction] = Agreement()
+    end.met("b", life=1, checkpoint=0)
+    for ballot in range(1, most + 100):
+        id_ = Id(period(ballot), 0, ballot)
+        end.prepare("b", id_, Fraction(1))
+        end.hear("b", Word.COMMIT, id_, ballot - 1)
+        end.progress("b", ballot)
+    assert not end.open
+    assert len(end.settled) <= most
+    (action,) = end.hear("b", Word.ASK, id_)
+    assert action.word is Word.COMMIT, "the last ones are answered for"
 
 
 def test_a_link_with_too_much_open_is_left_out() -> None:

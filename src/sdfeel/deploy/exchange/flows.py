@@ -205,7 +205,10 @@ class Flows:
         """A neighbour's model is here: an answer that we wait for, or an offer."""
         id_ = Id(announced.period, announced.exchange, announced.ballot)
         if announced.stage == v1.Stage.ANSWER:
-            if (peer, id_) in self._answers and announced.staleness <= self.counts.most:
+            if announced.staleness > self.counts.most:
+                reason = "older than all turns together"
+                self.refused("refused", "counts", reason, peer, peer=peer)
+            elif (peer, id_) in self._answers:
                 self._hear(peer, announced.counts)
                 self._answers[peer, id_] = (vector, announced.staleness)
         elif self.pace.mixing == "mean-preserving":
