@@ -33,7 +33,7 @@ PACE = {"name": "asynchronous", "deadline": [0.5, 0.3, 0.4, 0.3]}
 PERIODS = 12
 MOST = 2**64 - 1
 FAR = np.full(SIZE, 100.0)
-TIMES = 16  # that a lie is told; what comes after is made good
+UNTIL = 4.0  # seconds for which it lies, of the six that the turns take: the rest makes it good
 
 
 @dataclass
@@ -145,6 +145,18 @@ async def commits_and_aborts(mouth: Mouth, n: int) -> None:
 
 
 @lie()
+async def repeats_a_swap(mouth: Mouth, n: int) -> None:
+    """Used once, however often it is offered and decided; so it is taken back once."""
+    for _ in range(3):
+        await mouth.offer(ballot=n)
+        await asyncio.sleep(0.2)
+        await mouth.word(v1.Word.COMMIT, ballot=n)
+        await mouth.word(v1.Word.COMMIT, ballot=n)
+    await mouth.word(v1.Word.ABORT, ballot=n)
+    await mouth.word(v1.Word.ABORT, ballot=n)
+
+
+@lie()
 async def decides_before_it_offers(mouth: Mouth, n: int) -> None:
     await mouth.word(v1.Word.COMMIT, ballot=n)
     await mouth.word(v1.Word.ABORT, ballot=n)
@@ -236,8 +248,9 @@ def play(said: Lie) -> tuple[TwinWorld, list[dict[str, Any]]]:
     loop.set_exception_handler(lambda _, context: broken.append(context))
 
     async def script(stream: Any, _peer: str) -> None:
-        mouth = Mouth(stream)
-        for number in range(1, TIMES):
+        mouth, number = Mouth(stream), 0
+        while loop.time() < UNTIL:
+            number += 1
             await said(mouth, number)
             await asyncio.sleep(0.25)
 
@@ -274,5 +287,5 @@ def test_an_edge_that_lies_about_swaps_harms_nobody(name: str) -> None:
         assert len(known.settled) < 500
     disks = {edge: world.disks[edge].found.agreement for edge in HONEST}
     found = audit_swaps(world.topology, lines, disks)
-    assert not [p for p in found.problems if "e03" not in p], found.problems
+    assert not found.problems
     assert found.both > 10
