@@ -22,7 +22,7 @@ from swap_audit import audit_swaps
 import sdfeel
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.model.store import write_safetensors
+from sdfeel.deploy.model.store import Store, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.edge import EdgeServer
@@ -192,16 +192,15 @@ class World:
 
     def audit(self, died: Sequence[str] = ()) -> int:
         """Holds the edges' logs, those of processes too, against the invariant."""
-        lines = [line for edge in self.edges.values() for line in edge.log.recent]
-        lines += self.past
-        for process in self.processes:
-            if process.role == "edge":
-                lines += process.lines()
+        lines = [*self.past, *(x for edge in self.edges.values() for x in edge.log.recent)]
+        for process in {p.name: p for p in self.processes if p.role == "edge"}.values():
+            lines += process.lines()
         topology = Topology(self.deployment)
         if self.deployment.most_steps:
-            checked, problems = audit_swaps(topology, lines)
-            assert not problems, problems[0]
-            return checked
+            found = audit_swaps(topology, lines, links_on_disk(self.deployment))
+            assert not found.problems, found.problems[0]
+            assert not found.open, "something is not settled"
+            return found.both
         return check_mean_kept(topology, lines, died=died)
 
     def events(self, event: str, node: str | None = None) -> list[dict[str, Any]]:
@@ -215,6 +214,15 @@ class World:
         ]
 
 
+def links_on_disk(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """What the last checkpoint of each edge here says of its links."""
+    found = {}
+    for edge in deployment.edges:
+        last, _ = Store(deployment.folder / "state" / edge.name, {"edge": edge.name}).load(None)
+        found[edge.name] = last.agreement if last is not None else {}
+    return found
+
+
 def check_mean_kept(
     topology: Topology,
     lines: list[dict[str, Any]],
@@ -224,9 +232,9 @@ def check_mean_kept(
     """From the edges' logs alone: in every exchange the links were used by both ends or neither,
     and the weighted mean over those linked to each other did not move. Returns how many were seen.
 
-    Excused is what an edge that `died` had no time to write down or did again after its restart, or
-    had no room to write down (`log-lost`), a decision that came too late, and what one end has
-    taken back or added since.
+    Excused is what an edge that `died` had no time to write down or did again after its restart, a
+    decision that came too late, and what one end has taken back or added since. No line may be
+    missing (`log-lost`).
     """
     checked, problems = audit(topology, lines, tolerance, died)
     assert not problems, problems[0]
@@ -239,15 +247,15 @@ def audit(
     """How many parts of the network were looked at, and all that is wrong."""
     lines = sorted(lines, key=lambda line: line["time"])
     late = {(line["node"], tuple(line["key"])) for line in lines if line["event"] == "undecided"}
-    corrected, unwritten = corrections(lines), gaps(lines)
-    checked, problems = 0, []
+    corrected, checked = corrections(lines), 0
+    lost = [line for line in lines if line["event"] == "log-lost"]
+    problems = [f"{line['node']} lost {line['count']} lines of its log" for line in lost]
     for key, edges in survivors(lines).items():
         again = {name for name, found in edges.items() if len(found) > 1}
         if not again <= set(died):
             problems.append(f"{key}: {again} did an exchange twice")
         excused = again | {name for name in edges if (name, key) in late}
         excused |= set(died) - set(edges)
-        excused |= {n for n, first, last in unwritten if first <= key[0] <= last}
         used = {(n, peer) for n, found in edges.items() for line in found for peer in line["used"]}
         graph = nx.Graph(used)
         graph.add_nodes_from(edges)
@@ -289,22 +297,6 @@ def survivors(lines: list[dict[str, Any]]) -> Exchanges:
             for key in [key for key in exchanges if key[0] > last]:
                 exchanges[key].pop(line["node"], None)
     return exchanges
-
-
-def gaps(lines: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
-    """Who lost lines of its log while there was no room for them, and in which periods."""
-    found: list[tuple[str, int, int]] = []
-    done: dict[str, int] = {}
-    lost: set[str] = set()
-    for line in lines:
-        if line["event"] == "log-lost":
-            lost.add(line["node"])
-        elif line["event"] == "period":
-            if line["node"] in lost:
-                found.append((line["node"], done.get(line["node"], 0), line["period"]))
-            lost.discard(line["node"])
-            done[line["node"]] = line["period"]
-    return found + [(name, done.get(name, 0), sys.maxsize) for name in lost]
 
 
 def corrections(lines: list[dict[str, Any]]) -> dict[tuple[int, int], dict[tuple[str, str], bool]]:

@@ -11,6 +11,8 @@ from harness import Process, World
 from proxy import Mode, Proxy
 
 QUICK = {"deadlines": {"round": 1.5, "exchange": 2.0, "ping": 0.6}}
+# On a busy machine, too, an edge waits for a second voice.
+PATIENT = {"deadlines": {"round": 4.0, "exchange": 60.0, "ping": 8.0}}
 
 
 def process(role: str, name: str, descriptors: int = 0):
@@ -168,7 +170,7 @@ async def edge_restart(world: World) -> None:
     without=("b",),
     before=process("edge", "b"),
     died=("b",),
-    options={**QUICK, "periods": 60},
+    options={**PATIENT, "periods": 60},
 )
 async def edge_lost_disk(world: World) -> None:
     """Killed, and its state is gone: it takes over a neighbour's model and period."""

@@ -66,12 +66,12 @@ async def state_disk_read_only(world: World) -> None:
     await _paused(world, errno.EROFS)
 
 
-@case(Fault.LOG_DISK_FULL, "log-lost")
+@case(Fault.LOG_DISK_FULL, "log-relief")
 async def log_disk_full(world: World) -> None:
     log = world.edges["a"].log
     with LogFile(Path("/dev/full")) as full:
         log._sink = full
-        await world.until(lambda: log.lost > 2)
+        await world.until(lambda: log.unwritten > 2)
     log._sink = StringIO()
 
 

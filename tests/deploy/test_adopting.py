@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import shutil
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from sdfeel.errors import InputError
 
 QUICK = {"round": 1.5, "exchange": 2.0, "ping": 0.6}
 FAR = np.full(toy.SIZE, 10.0)
+PATIENCE = 600.0  # seconds; only something that hangs takes so long
 
 
 def loss(deployment: Deployment, model: np.ndarray) -> float:
@@ -48,7 +51,8 @@ def test_a_lost_disk_spoils_nothing(tmp_path: Path) -> None:
         tmp_path,
         periods=100_000,
         fallback=True,
-        deadlines={**QUICK, "exchange": 60.0},  # so long it waits for a second voice
+        # On a busy machine nobody is taken for dead, and it waits for a second voice.
+        deadlines={"round": 60.0, "exchange": 120.0, "ping": 60.0},
         local={"options": {"delay": 0.02}},
     )
     write_safetensors(tmp_path / "initial.safetensors", as_vector(FAR), {})
@@ -57,30 +61,38 @@ def test_a_lost_disk_spoils_nothing(tmp_path: Path) -> None:
         folder = tmp_path / "state" / name
         return max((int(p.stem[7:]) for p in folder.glob("period-*.safetensors")), default=0)
 
+    def lost(name: str) -> float:
+        return loss(deployment, on_disk(tmp_path / "state" / name))
+
     async def run() -> None:
         async with World(deployment) as world:
             edges = {edge.name: Process(world, "edge", edge.name) for edge in deployment.edges}
             for client in deployment.clients:
                 Process(world, "client", client.name)
-            await world.until(lambda: all(done(name) >= 30 for name in edges))
+            first = loss(deployment, FAR)
+
+            def have_learned() -> bool:
+                return all(done(name) and lost(name) < 0.01 * first for name in edges)
+
+            await world.until(have_learned, PATIENCE)
             edges["b"].signal(signal.SIGKILL)
             edges["b"].process.wait()
             shutil.rmtree(tmp_path / "state" / "b")
             before = {name: done(name) for name in "ac"}
             again = Process(world, "edge", "b")
-            await world.until(lambda: again.saw("adopted"))
+            await world.until(lambda: again.saw("adopted"), PATIENCE)
             (adopted,) = (line for line in again.lines() if line["event"] == "adopted")
             assert adopted["period"] >= min(before.values())
-            reached = adopted["period"] + 5
-            worst = 0.0
-            while done("b") < reached:
-                for name in edges:
-                    worst = max(worst, loss(deployment, on_disk(tmp_path / "state" / name)))
-                await asyncio.sleep(0.02)
-            first = loss(deployment, FAR)
-            assert worst < 0.02 * first
-            used = [line["used"] for line in again.lines() if line["event"] == "exchange"]
-            assert any(used), "it never exchanged again"
+            worst: list[float] = []
+
+            def is_back() -> bool:
+                """It has exchanged, too: its first periods may be a jump to where others are."""
+                worst.extend(lost(name) for name in edges)
+                used = [line["used"] for line in again.lines() if line["event"] == "exchange"]
+                return any(used) and done("b") >= adopted["period"] + 5
+
+            await world.until(is_back, PATIENCE)
+            assert max(worst) < 0.02 * first
 
     asyncio.run(run())
 
@@ -111,6 +123,33 @@ def test_nobody_answers(tmp_path: Path) -> None:
             await world.finish()
             assert again.done == 40
             assert not world.events("adopted")
+
+    asyncio.run(run())
+
+
+def test_who_is_cut_off_while_it_answers_is_asked_again(tmp_path: Path) -> None:
+    """On a busy machine or a bad line: the first model would spoil what the others have."""
+    deployment = deploy(tmp_path, periods=200, deadlines={"exchange": 120.0})
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await lose_b(world)
+            asked: list[str] = []
+
+            def answer(link: Any, lend: Callable[[v1.Wanted], None], wanted: v1.Wanted) -> None:
+                asked.append(link.peer)
+                if len(asked) > 4:
+                    lend(wanted)
+                else:
+                    link._stream.close("cut")
+
+            for edge in world.edges.values():
+                hooks = edge.links["b"].hooks
+                hooks.wanted = partial(answer, edge.links["b"], hooks.wanted)
+            await world.start_edge("b")
+            await world.until(lambda: bool(world.events("adopted", "b")))
+            assert len(asked) > 4
+            assert not world.events("not-adopted", "b")
 
     asyncio.run(run())
 

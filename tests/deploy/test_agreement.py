@@ -6,12 +6,13 @@ mean of the models is the number that it was at the start, exactly, and nobody i
 
 from __future__ import annotations
 
-import random
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
 from ends import Message, Trial
+from histories import PAIR, PATH, STAR, TREE, Shape, begun, drive, make, walk
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -30,51 +31,7 @@ from sdfeel.deploy.link.agreement import (
 )
 from sdfeel.deploy.link.agreement_notes import dump, load
 
-PAIR: dict[str, str | None] = {"a": None, "b": "a"}
-PATH: dict[str, str | None] = {"a": None, "b": "a", "c": "b"}
-STAR: dict[str, str | None] = {"a": None, "b": "a", "c": "a"}
-TREE: dict[str, str | None] = {"a": None, "b": "a", "c": "b", "d": "b"}
-SHARES = {"a": 3, "b": 5, "c": 2, "d": 7}
-FAULTS = ("cut", "crash", "deadline")
-
-
-def make(shape: dict[str, str | None]) -> Trial:
-    return Trial(shape, {name: SHARES[name] for name in shape})
-
-
-def under_way(shape: dict[str, str | None]) -> Trial:
-    """Everybody has met and is in the first exchange: from here on orders matter."""
-    trial = make(shape)
-    for link in trial.links:
-        trial.do(("connect", *link))
-    for way, queue in trial.flying.items():
-        while queue:
-            trial.do(("deliver", *way))
-    for name in shape:
-        trial.do(("start", name))
-    return trial
-
-
-def walk(shape: dict[str, str | None], faults: int) -> int:
-    """Every order of events with so many faults at most; how many situations there are."""
-    start = under_way(shape)
-    start.check()
-    seen = {start.key()}
-    left = [(start, faults)]
-    while left:
-        trial, allowed = left.pop()
-        for move in trial.moves():
-            is_fault = move[0] in FAULTS
-            if (is_fault and not allowed) or _is_beyond(trial, move):
-                continue
-            after = trial.clone()
-            after.do(move)
-            key = (*after.key(), allowed - is_fault)
-            if key not in seen:
-                seen.add(key)
-                after.check()
-                left.append((after, allowed - is_fault))
-    return len(seen)
+SHAPES = (PAIR, PATH, STAR, TREE)
 
 
 def _is_beyond(trial: Trial, move: Message) -> bool:
@@ -87,16 +44,16 @@ def _is_beyond(trial: Trial, move: Message) -> bool:
     [(PAIR, 2, 5_000), (PATH, 1, 10_000)],
     ids=["pair-two-faults", "path-one-fault"],
 )
-def test_every_order_of_events(shape: dict[str, str | None], faults: int, least: int) -> None:
-    assert walk(shape, faults) > least
+def test_every_order_of_events(shape: Shape, faults: int, least: int) -> None:
+    assert walk(begun(Trial, shape, [*shape]), faults, _is_beyond) > least
 
 
 class Ends(RuleBasedStateMachine):
     """Anything in any order: hypothesis looks for the shortest order that breaks the mean."""
 
-    @initialize(shape=st.sampled_from([PAIR, PATH, STAR, TREE]))
-    def begin(self, shape: dict[str, str | None]) -> None:
-        self.trial = make(shape)
+    @initialize(shape=st.sampled_from(SHAPES))
+    def begin(self, shape: Shape) -> None:
+        self.trial = make(Trial, shape)
 
     @rule(data=st.data(), twice=st.booleans())
     def happens(self, data: st.DataObject, twice: bool) -> None:
@@ -117,26 +74,10 @@ TestEnds.settings = settings(
 )
 
 
-def drive(seed: int, steps: int = 60) -> Trial:
-    """One random history, most of it without faults so that exchanges come about."""
-    chance = random.Random(seed)  # noqa: S311 - chance, not secrets
-    trial = make(chance.choice([PAIR, PATH, STAR, TREE]))
-    fault = chance.choice([0.02, 0.1, 0.3])
-    for _ in range(steps):
-        moves = trial.moves()
-        calm = [move for move in moves if move[0] not in FAULTS]
-        move = chance.choice(moves if chance.random() < fault or not calm else calm)
-        if move[0] == "deliver" and chance.random() < 0.1:
-            trial.do(("repeat", *move[1:]))
-        else:
-            trial.do(move)
-    return trial
-
-
 def test_thousands_of_random_histories() -> None:
     done: dict[Do, int] = {}
     for seed in range(4000):
-        trial = drive(seed)
+        trial = drive(Trial, SHAPES, seed)
         trial.check()
         for do, times in trial.acts.items():
             done[do] = done.get(do, 0) + times
@@ -160,7 +101,7 @@ def test_every_line_of_the_table_is_needed(
     used = 0
     for seed in range(3000):
         try:
-            trial = drive(seed)
+            trial = drive(Trial, SHAPES, seed)
             trial.check()
         except (AssertionError, KeyError):
             return
@@ -235,6 +176,26 @@ def test_what_is_settled_is_answered_for_and_does_not_grow() -> None:
     assert action.word is Word.COMMIT
     (action,) = end.hear("b", Word.ASK, Id(last, 0, last + 1))
     assert action.word is Word.ABORT
+
+
+@pytest.mark.parametrize("period", [lambda _: 5, lambda n: 10**6 - n], ids=["same", "backwards"])
+def test_what_is_settled_does_not_grow_whatever_the_other_end_counts(
+    period: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without rounds it is the neighbour who says which turn a swap is of."""
+    most = 2 * REMEMBERED
+    monkeypatch.setattr(agreement, "MOST", most)
+    end: Agreement[Fraction] = Agreement()
+    end.met("b", life=1, checkpoint=0)
+    for ballot in range(1, most + 100):
+        id_ = Id(period(ballot), 0, ballot)
+        end.prepare("b", id_, Fraction(1))
+        end.hear("b", Word.COMMIT, id_, ballot - 1)
+        end.progress("b", ballot)
+    assert not end.open
+    assert len(end.settled) <= most
+    (action,) = end.hear("b", Word.ASK, id_)
+    assert action.word is Word.COMMIT, "the last ones are answered for"
 
 
 def test_a_link_with_too_much_open_is_left_out() -> None:

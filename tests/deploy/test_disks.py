@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from harness import Process, World, as_toml, deploy, import_path
 from sdfeel.deploy.model import store as stores
 from sdfeel.deploy.model import vectors, wire
 from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
+from sdfeel.deploy.observe import logs
 from sdfeel.deploy.observe.logs import LONGEST, Log, LogFile
 from sdfeel.deploy.operate.status import ask
 
@@ -145,16 +147,13 @@ def test_a_full_log_disk_never_ends_a_node() -> None:
     log = Log("a", LogFile(Path("/dev/full")))
     for period in range(3):
         log("period", period=period)
-    assert log.lost == 3
+    assert log.unwritten == 3
     assert [line["period"] for line in log.recent] == [0, 1, 2]
 
 
-def test_lost_lines_are_told_when_there_is_room_again(tmp_path: Path) -> None:
-    """Also a line that was cut in the middle stays a line of its own."""
-    path = tmp_path / "a.jsonl"
-    file = LogFile(path)
-    log = Log("a", file)
-    room = 25
+@contextmanager
+def room_for(room: int) -> Iterator[None]:
+    """A disk that takes so many bytes and no more."""
     real = os.write
 
     def write(descriptor: int, data: memoryview) -> int:
@@ -167,22 +166,63 @@ def test_lost_lines_are_told_when_there_is_room_again(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "write", write)
-        log("one")
-        log("two")
-    log("three")
-    file.close()
+        yield
+
+
+def test_lines_wait_until_there_is_room_again(tmp_path: Path) -> None:
+    """In their order, with the times at which they were made; one that was cut comes whole."""
+    path = tmp_path / "a.jsonl"
+    with LogFile(path) as file:
+        log = Log("a", file)
+        with room_for(25):
+            log("one")
+            log("two")
+            assert log.unwritten == 2
+        log("three")
+        assert log.unwritten == 0
     cut, *whole = path.read_text().splitlines()
     assert len(cut) == 25
     told = [json.loads(line) for line in whole]
-    assert [line["event"] for line in told] == ["log-lost", "three"]
-    assert told[0]["count"] == 2
+    assert [line["event"] for line in told] == ["one", "two", "three", "log-relief"]
+    assert told == log.recent
+    assert told[-1]["count"] == 2
+
+
+def test_lines_beyond_what_memory_keeps_are_lost_and_told_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "KEPT", 2)
+    path = tmp_path / "a.jsonl"
+    with LogFile(path) as file:
+        log = Log("a", file)
+        log("one")
+        with room_for(0):
+            for name in ("two", "three", "four", "five"):
+                log(name)
+            assert log.unwritten == 4
+        log("six")
+        assert log.unwritten == 3
+    told = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in told] == ["one", "log-lost", "five", "six", "log-relief"]
+    assert told[1]["count"] == 3
+
+
+def test_a_line_that_a_dead_process_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with LogFile(path) as file, room_for(25):
+        Log("a", file)("one")
+    with LogFile(path) as file:
+        Log("a", file)("two")
+    cut, whole = path.read_text().splitlines()
+    assert len(cut) == 25
+    assert json.loads(whole)["event"] == "two"
 
 
 def test_a_log_whose_stream_was_closed_is_no_reason_to_end(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as stream:
         log = Log("a", stream)
     log("after")
-    assert log.lost == 1
+    assert log.unwritten == 1
 
 
 def test_a_text_that_a_peer_chose_is_shortened() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 import toy
 from harness import World, content, deploy
-from swap_audit import audit_swaps
 
 from sdfeel import InputError
 from sdfeel.deploy.config import parse_deployment
@@ -19,7 +19,7 @@ from sdfeel.deploy.exchange.allowance import Allowance
 from sdfeel.deploy.exchange.counts import Counts
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
-from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.model.vectors import Change, as_vector
 from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.node.stride import Stride
 from sdfeel.deploy.node.trainers import make_trainer
@@ -248,63 +248,96 @@ def test_a_client_makes_as_many_steps_as_fit() -> None:
     assert stride.steps(10.0, 10.0) == 9
 
 
-def test_a_rollback_takes_every_edge_as_far_back_in_time(tmp_path: Path) -> None:
+# Back to an older model.
+
+
+def kept(folder: Path, edge: str, heard: Callable[[int], dict[str, int]]) -> None:
+    """All turns of an edge: the model says which, and links remember something."""
+    store = Store(folder / "state" / edge, {"edge": edge})
+    store.acquire()
+    open_ = {"peer": "b", "id": [1, 0, 7], "coordinates": True, "used": True, "life": 1,
+             "without": 1, "own": 1, "change": 0}  # fmt: skip
+    links = {"checkpoint": 5, "open": [open_], "settled": [["b", 1, 0, 6, 1]], "owed": []}
+    change = Change((as_vector(np.ones(3)),), (1.0,))
+    for turn in range(1, TOPOLOGY.plan(edge) + 1):
+        pace = {"counts": {"turns": heard(turn)}, "steps": {"c0": turn}}
+        model = as_vector(np.full(3, 100 * ord(edge) + turn))
+        store.save(EdgeCheckpoint(turn, model, links, [change], pace))
+    store.release()
+
+
+def test_after_a_rollback_all_go_on_from_the_mean_of_what_they_had(tmp_path: Path) -> None:
     deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)
     for edge in "abc":
-        store = Store(tmp_path / "state" / edge, {"edge": edge})
-        store.acquire()
-        for period in range(1, TOPOLOGY.plan(edge) + 1):
-            store.save(EdgeCheckpoint(period, as_vector(np.zeros(3))))
-        store.release()
+        kept(tmp_path, edge, lambda turn: {"a": turn // 2})
     # Period 5 of a is 8 of b and 6 of c: the last that they still have before it.
-    assert roll_back(deployment, 5) == {"a": 5, "b": 7, "c": 5}
+    goals = {"a": 5, "b": 7, "c": 5}
+    assert roll_back(deployment, 5) == goals
+    mean = sum(TOPOLOGY.share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items())
+    for edge, turn in goals.items():
+        folder = tmp_path / "state" / edge
+        found, problems = Store(folder, {"edge": edge}).load(3)
+        assert not problems
+        assert found is not None
+        assert found.done == turn
+        assert found.model.array() == pytest.approx(mean)
+        assert not found.agreement, "nobody is owed anything"
+        assert found.pace["steps"] == {"c0": turn}
+        assert (folder / f"period-{turn:09d}.safetensors.undone").exists()
+        assert not list(folder.glob("*.tmp"))
     with pytest.raises(InputError, match="no checkpoint as old"):
         roll_back(deployment, 0)
 
 
-# The audit, on which the above relies, sees what is wrong.
+def test_a_checkpoint_that_has_heard_of_later_turns_is_not_gone_back_to(tmp_path: Path) -> None:
+    """An edge that was away counts fewer turns: by its own number it would not be late."""
+    deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)
+    kept(tmp_path, "a", lambda _: {})
+    kept(tmp_path, "b", lambda turn: {"a": turn - 1})
+    kept(tmp_path, "c", lambda _: {})
+    assert roll_back(deployment, 5)["b"] == 1, "7, which is there too, has heard of 6 of a"
 
 
-def swap(node: str, peer: str, moved: float, since: int = 3) -> dict[str, Any]:
-    about = {"ballot": 7, "key": [1, 0], "since": since, "moved": moved}
-    return {"node": node, "peer": peer, "event": "swap", **about}
+def test_who_is_not_here_cannot_be_left_behind(tmp_path: Path) -> None:
+    """Nothing is touched: what the others had settled with it could not be undone."""
+    deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)
+    for edge in "ab":
+        kept(tmp_path, edge, lambda _: {})
+    for name in (None, "a"):
+        with pytest.raises(InputError, match="all edges go back together") as caught:
+            roll_back(deployment, 4, name)
+        assert caught.value.field == "edges"
+    assert max(Store(tmp_path / "state" / "a", {"edge": "a"}).periods()) == 6
 
 
-def event(node: str, peer: str, name: str, since: int = 4, **fields: Any) -> dict[str, Any]:
-    return {"node": node, "peer": peer, "event": name, "ballot": 7, "since": since, **fields}
+def test_a_rolled_back_deployment_keeps_the_mean_that_it_began_from(tmp_path: Path) -> None:
+    """Real edges: nobody asks for what was agreed on before, and swaps go on."""
+    deployment = deploy(tmp_path, periods=8, pace=PACE)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            await world.start_all()
+            await world.until(lambda: all(edge.done >= 5 for edge in world.edges.values()))
+            for name in [*world.clients, *world.edges]:
+                await world.kill(name)
+            periods = roll_back(deployment, 3)
+            world.past.clear()
+            for edge in deployment.edges:
+                await world.start_edge(edge.name)
+            models = [edge.model.array() for edge in world.edges.values()]
+            assert all((model == models[0]).all() for model in models)
+            assert {name: edge.done for name, edge in world.edges.items()} == periods
+            for client in deployment.clients:
+                world.start_client(client.name)
+            await world.finish()
+            assert world.audit() > 5
+            assert not world.events("taken-back")
+            assert not world.events("resolved")
+
+    asyncio.run(run())
 
 
-SHARE = TOPOLOGY.share("a") / TOPOLOGY.share("b")
-BOTH = [swap("a", "b", 0.5), swap("b", "a", -0.5 * SHARE)]
-AUDITS: dict[str, tuple[list[dict[str, Any]], bool]] = {
-    "both": (BOTH, False),
-    "the mean moves": ([swap("a", "b", 0.5), swap("b", "a", 0.5)], True),
-    "one alone": ([swap("a", "b", 0.5)], True),
-    "taken back": ([swap("a", "b", 0.5), event("a", "b", "taken-back")], False),
-    "taken back by one of two": ([*BOTH, event("a", "b", "taken-back")], True),
-    "added later": ([swap("a", "b", 0.5), event("b", "a", "resolved", used=True)], False),
-    "died with it": (
-        [swap("a", "b", 0.5), {"node": "a", "event": "resumed", "checkpoint": 3}],
-        False,
-    ),
-    "resumed behind it": (
-        [swap("a", "b", 0.5), {"node": "a", "event": "resumed", "checkpoint": 4}],
-        True,
-    ),
-    "no room for the line": ([swap("a", "b", 0.5), {"node": "b", "event": "log-lost"}], False),
-    "no room at a third one": ([swap("a", "b", 0.5), {"node": "c", "event": "log-lost"}], True),
-    "given too much": (
-        [{"node": "a", "event": "given", "before": 1.0, "after": 2.0, "moved": 0.5}],
-        True,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", AUDITS)
-def test_what_the_audit_says(name: str) -> None:
-    lines, wrong = AUDITS[name]
-    found = audit_swaps(TOPOLOGY, [{"time": time, **line} for time, line in enumerate(lines)])
-    assert bool(found[1]) == wrong, found
+# What a client believes.
 
 
 @pytest.mark.parametrize(

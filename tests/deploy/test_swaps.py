@@ -7,69 +7,22 @@ then with real ones.
 from __future__ import annotations
 
 import asyncio
-import gc
-import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ends import Message
+from ends import Message, Trial
+from histories import PAIR, PATH, begun, drive, walk
 from swap_ends import SwapTrial
 from twin import End
-from twin_world import TwinWorld, make_deployment, make_edges_cheap, run_schedule, small
+from twin_world import TwinWorld, make_deployment, run_schedule, small
 from virtual import NODE, VirtualLoop
 
 from sdfeel.deploy.exchange.flows import FULL
 from sdfeel.deploy.link import agreement
 from sdfeel.deploy.link.agreement import TABLE, Do, Input, Standing
 from sdfeel.deploy.topology import Topology
-
-PAIR: dict[str, str | None] = {"a": None, "b": "a"}
-PATH: dict[str, str | None] = {"a": None, "b": "a", "c": "b"}
-SHARES = {"a": 3, "b": 5, "c": 2}
-FAULTS = ("cut", "crash", "deadline")
-
-
-def make(shape: dict[str, str | None]) -> SwapTrial:
-    return SwapTrial(shape, {name: SHARES[name] for name in shape})
-
-
-def met(shape: dict[str, str | None]) -> SwapTrial:
-    trial = make(shape)
-    for link in trial.links:
-        trial.do(("connect", *link))
-    for way, queue in trial.flying.items():
-        while queue:
-            trial.do(("deliver", *way))
-    return trial
-
-
-def walk(begin: tuple[str, ...], faults: int) -> int:
-    """Every order of events of a swap that these begin, with so many faults at most."""
-    start = met(PAIR)
-    for name in begin:
-        start.do(("start", name))
-    seen, left = {start.key()}, [(start, faults)]
-    while left:
-        trial, allowed = left.pop()
-        for move in trial.moves():
-            is_fault = move[0] in FAULTS
-            if (is_fault and not allowed) or _is_beyond(trial, move, begin):
-                continue
-            after = trial.clone()
-            after.do(move)
-            key = (*after.key(), allowed - is_fault)
-            if key not in seen:
-                seen.add(key)
-                after.check()
-                left.append((after, allowed - is_fault))
-    return len(seen)
-
-
-def _is_beyond(trial: SwapTrial, move: Message, begin: tuple[str, ...]) -> bool:
-    """One turn each is enough: those who died in it may begin it again."""
-    return move[0] == "start" and (move[1] not in begin or trial.edges[move[1]].done >= 1)
 
 
 @pytest.mark.parametrize(
@@ -79,29 +32,19 @@ def _is_beyond(trial: SwapTrial, move: Message, begin: tuple[str, ...]) -> bool:
 )
 def test_every_order_of_events(begin: tuple[str, ...], faults: int, least: int) -> None:
     """Whoever begins, also both at once: once it is calm, the mean is exactly what it was."""
-    assert walk(begin, faults) > least
 
+    def is_beyond(trial: Trial, move: Message) -> bool:
+        """One turn each is enough: those who died in it may begin it again."""
+        return move[0] == "start" and (move[1] not in begin or trial.edges[move[1]].done >= 1)
 
-def drive(seed: int, steps: int = 60) -> SwapTrial:
-    chance = random.Random(seed)  # noqa: S311 - chance, not secrets
-    trial = make(chance.choice([PAIR, PATH]))
-    fault = chance.choice([0.02, 0.1, 0.3])
-    for _ in range(steps):
-        moves = trial.moves()
-        calm = [move for move in moves if move[0] not in FAULTS]
-        move = chance.choice(moves if chance.random() < fault or not calm else calm)
-        if move[0] == "deliver" and chance.random() < 0.1:
-            trial.do(("repeat", *move[1:]))
-        else:
-            trial.do(move)
-    return trial
+    assert walk(begun(SwapTrial, PAIR, begin), faults, is_beyond) > least
 
 
 def test_random_histories() -> None:
     """Also three edges in a row, where swaps of different links overlap at the one in between."""
     done: Counter[Do] = Counter()
     for seed in range(600):
-        trial = drive(seed)
+        trial = drive(SwapTrial, (PAIR, PATH), seed)
         trial.check()
         done.update(trial.acts)
     assert all(done[do] > 5 for do in Do), f"not everything was tried: {done}"
@@ -125,20 +68,10 @@ def test_swaps_need_the_table(
     monkeypatch.delitem(TABLE, line)
     assert line not in agreement.TABLE
     with pytest.raises((AssertionError, KeyError)):
-        [drive(seed).check() for seed in range(2000)]
+        [drive(SwapTrial, (PAIR, PATH), seed).check() for seed in range(2000)]
 
 
 # Whole deployments on the network in memory.
-
-
-@pytest.fixture
-def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    make_edges_cheap(monkeypatch)
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
 
 
 SHAPES = ("pair", "pair", "path", "ring", "star")

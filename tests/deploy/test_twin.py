@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from twin_world import TwinWorld, make_deployment, make_edges_cheap, run_schedule, trouble
+from twin_world import TwinWorld, make_deployment, run_schedule, trouble
 from virtual import VirtualLoop
 
 from sdfeel.deploy.link import agreement
@@ -22,17 +21,7 @@ from sdfeel.deploy.topology import Topology
 SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
 AVERAGERS = ("paper", "all-reduce", "metropolis")
 PARTS, PART = 8, 1250
-
-
-@pytest.fixture(autouse=True)
-def cheap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Loops and tasks are full of circles: looking for them all the time costs a fifth."""
-    make_edges_cheap(monkeypatch)
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-    gc.collect()
+pytestmark = pytest.mark.usefixtures("cheap")
 
 
 def play(seed: int) -> TwinWorld:

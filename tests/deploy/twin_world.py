@@ -308,7 +308,7 @@ def small(shape: str, averager: str, periods: int) -> tuple[Deployment, Topology
     free: dict[str, Any] = {}
     if averager in ("mean-preserving", "stale-weights"):
         pace = {"name": "asynchronous", "deadline": TURNS[:count], "mixing": averager}
-        free = {"pace": pace, "guests": False}
+        free = {"pace": pace, "guests": False, "audit": True}
         averager = "paper"
     deployment = make_deployment([1] * count, links, periods, averager, **free)
     return deployment, Topology(deployment)

@@ -62,7 +62,7 @@ from sdfeel.deploy.link.agreement import CROWDED, Action, Id, Transaction
 from sdfeel.deploy.link.link import Link
 from sdfeel.deploy.link.links import Links
 from sdfeel.deploy.model.offload import offload
-from sdfeel.deploy.model.vectors import Change, Vector, distance, probe
+from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.observe.logs import Log
 from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.observe.refusals import Refusals
@@ -106,7 +106,7 @@ class Flows:
         self._answers: dict[tuple[str, Id], Answer | None] = {}
         often = {peer: self.topology.tau2 * self.topology.seconds(peer) for peer in self.links}
         self._allowed = {peer: Allowance(seconds) for peer, seconds in often.items()}
-        self.links.on_use = self._used
+        self.links.on_use, self.links.about = self._used, self._about
         self.links.counts = self.counts.tell
         self.links.on_progress = lambda peer, word: self._hear(peer, word.counts)
         for peer, link in self.links.items():
@@ -205,7 +205,10 @@ class Flows:
         """A neighbour's model is here: an answer that we wait for, or an offer."""
         id_ = Id(announced.period, announced.exchange, announced.ballot)
         if announced.stage == v1.Stage.ANSWER:
-            if (peer, id_) in self._answers and announced.staleness <= self.counts.most:
+            if announced.staleness > self.counts.most:
+                reason = "older than all turns together"
+                self.refused("refused", "counts", reason, peer, peer=peer)
+            elif (peer, id_) in self._answers:
                 self._hear(peer, announced.counts)
                 self._answers[peer, id_] = (vector, announced.staleness)
         elif self.pace.mixing == "mean-preserving":
@@ -257,11 +260,15 @@ class Flows:
         self.links.agreement.owed.append((action.peer, action.change))
         self.links.is_unsaved = True
         self.unsaved[action.peer] += 1
+        fields = {"ballot": action.id.ballot, "since": self.links.agreement.checkpoint}
         if self.topology.deployment.audit:
-            change = action.change
-            parts = zip(change.weights, change.vectors, strict=True)
-            moved = sum(weight * probe(vector) for weight, vector in parts)
-            about = {"key": action.id[:2], "ballot": action.id.ballot, "moved": moved}
-            self.log("swap", peer=action.peer, since=self.links.agreement.checkpoint, **about)
+            about = self._about(action.change, 1)
+            self.log("swap", peer=action.peer, key=action.id[:2], **fields, **about)
         if self.unsaved[action.peer] >= FULL:
             self.on_full()
+
+    def _about(self, change: Change | None, times: int) -> dict[str, float]:
+        """For the audit: by how much a linear function of our model moves with a change."""
+        if not self.topology.deployment.audit or change is None:
+            return {}
+        return {"moved": times * change.probe()}

@@ -35,8 +35,9 @@ from typing import Generic, NamedTuple, TypeVar
 __all__ = ["TABLE", "Action", "Agreement", "Do", "Id", "Input", "Standing", "Transaction", "Word"]
 
 Change = TypeVar("Change")
-# Settled transactions that an end still answers for; beyond it those of the last two periods.
-REMEMBERED = 256
+# Settled transactions of a link that an end still answers for; beyond it those of the last two
+# periods, as the other end counts them: it may say what it likes, so not more than MOST.
+REMEMBERED, MOST = 256, 4096
 # Open transactions of earlier periods on one link, above which it is left out until some settle.
 CROWDED = 8
 
@@ -375,6 +376,6 @@ class Agreement(Generic[Change]):
         self.settled[key] = own
         peer, last = key[0], key[1].period
         mine = [known for known in self.settled if known[0] == peer]
-        for known in mine[:-REMEMBERED]:
-            if known[1].period < last - 1:
+        for place, known in enumerate(mine[:-REMEMBERED]):
+            if known[1].period < last - 1 or place < len(mine) - MOST:
                 del self.settled[known]

@@ -55,6 +55,7 @@ class Links(dict[str, Link]):
         self._waiting: dict[str, bool] = {}
         # What swaps without rounds need: see `exchange.flows`.
         self.on_use: Callable[[Action[Change]], None] = lambda _: None
+        self.about: Callable[[Change | None, int], dict[str, float]] = lambda *_: {}
         self.counts: Callable[[], list[v1.Count]] = list
         self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
         for peer in peers:
@@ -125,9 +126,10 @@ class Links(dict[str, Link]):
         fields: dict[str, Any] = {"peer": action.peer, "key": action.id[:2]}
         fields |= {"ballot": action.id.ballot, "since": self.agreement.checkpoint}
         if action.do is Do.TAKE_BACK:
-            self._log("taken-back", **fields)
+            self._log("taken-back", **fields, **self.about(action.change, -1))
         else:
-            self._log("resolved", used=action.do is Do.MAKE_GOOD, **fields)
+            used = action.do is Do.MAKE_GOOD
+            self._log("resolved", used=used, **fields, **self.about(action.change, int(used)))
 
     def saved(self, period: int, checkpoint: int) -> None:
         """A checkpoint is on disk: the neighbours are told, and asked again what is still open."""

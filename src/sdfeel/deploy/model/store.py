@@ -184,20 +184,27 @@ class Store:
         """
         problems: list[str] = []
         for period in reversed(self.periods()):
-            path = self._path(period)
-            try:
-                found = read_model(path, size)
-                self._check_owner(found)
-                return self._checkpoint(found, period, problems), problems
-            except _Damaged as problem:
-                problems.append(str(problem))
-            except InputError as problem:
-                if problem.field.startswith("state"):
-                    raise
-                problems.append(str(problem))
+            found = self.look(period, size, problems)
+            if found is not None:
+                return found, problems
             if self._lock.is_held:
+                path = self._path(period)
                 path.replace(path.with_name(path.name + DAMAGED))
         return None, problems
+
+    def look(self, period: int, size: int | None, problems: list[str]) -> EdgeCheckpoint | None:
+        """One checkpoint; None if it is not whole, and `problems` says why."""
+        try:
+            found = read_model(self._path(period), size)
+            self._check_owner(found)
+            return self._checkpoint(found, period, problems)
+        except _Damaged as problem:
+            problems.append(str(problem))
+        except InputError as problem:
+            if problem.field.startswith("state"):
+                raise
+            problems.append(str(problem))
+        return None
 
     def _check_owner(self, found: ModelFile) -> None:
         for name, wanted in self.about.items():
@@ -263,6 +270,25 @@ class Store:
             path = self._path(newer)
             path.replace(path.with_name(path.name + UNDONE))
         return older[-1]
+
+    def prepare(self, period: int, model: Vector) -> None:
+        """For `begin_from`: the checkpoint of a period with another model, and without anything
+        that links remember.
+        """
+        found = read_model(self._path(period))
+        notes = {**found.notes, "agreement": "{}", "changes": "[]"}
+        write_model(self._prepared(period), found.layout, model, notes)
+
+    def begin_from(self, period: int) -> None:
+        """What was prepared takes its place; what was there, and what is later, is put aside."""
+        self.roll_back(period)
+        path = self._path(period)
+        os.link(path, path.with_name(path.name + UNDONE))
+        self._prepared(period).replace(path)
+
+    def _prepared(self, period: int) -> Path:
+        path = self._path(period)
+        return path.with_name(path.name + ".prepared.tmp")
 
 
 class _Damaged(Exception):  # noqa: N818 - never leaves this module

@@ -249,6 +249,10 @@ class Change:
         """The model with this added."""
         return combine([model, *self.vectors], [1.0, *self.weights], folder)
 
+    def probe(self) -> float:
+        """By how much it moves the `probe` of a model."""
+        return sum(w * probe(v) for w, v in zip(self.weights, self.vectors, strict=True))
+
     def blocks(self) -> Iterator[bytes]:
         """Its values in order, as a vector's are read.
 

@@ -6,7 +6,7 @@ come over links, hence from edges of this deployment, and are checked like any m
 is believed where there are more: of three models it takes the one that is nearest to another, of
 two the one that is nearer to the first model, and a single one only if no other edge was in reach
 for long. It goes to no period that only one edge claims (see `LinkStates.reached`); then it has
-the model, and begins to count anew.
+the model, and begins to count anew. Who is cut off while it answers is asked again.
 """
 
 from __future__ import annotations
@@ -44,21 +44,26 @@ class Adopter:
     async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
         tried: list[str] = []
+        end = start + self.patience
         while True:
             clear = partial(self._is_clear, tried)
-            await self.bell.until(clear, lambda: start + self.patience)
+            await self.bell.until(clear, lambda: end)
             reached, left = self.states.reached(), self._ahead(tried)
             if not left or (not reached and len(self.states.others()) > 1):
                 return None
             asked = sorted(left, key=lambda link: -link.done)[:ASKED]
-            tried += [link.peer for link in asked]
+            streams = {link.peer: link.generation for link in asked}
             answers = await asyncio.gather(*(link.borrow(self.patience) for link in asked))
             found: dict[str, Found] = {}
             for link, answer in zip(asked, answers, strict=True):
                 if answer is not None and 0 < answer[0] <= link.periods:
                     found[link.peer] = answer
-                else:
+                elif link.up and link.generation == streams[link.peer]:
+                    tried.append(link.peer)
                     self.log("not-adopted", peer=link.peer, reason="no valid model in time")
+                elif asyncio.get_running_loop().time() >= end:
+                    tried.append(link.peer)
+                    self.log("not-adopted", peer=link.peer, reason="its stream ended")
             if found:
                 peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
                 period = min(self.counted(found[peer][0], peer), reached)

@@ -65,7 +65,7 @@ class EdgeServer:
         self.topology = Topology(deployment)
         self.log = Log(name, log)
         self.metrics = Metrics()
-        self.metrics.log_lost.set_function(lambda: self.log.lost)
+        self.metrics.log_lost.set_function(lambda: self.log.unwritten)
         self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)

@@ -196,10 +196,9 @@ class Turns(Periods):
             before, self.model = self.model, await self._add(total, self.model)
             del owed[: len(taken)]
             if self.deployment.audit:
-                parts = zip(total.weights, total.vectors, strict=True)
-                moved = sum(weight * probe(vector) for weight, vector in parts)
                 about: dict[str, Any] = {"before": probe(before), "after": probe(self.model)}
-                self.log("given", peers=[peer for peer, _ in taken], moved=moved, **about)
+                peers = [peer for peer, _ in taken]
+                self.log("given", peers=peers, moved=total.probe(), **about)
         return self.model
 
     async def _keep(self, period: int) -> None:

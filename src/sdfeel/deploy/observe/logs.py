@@ -6,12 +6,13 @@ import contextlib
 import json
 import os
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
 
 __all__ = ["Log", "LogFile", "Sink"]
 
-KEPT = 10_000
+KEPT = 10_000  # lines, in memory
 KINDS = 256  # of repeated events that are counted
 LONGEST = 500  # characters of a text that somebody else may have chosen
 
@@ -36,6 +37,7 @@ class LogFile:
         self._is_torn = False
         if path is not None:
             self._descriptor = self._open(path)
+            self._is_torn = _ends_torn(path)  # by somebody who died on a full disk
 
     @staticmethod
     def _open(path: Path) -> int:
@@ -76,36 +78,50 @@ class LogFile:
 class Log:
     """Writes events of one node, each with the time and the node's name.
 
-    A log that cannot be written never ends a node: lines are counted as `lost`, and told about
-    once there is room again.
+    A log that cannot be written never ends a node. Its lines wait for room, up to `KEPT` of them,
+    and `log-relief` says how many came late; of more than that, the oldest are lost, and `log-lost`
+    stands where they would.
     """
 
     def __init__(self, node: str, sink: Sink | None) -> None:
         self.node = node
-        self.lost = 0
-        self._untold = 0
+        self._waiting: deque[str] = deque()
+        self._gone = self._untold = 0
         self._times: dict[str, int] = {}
         self._sink = sink
         self.recent: list[dict[str, Any]] = []
 
+    @property
+    def unwritten(self) -> int:
+        """Lines that are not where they should be: those that wait, and those that are lost."""
+        return self._gone + len(self._waiting)
+
     def __call__(self, event: str, **fields: Any) -> None:
+        late = len(self._waiting)
         self._keep(event, fields)
         if self._sink is None:
             return
-        lines = self.recent[-1:]
-        if self._untold:
-            lost = self._line("log-lost", {"count": self._untold})
-            lines = [lost, *lines]
-        try:
-            self._sink.write("".join(json.dumps(line, default=str) + "\n" for line in lines))
-            self._sink.flush()
-        except (OSError, ValueError):  # a ValueError: the stream was closed
-            self.lost += 1
+        self._waiting.append(_text(self.recent[-1]))
+        if late == KEPT:
+            self._waiting.popleft()
+            self._gone += 1
             self._untold += 1
-            return
-        if self._untold:
-            self._untold = 0
-            self.recent.insert(-1, lost)
+        if self._write(self._sink) and late:
+            self("log-relief", count=late)
+
+    def _write(self, sink: Sink) -> bool:
+        """All that waits, in its order; False if there is no room for it."""
+        try:
+            if self._untold:
+                sink.write(_text(self._line("log-lost", {"count": self._untold})))
+                self._untold = 0
+            while self._waiting:
+                sink.write(self._waiting[0])
+                self._waiting.popleft()
+            sink.flush()
+        except (OSError, ValueError):  # a ValueError: the stream was closed
+            return False
+        return True
 
     def again(self, event: str, **fields: Any) -> None:
         """Something that repeats: told the first time, and then at each doubling of its number."""
@@ -123,6 +139,22 @@ class Log:
     def _line(self, event: str, fields: dict[str, Any]) -> dict[str, Any]:
         known = {"time": round(time.time(), 6), "node": self.node, "event": event}
         return {**known, **{name: _short(value) for name, value in fields.items()}}
+
+
+def _ends_torn(path: Path) -> bool:
+    """Whether the last line of a file was cut off."""
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except OSError:
+        return False
+
+
+def _text(line: dict[str, Any]) -> str:
+    return json.dumps(line, default=str) + "\n"
 
 
 def _short(value: Any) -> Any:

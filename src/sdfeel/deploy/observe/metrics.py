@@ -70,7 +70,7 @@ class Metrics:
             "sdfeel_certificate_days", "Until the edge's own certificate ends", registry=registry
         )
         self.log_lost = Gauge(
-            "sdfeel_log_lines_lost", "Log lines that could not be written", registry=registry
+            "sdfeel_log_lines_lost", "Log lines that wait for room or are lost", registry=registry
         )
         self.update_norm = Gauge(
             "sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late", registry=registry

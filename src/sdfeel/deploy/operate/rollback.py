@@ -1,11 +1,20 @@
-"""Back to an older checkpoint: all edges that are here, to one period that they all have."""
+"""Back to an older checkpoint: all edges that are here, to one period that they all have.
+
+Without rounds there is no such period. Checkpoints of two edges do not belong together: of a swap
+between them one may have its end and the other not, and what one end has given cannot be taken back
+once the other has told that it is on its disk. So there all edges go on from one model, the
+weighted mean of their checkpoints, and their links remember nothing: it is the mean that is kept
+from then on, and nobody is owed anything. Whoever is not here would go on from something else, so
+all must be.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.model.store import Store
+from sdfeel.deploy.model.store import EdgeCheckpoint, Store
+from sdfeel.deploy.model.vectors import combine
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
@@ -25,15 +34,15 @@ def roll_back(
 ) -> dict[str, int]:
     """Puts later checkpoints aside. All edges here go to the same period, or none does.
 
-    Without rounds `period` is one of the edge with the longest time (of `edge`, if it is given),
-    and the others go to their last checkpoint that is not later than it.
+    Without rounds `period` is one of the edge with the longest time. Every edge takes its last
+    checkpoint that is not later and has heard of nothing later, and all go on from their mean.
     """
     stores = _stores(deployment, edge, state)
     try:
         for store in stores.values():
             store.acquire()
         if deployment.most_steps:
-            return _roll_back_turns(Topology(deployment), period, edge, stores)
+            return _roll_back_turns(Topology(deployment), period, stores)
         common = set.intersection(*(set(store.periods()) for store in stores.values()))
         older = [one for one in common if one <= period]
         if not older:
@@ -48,17 +57,38 @@ def roll_back(
             store.release()
 
 
-def _roll_back_turns(
-    topology: Topology, period: int, edge: str | None, stores: dict[str, Store]
-) -> dict[str, int]:
-    slowest = edge or min(topology.edges, key=topology.plan)
-    goals = {name: topology.counted(period, slowest, name) for name in stores}
-    for name, store in stores.items():
-        found = store.periods()
-        if not found or found[0] > goals[name]:
-            remedy = f"{name} has no checkpoint as old as its period {goals[name]}: {found}"
-            raise InputError("period", period, remedy)
-    return {name: store.roll_back(goals[name]) for name, store in stores.items()}
+def _roll_back_turns(topology: Topology, period: int, stores: dict[str, Store]) -> dict[str, int]:
+    missing = [name for name in topology.edges if name not in stores]
+    if missing:
+        raise InputError(
+            "edges",
+            ", ".join(stores),
+            f"without rounds all edges go back together, to one model: copy the state folders of "
+            f"{', '.join(missing)} here too, and name no edge",
+        )
+    slowest = min(topology.edges, key=topology.plan)
+    goals = {name: topology.counted(period, slowest, name) for name in topology.edges}
+    found = {name: _last_by(name, goals, stores[name]) for name in topology.edges}
+    shares = [topology.share(name) for name in found]
+    models = [one.model for one in found.values()]
+    mean = combine(models, [share / sum(shares) for share in shares])
+    for name, one in found.items():
+        stores[name].prepare(one.done, mean)
+    for name, one in found.items():
+        stores[name].begin_from(one.done)
+    return {name: one.done for name, one in found.items()}
+
+
+def _last_by(name: str, goals: dict[str, int], store: Store) -> EdgeCheckpoint:
+    """The last checkpoint of an edge that nothing later than `goals` can have reached."""
+    problems: list[str] = []
+    for period in reversed(store.periods()):
+        found = store.look(period, None, problems) if period <= goals[name] else None
+        heard = found.pace.get("counts", {}).get("turns", {}) if found else {}
+        if found and all(turns <= goals.get(edge, turns) for edge, turns in heard.items()):
+            return found
+    remedy = f"{name} has no checkpoint as old as its period {goals[name]}: {store.periods()}"
+    raise InputError("period", goals[name], "; ".join([remedy, *problems]))
 
 
 def _stores(deployment: Deployment, edge: str | None, state: Path | None) -> dict[str, Store]:
