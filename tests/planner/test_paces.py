@@ -9,10 +9,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 import sdfeel
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.pace import Deadline
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
 from sdfeel.errors import DivergedError

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import codecs_of
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import Latencies, load_profile
 from sdfeel.errors import InputError
 from sdfeel.network import Network

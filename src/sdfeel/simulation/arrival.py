@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.schemes import AveragingRule
+from sdfeel.algorithm.averaging import AveragingRule
 from sdfeel.errors import InputError
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.messages import Messages

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from sdfeel.algorithm.averaging import RULES, Rule
+from sdfeel.algorithm.algorithm import Algorithm
+from sdfeel.algorithm.averaging import RULES, AveragingRule, Rule
 from sdfeel.algorithm.codecs import CODECS, Codec, codecs_of
 from sdfeel.algorithm.correction import CORRECTIONS, Correction, correction_of
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule, local_rule
@@ -22,7 +23,7 @@ from sdfeel.algorithm.pace import Pace
 from sdfeel.algorithm.paces import PACES, pace_of
 from sdfeel.algorithm.rates import RATES, Constant, Rate, ShapedRate, rate_of
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import SCHEMES, Algorithm, AveragingRule, Scheme
+from sdfeel.algorithm.schemes import SCHEMES, Scheme
 from sdfeel.algorithm.server_rule import SERVER_RULES, ServerRule, server_rule
 from sdfeel.clock import (
     LatencyProfile,

@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.server_rule import ServerRule
 from sdfeel.network import Averager, Network
 from sdfeel.simulation.arrival import by_rule, cuts, receive

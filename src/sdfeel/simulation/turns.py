@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.turns import Agenda, Flow, Part, Turn
 from sdfeel.network import Averager
 from sdfeel.simulation import flows
