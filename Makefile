@@ -24,7 +24,7 @@ deploy-demo: setup ## Run 3 edge servers and 9 clients as real processes on this
 	$(BIN)/python examples/deployment/demo.py
 
 test: setup ## Run all tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: setup ## ruff, mypy over src, import-linter
 	$(BIN)/ruff check .

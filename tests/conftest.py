@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -22,3 +23,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 def small() -> Problem:
     """Six clients of unequal size in three clusters, four features, three classes, float32."""
     return classification(samples=(12, 5, 9, 20, 4, 7), clusters=[[0, 3], [1, 2, 4], [5]])
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: no look for garbage needs to go through torch and all tests."""
+    gc.collect()
+    gc.freeze()

@@ -12,12 +12,12 @@ from sdfeel.simulation.simulation import Simulation
 NETWORK = Network.ring(4, 2)
 
 
-def world():
-    """A linear model, and Gaussian classes, two to a client of NETWORK."""
+def world(network=NETWORK):
+    """A linear model, and Gaussian classes, two to a client of the network."""
     rng = np.random.default_rng(3)
     centres = rng.normal(size=(4, 20))
     data = []
-    for client in range(NETWORK.clients):
+    for client in range(network.clients):
         labels = rng.choice([client % 4, (client + 1) % 4], 40)
         inputs = centres[labels] + rng.normal(size=(40, 20))
         data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))

@@ -11,8 +11,8 @@ from worlds import Problem, networks, vector
 
 import sdfeel
 from sdfeel import CODECS, InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import Draw
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.top_k import TopK
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")

@@ -12,10 +12,10 @@ from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.averaging import Rule
 from sdfeel.algorithm.codecs import CODECS
 from sdfeel.algorithm.local import LOCAL_RULES
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.network import Averager, build_averager
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from sdfeel import InputError, Network, Schedule, load_profile
 from sdfeel.algorithm import participation as room
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.participation import Participation
-from sdfeel.algorithm.schemes import Algorithm
 
 
 def plan_feel(scheme: str, network: Network, beta: float = 1.0) -> Participation:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sdfeel import Asynchronous, Network, Schedule, load_profile
-from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.timeline import as_text, timeline, waiting_share
 from sdfeel.cli import app
 

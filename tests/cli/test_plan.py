@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from sdfeel.cli.plan import constants, plan
 from sdfeel.errors import InputError
-from sdfeel.planner.planner import NotReachableError
+from sdfeel.planner.pilot import NotReachableError
 
 app = typer.Typer()
 app.command()(plan)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sdfeel import InputError, Network, Schedule, load_profile
-from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.cli import app
 from sdfeel.clock import Availability, Devices, Law
 

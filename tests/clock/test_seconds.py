@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from worlds import networks, schedules
 
 from sdfeel import SCHEMES, Network, Schedule, load_profile
-from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.clock import (
     LatencyProfile,
     fedavg_round,

@@ -8,7 +8,6 @@ models must be the same number for ever.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -57,14 +56,22 @@ class Edge:
     below: dict[str, Transaction[Fraction]] = field(default_factory=dict)
 
 
+def _shallow(thing: Any) -> Any:
+    """As `copy.copy`, without looking for how: a walk through all orders makes millions."""
+    other = object.__new__(type(thing))
+    other.__dict__.update(thing.__dict__)
+    return other
+
+
 def _copied(edge: Edge) -> Edge:
-    other, known = copy.copy(edge), copy.copy(edge.agreement)
-    moved = {id(t): copy.copy(t) for t in known.open.values()}
+    other, known = _shallow(edge), _shallow(edge.agreement)
+    moved = {id(t): _shallow(t) for t in known.open.values()}
     for t in (*edge.below.values(), *([edge.above] if edge.above else [])):
-        moved.setdefault(id(t), copy.copy(t))
+        if id(t) not in moved:
+            moved[id(t)] = _shallow(t)
     known.owed, known.settled = list(known.owed), dict(known.settled)
     known.open = {key: moved[id(t)] for key, t in known.open.items()}
-    known._peers = {name: copy.copy(peer) for name, peer in known._peers.items()}
+    known._peers = {name: _shallow(peer) for name, peer in known._peers.items()}
     other.agreement, other.ups = known, dict(edge.ups)
     other.above = None if edge.above is None else moved[id(edge.above)]
     other.below = {name: moved[id(t)] for name, t in edge.below.items()}
@@ -147,7 +154,7 @@ class Trial:
 
     def clone(self) -> Trial:
         """As `deepcopy` would, twenty times as fast."""
-        other = copy.copy(self)
+        other = _shallow(self)
         other.up, other.acts = dict(self.up), dict(self.acts)
         other.flying = {way: deque(queue) for way, queue in self.flying.items()}
         other.edges = {name: _copied(edge) for name, edge in self.edges.items()}

@@ -223,6 +223,22 @@ def links_on_disk(deployment: Deployment) -> dict[str, dict[str, Any]]:
     return found
 
 
+def run_to_the_end(
+    deployment: Deployment, trainers: dict[str, Trainer] | None = None, size: int = toy.SIZE
+) -> list[np.ndarray]:
+    """The edges' models once everybody has ended; nothing was refused on the way."""
+
+    async def run() -> list[np.ndarray]:
+        async with World(deployment) as world:
+            world.size = size
+            await world.start_all(trainers)
+            await world.finish()
+            assert not world.events("refused")
+            return [edge.model.array() for edge in world.edges.values()]
+
+    return asyncio.run(run())
+
+
 def check_mean_kept(
     topology: Topology,
     lines: list[dict[str, Any]],

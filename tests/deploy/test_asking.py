@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
-from harness import World, deploy
+from harness import World, deploy, run_to_the_end
 
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.link.grpc_transport import GrpcTransport
@@ -50,15 +50,7 @@ def elsewhere(world: World, folder: Path) -> Deployment:
 def trained(folder: Path, size: int = toy.SIZE) -> tuple[Deployment, np.ndarray]:
     """Two edges after three periods, and the weighted mean of their models."""
     deployment = deploy(folder, size, sizes=(1, 3), periods=3, averager="metropolis")
-
-    async def run() -> list[np.ndarray]:
-        async with World(deployment) as world:
-            world.size = size
-            await world.start_all()
-            await world.finish()
-            return [edge.model.array() for edge in world.edges.values()]
-
-    models = np.stack(asyncio.run(run())).astype(float)
+    models = np.stack(run_to_the_end(deployment, size=size)).astype(float)
     assert not np.array_equal(models[0], models[1])
     shares = [Topology(deployment).share(name) for name in "ab"]
     return longer(deployment), np.array(shares) @ models

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from harness import World, as_toml, content, deploy, import_path
+from harness import World, as_toml, content, deploy, import_path, run_to_the_end
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -74,15 +74,7 @@ def trained(folder: Path, dtype: torch.dtype, measuring: Measuring | None = None
         )
         for n, client in enumerate(deployment.clients)
     }
-
-    async def run() -> list[np.ndarray]:
-        async with World(deployment) as world:
-            await world.start_all(trainers)
-            await world.finish()
-            return [edge.model.array() for edge in world.edges.values()]
-
-    deployment_models = asyncio.run(run())
-    np.save(folder / "models.npy", np.stack(deployment_models))
+    np.save(folder / "models.npy", np.stack(run_to_the_end(deployment, trainers)))
     return deployment
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness import World, content
+from harness import content, run_to_the_end
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -47,14 +46,7 @@ def test_deployed_equals_simulated(tmp_path: Path, averager: str) -> None:
         client.name: TorchTrainer(make_model(), datasets[n], n, seed=5, lr=0.1, batch_size=7)
         for n, client in enumerate(deployment.clients)
     }
-
-    async def run() -> list[np.ndarray]:
-        async with World(deployment) as world:
-            await world.start_all(trainers)
-            await world.finish()
-            return [edge.model.array() for edge in world.edges.values()]
-
-    deployed = asyncio.run(run())
+    deployed = run_to_the_end(deployment, trainers)
     simulated = train(
         make_model(),
         datasets,

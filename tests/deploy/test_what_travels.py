@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toy
-from harness import World, content
+from harness import World, content, run_to_the_end
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -61,15 +61,7 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
         )
         for n, client in enumerate(deployment.clients)
     }
-
-    async def run() -> list[np.ndarray]:
-        async with World(deployment) as world:
-            await world.start_all(trainers)
-            await world.finish()
-            assert not world.events("refused")
-            return [edge.model.array() for edge in world.edges.values()]
-
-    deployed = asyncio.run(run())
+    deployed = run_to_the_end(deployment, trainers)
     own = {"local": dict(local.model_extra or {}), "lr": local.lr, "codecs": tables.get("codecs")}
     settings = Settings.take_from({**own, "rate": tables.get("rate", "constant")})
     simulated = train(

@@ -4,15 +4,14 @@ import json
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
+from laboratories import world
 from typer.testing import CliRunner
 
 import sdfeel
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.pace import Deadline
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
 from sdfeel.errors import DivergedError
@@ -26,33 +25,13 @@ from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
 NETWORK = Network.ring(4, 3)
-
-
-def data():
-    """Gaussian classes, two to a client."""
-    rng = np.random.default_rng(3)
-    centres = rng.normal(size=(4, 20))
-    found = []
-    for client in range(NETWORK.clients):
-        labels = rng.choice([client % 4, (client + 1) % 4], 40)
-        inputs = centres[labels] + rng.normal(size=(40, 20))
-        found.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
-    return found
-
-
-def model():
-    torch.manual_seed(0)
-    return nn.Linear(20, 4)
-
-
 OWN = {"lr": 0.02, "batch_size": 10, "engine": "vectorised", "profile": "paper-h10", "seed": 2}
 
 
 @pytest.fixture(scope="module")
 def laboratory():
-    return TrainingLaboratory(
-        Simulation.assemble(model(), data(), Settings.of(OWN), network=NETWORK)
-    )
+    model, data = world(NETWORK)
+    return TrainingLaboratory(Simulation.assemble(model, data, Settings.of(OWN), network=NETWORK))
 
 
 def plan_for(laboratory, objective):
@@ -111,8 +90,7 @@ def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(labo
     assert told["name"] in ("asynchronous", "deadline")
     one = told["choice"]
     again = sdfeel.train(
-        model(),
-        data(),
+        *world(NETWORK),
         network=NETWORK,
         **(OWN | {"schedule": one["schedule"], "averager": one["averager"], "pace": one["pace"]}),
         steps=10**6,
@@ -164,7 +142,7 @@ def test_a_pace_that_diverges_has_lost_and_one_that_refuses_the_run_is_not_offer
     assert lost[0].table()["measured"] is None
     assert not any(one is paces.choice for one in lost)
     ruled = Settings.of(OWN | {"server": "fedavgm"})
-    place = TrainingLaboratory(Simulation.assemble(model(), data(), ruled, network=NETWORK))
+    place = TrainingLaboratory(Simulation.assemble(*world(NETWORK), ruled, network=NETWORK))
     assert [one.kind for one in beside_rounds(found, place).tried] == ["deadline"]
 
 

@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import codecs_of
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import Latencies, load_profile
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import candidates, cost
 from sdfeel.planner.figure import frontier_figure
+from sdfeel.planner.pilot import NotReachableError
 from sdfeel.planner.pilot_path import LossCurve
-from sdfeel.planner.planner import Effort, NotReachableError, predicted_scores, recommend
+from sdfeel.planner.planner import Effort, predicted_scores, recommend
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict
 from sdfeel.planner.softmax_lab import SoftmaxLaboratory

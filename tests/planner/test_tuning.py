@@ -17,7 +17,8 @@ from sdfeel.planner.brought import brought
 from sdfeel.planner.candidates import _gain, candidates
 from sdfeel.planner.methods import methods_of
 from sdfeel.planner.options import rated, rule_named
-from sdfeel.planner.planner import Effort, NotReachableError, recommend
+from sdfeel.planner.pilot import NotReachableError
+from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import plan_dict
 from sdfeel.planner.training import Training

@@ -15,8 +15,8 @@ from worlds import Problem, classification, networks, vector
 
 import sdfeel
 from sdfeel import Asynchronous, InputError, Network, Schedule, load_profile
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import Codec
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.star import FedAsync, FedBuff
 from sdfeel.algorithm.turns import Flow, Turn
 from sdfeel.callbacks import Callback

@@ -16,7 +16,7 @@ from worlds import classification, networks
 import sdfeel
 from sdfeel import AVERAGERS, Network
 from sdfeel.algorithm.pace import Event
-from sdfeel.simulation import state as room
+from sdfeel.simulation import arrival as room
 from sdfeel.simulation.engines.choose import ENGINES
 from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.settings import Settings

@@ -21,7 +21,7 @@ from worlds import Matrix, Problem, classification, networks, softmax_gradient, 
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule
-from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.clock import load_profile, profile_of, profile_table
 
 SAMPLES = (9, 4, 7, 12, 6)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sdfeel import Asynchronous, Network, Schedule, load_profile
-from sdfeel.algorithm.schemes import Algorithm
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.turns import Flow
 from sdfeel.clock import Devices, Law
 from sdfeel.theory.quadratics import Quadratic, random_quadratic

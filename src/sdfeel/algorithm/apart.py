@@ -13,8 +13,8 @@ from sdfeel.errors import InputError
 from sdfeel.network import Averager
 
 if TYPE_CHECKING:
+    from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.algorithm.correction import Correction
-    from sdfeel.algorithm.schemes import Algorithm
 
 __all__ = ["check_apart", "no_exchange"]
 

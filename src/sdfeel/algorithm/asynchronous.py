@@ -37,7 +37,7 @@ from sdfeel.algorithm.turns import Agenda, Flow, Part
 from sdfeel.errors import InputError, closest
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
 
 __all__ = ["PSI", "Asynchronous", "ClusterAgenda", "Times", "normalised", "times_of"]
 

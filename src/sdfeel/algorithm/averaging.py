@@ -17,8 +17,9 @@ takes them at once, and a `Rule` itself is what `sdfeel.train(averaging_rule=...
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,14 @@ from sdfeel.errors import InputError, closest
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["RULES", "Rule", "average"]
+__all__ = ["RULES", "AveragingRule", "Rule", "average"]
 
 Array = NDArray[np.floating]
 RULES = ("mean", "clip", "trimmed", "median")
+
+# From the models of a cluster's present clients (n x M), their weights (n, sum 1) and the server's
+# own model before (M): its model after. None stands for the weighted mean of eq. (3).
+AveragingRule = Callable[..., Any]
 
 
 @dataclass(frozen=True)

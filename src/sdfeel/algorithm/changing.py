@@ -8,8 +8,8 @@ from sdfeel.algorithm.pace import TurnPace
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
+    from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.algorithm.correction import Correction
-    from sdfeel.algorithm.schemes import Algorithm
 
 __all__ = ["check_changing"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
 
 __all__ = ["check_codecs"]
 

@@ -34,7 +34,7 @@ from sdfeel.network import Averager
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
 
 __all__ = ["CORRECTIONS", "Correction", "correction_of", "stable_gamma"]
 

@@ -23,7 +23,7 @@ from sdfeel.errors import InputError
 from sdfeel.network import Averager
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.algorithm.turns import Agenda
 
 __all__ = ["Deadline", "Event", "Mask", "Pace", "RoundPace", "Synchronous", "TurnPace"]

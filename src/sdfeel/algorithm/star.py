@@ -28,7 +28,7 @@ from sdfeel.algorithm.turns import Agenda, Flow, Part
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
 
 __all__ = ["FedAsync", "FedBuff", "StarPace"]
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.schemes import Algorithm
 
 __all__ = ["SIGNS", "Does", "Span", "as_text", "timeline", "waiting_share"]
 

@@ -38,7 +38,7 @@ from sdfeel.clock import EventClock
 from sdfeel.network import Averager
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.schemes import Algorithm
+    from sdfeel.algorithm.algorithm import Algorithm
 
 __all__ = ["Agenda", "Flow", "Part", "Turn"]
 

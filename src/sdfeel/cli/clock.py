@@ -11,8 +11,8 @@ from rich.table import Table
 from sdfeel.cli.output import JsonFlag, console, print_json
 
 if TYPE_CHECKING:
+    from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.algorithm.pace import Pace
-    from sdfeel.algorithm.schemes import Algorithm
     from sdfeel.algorithm.turns import Agenda
 
 __all__ = ["clock"]
@@ -51,8 +51,8 @@ def clock(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulated seconds and bytes per round, what they go into, and who does what when."""
+    from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.algorithm.schedule import Schedule
-    from sdfeel.algorithm.schemes import Algorithm
     from sdfeel.clock import load_profile
     from sdfeel.network import Network
 

@@ -74,7 +74,8 @@ def plan(
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
-    from sdfeel.planner.plan import choices_of, effort_of, objective_of, planned
+    from sdfeel.planner.choices import choices_of, effort_of, objective_of
+    from sdfeel.planner.plan import planned
 
     objective = objective_of(target_loss, target_accuracy, budget)
     named = {"codecs.up": up, "codecs.down": down, "codecs.between": between}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,13 +11,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from sdfeel.algorithm.asynchronous import Asynchronous
-from sdfeel.algorithm.codecs import CODECS
 from sdfeel.algorithm.local import LOCAL_RULES, LocalRule
 from sdfeel.algorithm.pace import Synchronous
 from sdfeel.algorithm.rates import RATES, Rate
-from sdfeel.deploy.pace import PaceField, check_pace
+from sdfeel.deploy.config_check import check_deployment
+from sdfeel.deploy.pace import PaceField
 from sdfeel.errors import InputError, closest
-from sdfeel.network import AVERAGERS, route_of
 from sdfeel.simulation.named import from_table
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
@@ -32,7 +30,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Every iteration is counted; the steps of one period travel in 32 bits.
 Steps = Annotated[int, Field(ge=1, le=2**31)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 PLACE = re.compile(r"(?P<host>[^:/\s\[\]]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):(?P<port>[0-9]{1,5})")
 
 
@@ -275,85 +272,5 @@ def load_deployment(path: str | Path) -> Deployment:
 def parse_deployment(content: dict[str, Any], folder: Path) -> Deployment:
     """The same from a dictionary; paths count from `folder`."""
     deployment = validated(Deployment, {**content, "folder": folder})
-    _check(deployment)
+    check_deployment(deployment)
     return deployment
-
-
-def _check(deployment: Deployment) -> None:
-    """What no single field can tell."""
-    edges = [edge.name for edge in deployment.edges]
-    clients = [client.name for client in deployment.clients]
-    for kind, names in (("edges", edges), ("clients", clients)):
-        twice = sorted(name for name, count in Counter(names).items() if count > 1)
-        if twice:
-            raise InputError(kind, twice, "every name may appear once")
-    for client in deployment.clients:
-        for name in (client.edge, *client.fallbacks):
-            if name not in edges:
-                raise InputError(f"clients.{client.name}", name, closest(name, edges))
-    for name in edges:
-        if not any(client.edge == name for client in deployment.clients):
-            raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
-    _check_schedule(deployment.schedule)
-    check_pace(deployment)
-    _check_codecs(deployment.codecs, has_rounds=not deployment.most_steps)
-    deployment.lr  # noqa: B018 - or what is wrong with it
-    if deployment.deadlines.exchange <= deployment.deadlines.round:
-        raise InputError(
-            "deadlines.exchange",
-            deployment.deadlines.exchange,
-            f"must exceed deadlines.round ({deployment.deadlines.round}): a neighbour may wait for "
-            "its clients that long before it can exchange",
-        )
-    if deployment.security.plaintext:
-        for edge in deployment.edges:
-            for address in (edge.address, edge.listen or edge.address):
-                if address.rpartition(":")[0] not in LOOPBACK:
-                    raise InputError(
-                        f"edges.{edge.name}",
-                        address,
-                        "plain text is for loopback only; remove security.plaintext",
-                    )
-
-
-def _check_schedule(schedule: ScheduleTable) -> None:
-    if schedule.averager not in AVERAGERS:
-        known = [name for name in AVERAGERS if route_of(name) != "cloud"]
-        raise InputError("schedule.averager", schedule.averager, closest(schedule.averager, known))
-    if route_of(schedule.averager) == "cloud":
-        raise InputError(
-            "schedule.averager",
-            schedule.averager,
-            "needs a cloud, and a deployment has none: all-reduce or finite-time give the same "
-            "mean between neighbours",
-        )
-    if schedule.iterations % (schedule.tau1 * schedule.tau2):
-        raise InputError(
-            "schedule.iterations",
-            schedule.iterations,
-            f"must be a multiple of tau1*tau2 = {schedule.tau1 * schedule.tau2}",
-        )
-
-
-def _check_codecs(codecs: CodecsTable, has_rounds: bool) -> None:
-    for way, name in codecs:
-        if name not in CODECS:
-            raise InputError(f"codecs.{way}", name, closest(name, CODECS))
-    if codecs.between != "float32":
-        raise InputError(
-            "codecs.between",
-            codecs.between,
-            "edges agree on whole models, which a link may have to take back or make good "
-            "afterwards: float32",
-        )
-    for way in ("up", "down"):
-        if getattr(codecs, way) != "float32" and not has_rounds:
-            remedy = "without rounds models go as they are, as in a simulation: float32"
-            raise InputError(f"codecs.{way}", getattr(codecs, way), remedy)
-        if CODECS[getattr(codecs, way)].leaves_out:
-            raise InputError(
-                f"codecs.{way}",
-                getattr(codecs, way),
-                "names places all over a model, and an edge reads a model block by block: int8 or "
-                "int4",
-            )

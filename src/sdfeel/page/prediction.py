@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.pace import TurnPace
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import load_profile
 from sdfeel.errors import InputError
 from sdfeel.page.lanes import Box, shares

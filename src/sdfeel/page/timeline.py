@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.pace import Event, TurnPace
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock
 from sdfeel.errors import InputError
 from sdfeel.network import ChangingNetwork, Clusters, Network

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.turns import Agenda, Turn
 from sdfeel.page.lanes import MOST, PARTS, PATIENCE, Box, shares
 

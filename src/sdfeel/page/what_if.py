@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import CODECS
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import SCHEMES, Algorithm
+from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import LatencyProfile, load_profile, profile_names
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import LatencyProfile
 from sdfeel.network import Averager, Network
 from sdfeel.planner.candidates import Assemble

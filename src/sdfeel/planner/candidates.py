@@ -11,9 +11,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import LocalRule
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import EventClock, Latencies, Uplink
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, Averager, Network, route_of

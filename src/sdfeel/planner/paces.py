@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.codecs import codecs_of
 from sdfeel.algorithm.pace import Deadline, Pace
 from sdfeel.algorithm.paces import PACES
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import Latencies
 from sdfeel.errors import DivergedError, InputError
 from sdfeel.planner.candidates import Candidate

@@ -19,13 +19,8 @@ from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidates import Candidate
 from sdfeel.planner.options import Option, Trial
-from sdfeel.planner.planner import (
-    Effort,
-    NotReachableError,
-    Recommendation,
-    pilot_and_probes,
-    recommend,
-)
+from sdfeel.planner.pilot import NotReachableError, pilot_and_probes
+from sdfeel.planner.planner import Effort, Recommendation, recommend
 from sdfeel.planner.race import Objective, Run
 
 __all__ = ["recommend_among"]

@@ -10,15 +10,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.schemes import AveragingRule
+from sdfeel.algorithm.averaging import AveragingRule
 from sdfeel.errors import InputError
 from sdfeel.simulation.controls import Controls
+from sdfeel.simulation.engines.engine import Engine, SummingEngine
 from sdfeel.simulation.messages import Messages
 
-__all__ = ["by_rule", "cuts", "receive"]
+__all__ = ["at_once", "by_rule", "cuts", "receive"]
 
 # Numbers of models that a core works on at a time: what is done to a model stays in its cache.
 CACHED = 2**18
+# A block of clients holds about so many numbers in its models, and at least so many clients. Where
+# no model of a client is ever written, it may hold so many times more.
+BLOCK = 4 * 2**20
+FEWEST = 16
+UNWRITTEN = 2
+
+
+def at_once(engine: Engine, width: int, unwritten: bool) -> int:
+    """How many clients an engine is handed at a time, at most.
+
+    width      numbers of a model
+    unwritten  nobody asks for the model of a single client
+    """
+    numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
+    if unwritten and isinstance(engine, SummingEngine) and not engine.holds_models:
+        numbers *= UNWRITTEN
+    return max(numbers // width, fewest)
 
 
 def cuts(groups: NDArray[np.int64], size: int, whole: bool) -> Iterator[slice]:

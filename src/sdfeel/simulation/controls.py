@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.simulation.engines.engine import Learned
 from sdfeel.simulation.ranks import Placement, Ranks
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.rates import Given
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.clock import LatencyProfile
 from sdfeel.simulation.named import name_of
 from sdfeel.simulation.problem import Problem

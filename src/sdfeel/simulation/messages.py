@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.codecs import Draw
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.errors import InputError
 from sdfeel.simulation.ranks import Placement, Ranks
 

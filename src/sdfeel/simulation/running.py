@@ -10,8 +10,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.engines.engine import Engine

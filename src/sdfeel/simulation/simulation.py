@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.asynchronous import Asynchronous
 from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource

@@ -20,26 +20,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.pace import Event
-from sdfeel.algorithm.schemes import Algorithm
-from sdfeel.algorithm.server_rule import ServerRule
 from sdfeel.network import Averager, Network
-from sdfeel.simulation.arrival import by_rule, cuts, receive
+from sdfeel.simulation.arrival import at_once, by_rule, cuts, receive
 from sdfeel.simulation.controls import Controls
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
+from sdfeel.simulation.memories import Memories
 from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["State"]
-
-# A block of clients holds about so many numbers in its models, and at least so many clients. Where
-# no model of a client is ever written, it may hold so many times more.
-BLOCK = 4 * 2**20
-FEWEST = 16
-UNWRITTEN = 2
 
 
 @dataclass
@@ -92,21 +86,14 @@ class State:
         self._other_routes: dict[tuple[tuple[int, int], ...], Routes] = {}
         self.models = start.to(problem.device).repeat(len(self._servers), 1)
         self._spare: Tensor | None = None  # memory of models that have been replaced
-        self._kept: Rows = {name: self._zeros(len(self.clients)) for name in self._remembered()}
-        self._kept_by_servers = self._server_rows()
         width = problem.layout.parameters
+        held = len(self.clients), len(self._servers)
+        self._memories = Memories(algorithm, *held, self.models, width)
         self._controls = Controls(algorithm, ranks, placement, self.models, width)
         self._messages = Messages(algorithm, problem.seed, ranks, placement, self.models)
+        self._parts = self._memories, self._controls, self._messages
         self._visit: _Visit | None = None
         self._ended = 0  # the last iteration of the period that ended last
-
-    def _remembered(self) -> tuple[str, ...]:
-        local = self.algorithm.local
-        return local.keeps if local.remembers else ()
-
-    def _zeros(self, rows: int) -> Tensor:
-        width = self.problem.layout.parameters
-        return torch.zeros(rows, width, dtype=self.models.dtype, device=self.models.device)
 
     # Local updates
 
@@ -134,10 +121,9 @@ class State:
         if leg.ends:
             leg.sums = self._empty_sums(here)
         elif visit is None:
-            kept = self._new_rows(len(here))
+            kept = self._memories.of_a_period(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
-        undone = not self._kept and not self._controls.clients and not self._messages.clients
-        undone = undone and not engine.remembers
+        undone = not engine.remembers and not any(part.clients for part in self._parts)
         ruled = self.algorithm.rule is not None
         for block in cuts(self._server_of[here], self.block(engine), ruled):
             if leg.losses and fresh and undone and pause():
@@ -148,8 +134,7 @@ class State:
             begun = self._messages.held(self.models)
             if self._controls.of_clients:
                 self._controls.after_mean(here, leg.sums - begun, leg.reach)
-            if self.algorithm.server is not None:
-                self._follow(self.algorithm.server, begun, leg.sums, here)
+            self._memories.follow(begun, leg.sums, np.unique(self._server_of[here]))
             self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
@@ -172,11 +157,8 @@ class State:
 
     def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
-        numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
-        adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
-        if adds_up and self._adds_up(engine) and not self._kept:
-            numbers *= UNWRITTEN
-        return min(max(numbers // self.models.shape[1], fewest), len(self.clients))
+        unwritten = self._adds_up(engine) and not self._memories.clients
+        return min(at_once(engine, self.models.shape[1], unwritten), len(self.clients))
 
     def _adds_up(self, engine: Engine) -> TypeGuard[SummingEngine]:
         """Whether the engine sees to all that a client's model is asked for."""
@@ -184,12 +166,6 @@ class State:
             return False
         learns = not self._controls.of_clients or (engine.learns and self._controls.linear)
         return self.algorithm.rule is None and self._messages.as_they_are and learns
-
-    def _new_rows(self, rows: int) -> Rows:
-        """What a rule with new memories in every period remembers."""
-        local = self.algorithm.local
-        names = () if local.remembers else local.keeps
-        return {name: self._zeros(rows) for name in names}
 
     def _carry_out(
         self, engine: Engine, leg: _Leg, block: slice, visit: _Visit | None, fresh: bool
@@ -201,7 +177,7 @@ class State:
         anchor = begun[servers] if self.algorithm.local.prox else None
         shift = self._controls.shift(leg.used, held)
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
-        kept = self._kept_of(held, block, visit)
+        kept = self._memories.of(held, None if visit is None else visit.kept, block)
         sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
         if sums is not None and self._adds_up(engine):
             work = replace(work, learned=self._controls.learned(held, begun, leg.reach))
@@ -217,22 +193,8 @@ class State:
                 self._aggregate(models, sums)
             elif visit is not None:
                 visit.models[block] = models
-        self._keep(kept, held)
+        self._memories.keep(kept, held)
         return losses
-
-    def _kept_of(self, held: NDArray[np.int64], block: slice, visit: _Visit | None) -> Rows | None:
-        """The rows of the local rule: from the run, from the period, or new and not kept."""
-        local = self.algorithm.local
-        if not local.keeps:
-            return {}
-        if local.remembers:
-            return {name: self._kept[name][held] for name in local.keeps}
-        return None if visit is None else {name: rows[block] for name, rows in visit.kept.items()}
-
-    def _keep(self, kept: Rows | None, held: NDArray[np.int64]) -> None:
-        if self.algorithm.local.remembers and kept:
-            for name, rows in kept.items():
-                self._kept[name][held] = rows
 
     # Aggregation
 
@@ -246,23 +208,6 @@ class State:
             own = np.flatnonzero(sums.to == server)
             before = self._messages.held(self.models)[int(server)]
             sums.rows[int(server)] = by_rule(rule, models[own], sums.weights[own], before)
-
-    def _server_rows(self) -> Rows:
-        rule, found = self.algorithm.server, {}
-        for name in () if rule is None else rule.keeps:
-            found[name] = self._zeros(len(self._servers)).fill_(rule.first(name) if rule else 0.0)
-        return found
-
-    def _follow(
-        self, rule: ServerRule, begun: Tensor, sums: Tensor, here: NDArray[np.int64]
-    ) -> None:
-        """What servers with present clients make of the mean; buffers are the mean's."""
-        width = self.problem.layout.parameters
-        for server in np.unique(self._server_of[here]):
-            own = {name: rows[int(server)] for name, rows in self._kept_by_servers.items()}
-            mean, w = sums[int(server), :width], begun[int(server), :width].clone()
-            rule.step(w, mean - w, own)
-            mean.copy_(w)
 
     def exchange(self, averager: Averager) -> None:
         """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
@@ -322,12 +267,11 @@ class State:
         there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
         saved = {"servers.model": self.servers()}
         held = [len(servers) for servers in self._placement.servers]
-        of_clients = self._kept | self._controls.clients | self._messages.clients
-        for name, rows in of_clients.items():
-            saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
-        of_servers = self._controls.servers | self._messages.servers | self._kept_by_servers
-        for name, rows in of_servers.items():
-            saved[f"servers.{name}"] = self.ranks.gather(rows, held)
+        for part in self._parts:
+            for name, rows in part.clients.items():
+                saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
+            for name, rows in part.servers.items():
+                saved[f"servers.{name}"] = self.ranks.gather(rows, held)
         if self._visit is not None:
             saved["period.model"] = self.ranks.gather(self._visit.models, there)
             for name, rows in self._visit.kept.items():
@@ -344,12 +288,13 @@ class State:
         present = slice(sum(there[:rank]), sum(there[: rank + 1]))
         own = list(self._servers)
         self.models = saved["servers.model"].to(like)[own]
-        for rows in (self._kept, self._controls.clients, self._messages.clients):
-            rows |= {name: saved[f"clients.{name}"].to(like)[mine].clone() for name in rows}
-        for rows in (self._controls.servers, self._messages.servers, self._kept_by_servers):
-            rows |= {name: saved[f"servers.{name}"].to(like)[own].clone() for name in rows}
+        for part in self._parts:
+            for name in part.clients:
+                part.clients[name] = saved[f"clients.{name}"].to(like)[mine].clone()
+            for name in part.servers:
+                part.servers[name] = saved[f"servers.{name}"].to(like)[own].clone()
         self._visit = None
         if "period.model" in saved:
-            names = self._new_rows(0)
+            names = self._memories.of_a_period(0)
             kept = {name: saved[f"period.{name}"].to(like)[present].clone() for name in names}
             self._visit = _Visit(saved["period.model"].to(like)[present].clone(), kept)

@@ -15,18 +15,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.algorithm.turns import Agenda, Flow, Part, Turn
 from sdfeel.network import Averager
 from sdfeel.simulation import flows
-from sdfeel.simulation.arrival import by_rule, cuts, receive
+from sdfeel.simulation.arrival import at_once, by_rule, cuts, receive
 from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
 from sdfeel.simulation.exchange import Routes, mixed
+from sdfeel.simulation.memories import Memories
 from sdfeel.simulation.messages import Messages
 from sdfeel.simulation.problem import Problem
 from sdfeel.simulation.ranks import Placement, Ranks
-from sdfeel.simulation.state import BLOCK, FEWEST, UNWRITTEN
 
 __all__ = ["TurnState"]
 
@@ -61,9 +61,8 @@ class TurnState:
         self._aside = torch.zeros_like(self.models, dtype=torch.float64)
         held = placement.clients[ranks.rank]
         self._rows_of = {int(client): row for row, client in enumerate(held)}
-        names = algorithm.local.keeps if algorithm.local.remembers else ()
-        width = problem.layout.parameters
-        self._kept: Rows = {name: self.models.new_zeros(len(held), width) for name in names}
+        rows = len(held), len(self._servers)
+        self._memories = Memories(algorithm, *rows, self.models, problem.layout.parameters)
         self._sums = self.models[:0]
 
     # Local updates
@@ -90,7 +89,7 @@ class TurnState:
             for name in ("first", "last", "weights")
         )
         losses: list[NDArray[np.float64]] = []
-        undone = not self._kept and not self._messages.clients and not engine.remembers
+        undone = not self._memories.clients and not self._messages.clients and not engine.remembers
         for block in cuts(to, self._block(engine), self.algorithm.rule is not None):
             if losses and undone and pause():
                 return None
@@ -117,14 +116,11 @@ class TurnState:
         sums: Sums,
         parts: Sequence[Part],
     ) -> NDArray[np.float64]:
-        local = self.algorithm.local
         places = np.array([self._place[int(client)] for client in clients])
-        anchor = self._held[rows] if local.prox else None
+        anchor = self._held[rows] if self.algorithm.local.prox else None
         work = Work(places, first, last, anchor)
         own = np.array([self._rows_of[int(client)] for client in clients])
-        kept: Rows | None = {name: rows_[own] for name, rows_ in self._kept.items()}
-        if local.keeps and not local.remembers:
-            kept = None
+        kept = self._memories.of(own)
         if isinstance(engine, SummingEngine) and self._only_sums:
             losses = engine.add_up(self._held, rows, kept, work, sums)
         else:
@@ -132,8 +128,7 @@ class TurnState:
             losses = engine.local_updates(models, kept, work)
             receive(models, self._held, rows, own, last, self._messages)
             self._aggregate(models, rows, sums, parts)
-        for name, rows_ in (kept or {}).items():
-            self._kept[name][own] = rows_
+        self._memories.keep(kept, own)
         return losses
 
     @property
@@ -160,11 +155,8 @@ class TurnState:
 
     def _block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
-        numbers, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
-        adds_up = isinstance(engine, SummingEngine) and not engine.holds_models
-        if adds_up and self._only_sums and not self._kept:
-            numbers *= UNWRITTEN
-        return max(numbers // self.models.shape[1], fewest)
+        unwritten = self._only_sums and not self._memories.clients
+        return at_once(engine, self.models.shape[1], unwritten)
 
     # Turns
 
@@ -247,7 +239,7 @@ class TurnState:
         }
         if self._held is not self._begun:
             saved["groups.held"] = self.ranks.gather(self._held, self._groups_held)
-        for name, rows in (self._kept | self._messages.clients).items():
+        for name, rows in (self._memories.clients | self._messages.clients).items():
             saved[f"clients.{name}"] = self.ranks.gather(rows, clients)
         return saved
 
@@ -261,6 +253,6 @@ class TurnState:
         self._held = self._begun
         if not self._messages.told_as_they_are:
             self._held = saved["groups.held"].to(self._begun)[list(self._group_rows)].clone()
-        for rows in (self._kept, self._messages.clients):
+        for rows in (self._memories.clients, self._messages.clients):
             for name in rows:
                 rows[name] = saved[f"clients.{name}"].to(self.models)[held].clone()

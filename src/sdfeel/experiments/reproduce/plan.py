@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.schemes import Algorithm
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
 from sdfeel.experiments.compare import slug

@@ -1,0 +1,148 @@
+"""One client's data as inputs and targets: from arrays, from tensors, or item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+from sdfeel.errors import InputError
+from sdfeel.trees import Pixels, Tree, mapped
+
+__all__ = ["Pair", "from_arrays", "from_items", "from_tensors", "outline"]
+
+Pair = tuple[Tree, Tree]
+ARRAYS = torch.Tensor | np.ndarray | Pixels
+
+
+def from_arrays(dataset: Any) -> Pair | None:
+    """Inputs and targets as two arrays: an item of a map-style dataset is never one itself.
+
+    Inputs may be a structure of arrays, targets a list of numbers.
+    """
+    if not isinstance(dataset, tuple | list) or len(dataset) != 2:
+        return None
+    inputs, targets = dataset
+    if isinstance(targets, list) and _flat(targets) and _of_lists(inputs, len(targets)):
+        inputs = torch.as_tensor(inputs)
+    if not _of_arrays(inputs):
+        return None
+    if isinstance(targets, list) and len(targets) == _shapes(inputs)[0][0] and _flat(targets):
+        targets = np.asarray(targets)
+    if not _of_arrays(targets):
+        return None
+    shapes = [*_shapes(inputs), *_shapes(targets)]
+    if not all(shape and shape[0] == shapes[0][0] for shape in shapes):
+        if not isinstance(inputs, ARRAYS):
+            return None  # two samples, each a structure
+        shown = " and ".join(str(list(shape)) for shape in shapes)
+        raise InputError("data", shown, "inputs and targets of a client must be equally many")
+    return _tensor(inputs), _tensor(targets)
+
+
+def _of_arrays(value: Any) -> bool:
+    """Whether it is an array, or a structure of nothing but arrays with a first dimension."""
+    if isinstance(value, ARRAYS):
+        return True
+    inner = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(inner, tuple | list) or not inner:
+        return False
+    return all(_of_arrays(each) and all(_shapes(each)) for each in inner)
+
+
+def _of_lists(value: Any, size: int) -> bool:
+    """Whether it is a table of numbers, a list a sample."""
+    lists = isinstance(value, list) and len(value) == size
+    return lists and all(isinstance(row, list) and _flat(row) for row in value)
+
+
+def _shapes(value: Any) -> list[tuple[int, ...]]:
+    if isinstance(value, ARRAYS):
+        return [tuple(value.shape)]
+    inner = value.values() if isinstance(value, dict) else value
+    return [shape for each in inner for shape in _shapes(each)]
+
+
+def _flat(values: list[Any]) -> bool:
+    return all(isinstance(value, int | float | np.number) for value in values)
+
+
+def _tensor(value: Any) -> Tree:
+    """A structure of tensors from one of tensors, numpy arrays and numbers."""
+    if isinstance(value, Pixels):
+        return value
+    if isinstance(value, dict):
+        return {key: _tensor(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list) and not _flat(list(value)):
+        return tuple(_tensor(inner) for inner in value)
+    return torch.as_tensor(value)
+
+
+def from_tensors(dataset: Any) -> Pair | None:
+    """The whole dataset at once if it is nothing but tensors; subclasses may do more: not them."""
+    if type(dataset) is TensorDataset and len(dataset.tensors) > 1:
+        return _pair(dataset.tensors)
+    if type(dataset) is Subset:
+        inner = from_tensors(dataset.dataset)
+        if inner is not None:
+            order = torch.as_tensor(dataset.indices, dtype=torch.int64)
+            chosen = [mapped(lambda tensor: tensor[order], tree) for tree in inner]
+            return chosen[0], chosen[1]
+    return None
+
+
+def _pair(parts: Sequence[Any]) -> Pair:
+    """Of several parts the last is the target."""
+    return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
+
+
+def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
+    """These items of a map-style dataset, stacked; what is wrong names the client and sample."""
+    pairs: list[Pair] = []
+    for index in indices:
+        item = dataset[index]
+        if not isinstance(item, tuple | list) or len(item) < 2:
+            raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
+        try:
+            found, target = _pair(item)
+            pair = _tensor(found), _tensor(target)
+        except (TypeError, ValueError, RuntimeError):
+            kinds = f"({', '.join(type(part).__name__ for part in item)})"
+            raise InputError(
+                f"data of client {client}, sample {index}",
+                kinds,
+                "must be tensors, numpy arrays or numbers; give the dataset a transform",
+            ) from None
+        if pairs and outline(pair) != outline(pairs[0]):
+            raise InputError(
+                f"data of client {client}, sample {index}",
+                outline(pair),
+                f"sample {indices[0]} has {outline(pairs[0])}",
+            )
+        pairs.append(pair)
+    inputs, targets = (
+        mapped(lambda *tensors: torch.stack(tensors), *column)
+        for column in zip(*pairs, strict=True)
+    )
+    return inputs, targets
+
+
+def _not_a_pair(dataset: Any) -> str:
+    if isinstance(dataset, tuple | list) and len(dataset) == 2:
+        return (
+            "must be a pair (input, target); inputs and targets of a client are taken as two "
+            "arrays: (np.asarray(inputs), np.asarray(targets))"
+        )
+    return "must be a pair (input, target)"
+
+
+def outline(tree: Tree) -> Tree:
+    """The shapes of a structure: equal where samples can be stacked."""
+    if isinstance(tree, dict):
+        return {key: outline(inner) for key, inner in tree.items()}
+    if isinstance(tree, tuple | list):
+        return tuple(outline(inner) for inner in tree)
+    return tuple(tree.shape)

@@ -1,0 +1,98 @@
+"""What no single field of a deployment file can tell: names, deadlines and what goes together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from sdfeel.algorithm.codecs import CODECS
+from sdfeel.deploy.pace import check_pace
+from sdfeel.errors import InputError, closest
+from sdfeel.network import AVERAGERS, route_of
+
+if TYPE_CHECKING:
+    from sdfeel.deploy.config import CodecsTable, Deployment, ScheduleTable
+
+__all__ = ["check_deployment"]
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def check_deployment(deployment: Deployment) -> None:
+    """Raises InputError, naming the field, unless all fields fit together."""
+    edges = [edge.name for edge in deployment.edges]
+    clients = [client.name for client in deployment.clients]
+    for kind, names in (("edges", edges), ("clients", clients)):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        if twice:
+            raise InputError(kind, twice, "every name may appear once")
+    for client in deployment.clients:
+        for name in (client.edge, *client.fallbacks):
+            if name not in edges:
+                raise InputError(f"clients.{client.name}", name, closest(name, edges))
+    for name in edges:
+        if not any(client.edge == name for client in deployment.clients):
+            raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
+    _check_schedule(deployment.schedule)
+    check_pace(deployment)
+    _check_codecs(deployment.codecs, has_rounds=not deployment.most_steps)
+    deployment.lr  # noqa: B018 - or what is wrong with it
+    if deployment.deadlines.exchange <= deployment.deadlines.round:
+        raise InputError(
+            "deadlines.exchange",
+            deployment.deadlines.exchange,
+            f"must exceed deadlines.round ({deployment.deadlines.round}): a neighbour may wait for "
+            "its clients that long before it can exchange",
+        )
+    if deployment.security.plaintext:
+        for edge in deployment.edges:
+            for address in (edge.address, edge.listen or edge.address):
+                if address.rpartition(":")[0] not in LOOPBACK:
+                    raise InputError(
+                        f"edges.{edge.name}",
+                        address,
+                        "plain text is for loopback only; remove security.plaintext",
+                    )
+
+
+def _check_schedule(schedule: ScheduleTable) -> None:
+    if schedule.averager not in AVERAGERS:
+        known = [name for name in AVERAGERS if route_of(name) != "cloud"]
+        raise InputError("schedule.averager", schedule.averager, closest(schedule.averager, known))
+    if route_of(schedule.averager) == "cloud":
+        raise InputError(
+            "schedule.averager",
+            schedule.averager,
+            "needs a cloud, and a deployment has none: all-reduce or finite-time give the same "
+            "mean between neighbours",
+        )
+    if schedule.iterations % (schedule.tau1 * schedule.tau2):
+        raise InputError(
+            "schedule.iterations",
+            schedule.iterations,
+            f"must be a multiple of tau1*tau2 = {schedule.tau1 * schedule.tau2}",
+        )
+
+
+def _check_codecs(codecs: CodecsTable, has_rounds: bool) -> None:
+    for way, name in codecs:
+        if name not in CODECS:
+            raise InputError(f"codecs.{way}", name, closest(name, CODECS))
+    if codecs.between != "float32":
+        raise InputError(
+            "codecs.between",
+            codecs.between,
+            "edges agree on whole models, which a link may have to take back or make good "
+            "afterwards: float32",
+        )
+    for way in ("up", "down"):
+        if getattr(codecs, way) != "float32" and not has_rounds:
+            remedy = "without rounds models go as they are, as in a simulation: float32"
+            raise InputError(f"codecs.{way}", getattr(codecs, way), remedy)
+        if CODECS[getattr(codecs, way)].leaves_out:
+            raise InputError(
+                f"codecs.{way}",
+                getattr(codecs, way),
+                "names places all over a model, and an edge reads a model block by block: int8 or "
+                "int4",
+            )
