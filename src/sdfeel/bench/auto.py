@@ -27,7 +27,7 @@ def auto_against_loop(name: str, extent: Extent) -> dict[str, Any]:
     starts: list[dict[str, Measured]] = []
     for _ in range(extent.zoo_starts):
         teams = {"loop": [share] * cores(), "auto": [auto.as_dict()]}
-        starts.append(field.measure(teams, max(3, extent.repetitions - 2), extent.seconds))
+        starts.append(field.measure(teams, extent.zoo_repetitions, extent.seconds))
         # It has chosen: the next starts need not measure that again.
         auto = replace(auto, kind=starts[0]["auto"].engine or "auto")
     found = [ratio(start["auto"], start["loop"]) for start in starts]

@@ -142,9 +142,9 @@ def _side_by_side(
         for engine in engines.values():
             _try(engine, start, trial)
         took = [[_try(own, start, trial) for own in engines.values()] for _ in range(ROUNDS)]
-    return {
-        name: math.prod(trial) / min(each[at] for each in took) for at, name in enumerate(names)
-    }
+    # The slowest: what other programs slow down more here they will slow down more in the run.
+    slowest = [max(each) for each in zip(*took, strict=True)]
+    return {name: math.prod(trial) / own for name, own in zip(names, slowest, strict=True)}
 
 
 def _trial(speed: float, problem: Problem, least: int) -> tuple[int, int]:
