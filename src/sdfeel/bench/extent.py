@@ -32,8 +32,9 @@ class Extent:
     periods: tuple[int, ...] = (1, 2, 5, 20)
     memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
     zoo: tuple[str, ...] = tuple(ZOO)  # models for "auto" against the plain loop on all cores
-    zoo_starts: int = 3  # of the processes of each, with so many repetitions
-    zoo_repetitions: int = 3
+    zoo_starts: int = 3  # of the processes of each
+    large_starts: int = 3  # of those of models whose steps take long
+    zoo_repetitions: int = 9  # in all starts of a model together
     rank_steps: int = 120  # 0: no runs over ranks
     profile_steps: int = 100  # 0: no profile
 
@@ -52,7 +53,8 @@ QUICK = Extent(
     periods=(),
     memory=None,
     zoo_starts=2,
-    zoo_repetitions=2,
+    large_starts=1,
+    zoo_repetitions=4,
     rank_steps=0,
     profile_steps=0,
 )
