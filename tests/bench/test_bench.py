@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from sdfeel.bench import field as bench_field
+from sdfeel.bench import growth, suite
 from sdfeel.bench import runs as bench_runs
-from sdfeel.bench import suite
+from sdfeel.bench.auto import auto_against_loop
 from sdfeel.bench.field import Measured, measure, ratio, spread
 from sdfeel.bench.jobs import Job, make_contender, simulation_of
 from sdfeel.bench.plain_loop import PlainLoop
@@ -148,7 +149,7 @@ def pretend(teams, repetitions, seconds, segments=None):
 
 @pytest.fixture
 def pretended(monkeypatch):
-    monkeypatch.setattr(suite, "measure", pretend)
+    monkeypatch.setattr(bench_field, "measure", pretend)
 
     def answer(settings, threads, *flags):
         return {"client_steps_per_second": 190.0 if "--ranks" in flags else 100.0}
@@ -184,6 +185,23 @@ def test_the_quick_benchmark_leaves_the_rest_open():
     assert QUICK.repetitions >= 5
 
 
+def test_models_are_measured_in_several_starts_and_chosen_for_once(monkeypatch):
+    """A start lasts: one that is slow by chance must not decide, and repeating it does not help."""
+    rates = iter([60.0, 90.0, 95.0])
+    asked = []
+
+    def measured(teams, repetitions, seconds):
+        asked.append(teams["auto"][0]["kind"])
+        auto = Measured(units=[next(rates)] * 3, seconds=[1.0] * 3, engine="loop")
+        return {"loop": Measured(units=[100.0] * 3, seconds=[1.0] * 3), "auto": auto}
+
+    monkeypatch.setattr(bench_field, "measure", measured)
+    found = auto_against_loop("gru", replace(QUICK, zoo_starts=3))
+    assert asked == ["auto", "loop", "loop"]
+    assert found["ratio"] == {"median": 0.9, "low": 0.6, "high": 0.95, "repetitions": 3}
+    assert found["engine"] == "loop"
+
+
 @pytest.mark.usefixtures("pretended")
 def test_without_a_compiler_the_benchmark_still_answers(monkeypatch):
     def without_fast(teams, repetitions, seconds, segments=None):
@@ -195,7 +213,7 @@ def test_without_a_compiler_the_benchmark_still_answers(monkeypatch):
             for name, jobs in teams.items()
         }
 
-    monkeypatch.setattr(suite, "measure", without_fast)
+    monkeypatch.setattr(bench_field, "measure", without_fast)
     found = run_bench(WHOLE)
     assert found["fast_vs_loop"] is None
     assert found["growth_10000"] is None
@@ -257,4 +275,4 @@ def test_two_ranks_are_measured_beside_one_each_time(monkeypatch):
 
 
 def test_topology_work_is_timed_for_every_averager():
-    assert {"graph", "mixing matrix", "paper", "finite-time"} <= set(suite.topology_seconds(6))
+    assert {"graph", "mixing matrix", "paper", "finite-time"} <= set(growth.topology_seconds(6))

@@ -8,7 +8,9 @@ from worlds import Problem, vector
 
 import sdfeel
 from sdfeel import InputError, Schedule
-from sdfeel.simulation.engines.choose import ENGINES
+from sdfeel.data import ClientData
+from sdfeel.simulation.engines.choose import ENGINES, TRIAL_SECONDS, TRIAL_STEPS, _trial
+from sdfeel.simulation.problem import make_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -48,6 +50,16 @@ def test_measuring_leaves_no_trace(small: Problem) -> None:
     auto = train(small)
     named = train(small, engine=auto.engine)
     np.testing.assert_array_equal(vector(auto.model), vector(named.model))
+
+
+def test_a_trial_is_like_a_run_and_short(small: Problem) -> None:
+    """Clients stay for several steps; where one takes long, for one, and two clients do."""
+    data = ClientData.from_datasets(small.datasets)
+    problem = make_problem(small.model, data, batch_size=4, seed=0)
+    assert _trial(1e6, problem, 2) == (data.clients, TRIAL_STEPS)
+    assert _trial(1.0, problem, 2) == (2, 1)
+    clients, steps = _trial(2 * data.clients / TRIAL_SECONDS, problem, 2)
+    assert (clients, steps) == (data.clients, 2)
 
 
 @pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])

@@ -16,6 +16,7 @@ from worlds import Problem, classification, vector
 import sdfeel
 from sdfeel import RunError, Schedule
 from sdfeel.data import ClientData
+from sdfeel.simulation.engines.draws import Draws
 from sdfeel.simulation.engines.engine import Work
 from sdfeel.simulation.engines.loop import LoopEngine, _cut
 from sdfeel.simulation.problem import make_problem
@@ -67,6 +68,47 @@ def test_what_a_users_model_raises_is_told() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_after_a_failure_others_begin_anew() -> None:
+    """Who was still at work on a call that failed must not answer the next one."""
+    engine, models = engine_of(Picky())
+    ones = np.ones(2, dtype=np.int64)
+    short = Work(np.arange(2), ones, ones)
+    before = models[:2].clone()
+    expected = engine.local_updates(before, {}, short)
+    failed = engine._crew
+    assert failed is not None
+    processes = failed._processes
+    with pytest.raises(RuntimeError, match="enough is enough"):
+        engine.local_updates(models.clone(), {}, work(5))
+    assert all(process.exitcode is not None for process in processes)
+    after = models[:2].clone()
+    assert np.array_equal(engine.local_updates(after, {}, short), expected)
+    assert torch.equal(after, before)
+    engine.close()
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(1, 12), st.data())
+def test_what_is_drawn_does_not_depend_on_who_is_drawn_for_with_it(
+    sizes: list[int], together: int, data: st.DataObject
+) -> None:
+    """Each process draws for other clients too; batches and seeds must be the same in all."""
+    world = classification(sizes, [list(range(len(sizes)))], "path")
+    problem = make_problem(
+        nn.Linear(4, 3), ClientData.from_datasets(world.datasets), batch_size=4, seed=3
+    )
+    first = np.array([data.draw(st.integers(1, 2)) for _ in sizes])
+    whole = Work(np.arange(len(sizes)), first, first + 1)
+    draws = Draws(problem, whole, seeded=True)
+    draws._together = together
+    for row in data.draw(st.permutations(range(len(sizes)))):
+        alone = Work(whole.clients[row:][:1], whole.first[row:][:1], whole.last[row:][:1])
+        one, other = draws.of(row), Draws(problem, alone, seeded=True).of(0)
+        assert torch.equal(one.batches, other.batches)
+        assert np.array_equal(one.seeds, other.seeds)
+        assert (one.client, one.first) == (row, first[row]) == (other.client, other.first)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_a_process_that_dies_ends_the_run_in_words() -> None:
     engine, models = engine_of(nn.Linear(4, 3))
     engine.local_updates(models, {}, work(5))
@@ -104,7 +146,7 @@ def test_a_run_in_processes_is_the_run_in_one(small: Problem, local: sdfeel.Loca
     np.testing.assert_array_equal(vector(run("loop").model), vector(run("reference").model))
 
 
-@given(st.integers(0, 300), st.integers(1, 9))
+@given(st.integers(0, 300), st.integers(2, 9))
 def test_parts_of_a_call_are_everybody_once_and_fall(count: int, hands: int) -> None:
     """Few and large first, for each has a price; the last ones small, so that all end together."""
     parts = _cut(count, hands)

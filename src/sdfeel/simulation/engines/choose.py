@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -22,8 +23,10 @@ from sdfeel.simulation.problem import Problem
 
 __all__ = ["ENGINES", "ChosenEngine", "Unsupported", "build_engine", "check_engine"]
 
-# A measured engine takes so many clients along, at most, for about so many seconds.
+# A measured engine takes so many clients along for so many steps, at most, and about so many
+# seconds. Several steps, as in a run: a visit has a price of its own.
 TRIAL_CLIENTS = 50
+TRIAL_STEPS = 5
 TRIAL_SECONDS = 0.5
 # Engines whose speeds differ by less than this are measured again, in turn, so many times.
 CLOSE = 1.3
@@ -75,7 +78,7 @@ def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
         try:
             engine = ENGINES[own](problem)
             if own == "vectorised":
-                _try(engine, start, 1)
+                _try(engine, start, (1, 1))
             return ChosenEngine(engine, "; ".join([own, *remarks]))
         except (Unsupported, RuntimeError) as reason:
             if own == order[-1]:
@@ -84,13 +87,14 @@ def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
     raise AssertionError  # the last one returned or raised
 
 
-def _try(engine: Engine, start: Tensor, clients: int) -> float:
-    """Seconds of one step of the first clients; torch says at the first what it cannot do."""
-    count = min(clients, engine.problem.data.clients)
-    models = start.to(engine.problem.device).repeat(count, 1)
-    ones = np.ones(count, dtype=np.int64)
+def _try(engine: Engine, start: Tensor, trial: tuple[int, int]) -> float:
+    """Seconds of the first clients' first steps; torch says at the first what it cannot do."""
+    clients, steps = trial
+    models = start.to(engine.problem.device).repeat(clients, 1)
+    ones = np.ones(clients, dtype=np.int64)
+    anchor = models.clone() if engine.problem.local.prox else None
     begin = time.perf_counter()
-    engine.local_updates(models, None, Work(np.arange(count), ones, ones, anchor=models.clone()))
+    engine.local_updates(models, None, Work(np.arange(clients), ones, steps * ones, anchor))
     return time.perf_counter() - begin
 
 
@@ -120,30 +124,31 @@ def _fastest(problem: Problem, start: Tensor) -> ChosenEngine:
 def _speed(engine: Engine, start: Tensor) -> float:
     """Client steps a second, after a warm-up from which the length of the trial follows."""
     few = min(max(2, torch.get_num_threads()), engine.problem.data.clients)
-    _try(engine, start, few)
-    took = _try(engine, start, few)
-    count = _clients(few / took, engine.problem, few)
+    _try(engine, start, (few, 1))
+    took = _try(engine, start, (few, 1))
     if took > TRIAL_SECONDS:
         return few / took
-    if count > few:
-        took = _try(engine, start, count)
-    return count / min(took, _try(engine, start, count))
+    trial = _trial(few / took, engine.problem, few)
+    return math.prod(trial) / min(_try(engine, start, trial) for _ in range(2))
 
 
 def _side_by_side(
     names: Sequence[str], problem: Problem, start: Tensor, speed: float
 ) -> dict[str, float]:
     """The same in turn for those between which other programs of the machine could have decided."""
-    count = _clients(speed, problem, min(2, problem.data.clients))
+    trial = _trial(speed, problem, min(2, problem.data.clients))
     with ExitStack() as stack:
         engines = {name: stack.enter_context(closing(ENGINES[name](problem))) for name in names}
         for engine in engines.values():
-            _try(engine, start, count)
-        took = [[_try(own, start, count) for own in engines.values()] for _ in range(ROUNDS)]
-    return {name: count / min(each[at] for each in took) for at, name in enumerate(names)}
+            _try(engine, start, trial)
+        took = [[_try(own, start, trial) for own in engines.values()] for _ in range(ROUNDS)]
+    # The slowest: what other programs slow down more here they will slow down more in the run.
+    slowest = [max(each) for each in zip(*took, strict=True)]
+    return {name: math.prod(trial) / own for name, own in zip(names, slowest, strict=True)}
 
 
-def _clients(speed: float, problem: Problem, least: int) -> int:
-    """How many clients make a trial of the length that it should have."""
+def _trial(speed: float, problem: Problem, least: int) -> tuple[int, int]:
+    """How many clients, and steps of each, make a trial of the length that it should have."""
     most = min(TRIAL_CLIENTS, problem.data.clients)
-    return int(min(max(TRIAL_SECONDS * speed, least), most))
+    clients = int(min(max(TRIAL_SECONDS * speed, least), most))
+    return clients, int(min(max(TRIAL_SECONDS * speed / clients, 1), TRIAL_STEPS))

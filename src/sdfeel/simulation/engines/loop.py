@@ -8,10 +8,14 @@ see. A client's step uses one core, whatever their number, so the bits are those
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import math
 import mmap
 import multiprocessing
+import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 
@@ -31,8 +35,11 @@ __all__ = ["LoopEngine"]
 
 # A process that is free takes this share of what is left, divided by their number: few parts, each
 # of which has a price, and the last ones small, so that all end together.
-SHARE = 0.5
+SHARE = 0.75
+NO_MORE = 2**16 - 1  # in place of the number of a part
 DONE, FAILED = b"d", b"f"
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc
+ALIGNED = 64  # bytes at a multiple of which a row begins: a processor's widest vector
 
 
 class LoopEngine(SummingEngine):
@@ -91,16 +98,20 @@ class _Crew:
     """Processes, and the memory that they share with this one.
 
     start   models of servers to begin from; models: those of clients, a row each
+
+    The parts of a call lie in a pipe: whoever is free takes the next one, and nobody waits for this
+    process, which needs a core itself to hear of it.
     """
 
     def __init__(self, problem: Problem, updates: PlainUpdates, hands: int, rows: int) -> None:
-        self._rows, self._updates = rows, updates
+        self._rows, self._updates, self._hands, self._working = rows, updates, hands, False
         width, trained = problem.layout.size, problem.layout.parameters
         dtype = problem.layout.dtype
         self.start, self.models = _shared(rows, width, dtype), _shared(rows, width, dtype)
         self._anchor = _shared(rows, width, dtype)
         self._shift = _shared(rows, trained, dtype)
         self._kept = {name: _shared(rows, trained, dtype) for name in problem.local.keeps}
+        self._numbers = os.pipe()
         fork = multiprocessing.get_context("fork")
         self._pipes: list[Connection] = []
         self._processes = []
@@ -128,57 +139,52 @@ class _Crew:
             self._anchor[:count] = work.anchor
         if work.shift is not None:
             self._shift[:count] = work.shift
-        flags = (work.anchor is not None, work.shift is not None, kept is None)
-        asked = [work.clients, work.first, work.last]
-        asked.append(np.full(count, -1) if place is None else place)
-        asked += [np.full(count, flag, dtype=np.int64) for flag in flags]
+        given = [work.anchor is not None, work.shift is not None, kept is not None]
+        begin = np.full(count, -1) if place is None else place
+        asked = np.concatenate([given, work.clients, work.first, work.last, begin]).astype(np.int64)
         losses = work.no_losses()
-        for part in self._in_order(_cut(count, len(self._pipes)), np.stack(asked), losses):
-            if sums is not None:
-                own = Sums(sums.rows, sums.to[part], sums.weights[part])
-                own.add(self.models[int(part[0]) : int(part[-1]) + 1])
+        self._working = True
+        try:
+            with one_thread():  # a second one would take the core of a process
+                for part in self._in_order(_cut(count, self._hands), asked.tobytes(), losses):
+                    if sums is not None:
+                        own = Sums(sums.rows, sums.to[part], sums.weights[part])
+                        own.add(self.models[_rows(part)])
+        except BaseException:
+            self.close()
+            raise
+        self._working = False
         for name, rows in self._kept.items():
             if kept is not None:
                 kept[name].copy_(rows[:count])
         return losses
 
     def _in_order(
-        self, parts: Sequence[Indices], asked: Indices, losses: NDArray[np.float64]
+        self, parts: Sequence[Indices], asked: bytes, losses: NDArray[np.float64]
     ) -> Iterator[Indices]:
-        """Who is done gets the next part; parts come out in their order, while others train."""
-        left, busy, done = list(range(len(parts))), {}, set()
-        for pipe in self._pipes[: len(left)]:
-            busy[pipe] = self._ask(pipe, left.pop(0), parts, asked)
-        following = 0
+        """Parts come out in their order, while others train."""
+        busy = self._pipes[: len(parts)]
+        numbers = [*range(len(parts)), *[NO_MORE] * len(busy)]
+        os.write(self._numbers[1], np.array(numbers, dtype=np.uint16).tobytes())
+        for pipe in busy:
+            try:
+                pipe.send_bytes(asked)
+            except OSError:
+                raise RunError("a process that trains clients was lost") from None
+        done, following = set(), 0
         while busy:
-            for ready in wait(list(busy)):
+            for ready in wait(busy):
                 assert isinstance(ready, Connection)  # noqa: S101 - nothing else was waited for
-                number = busy.pop(ready)
-                told = self._answer(ready, len(parts[number]))
-                losses[parts[number], : told.shape[1]] = told
+                number, told = _answer(ready)
+                if number == NO_MORE:
+                    busy.remove(ready)
+                    continue
+                own = told.reshape(len(parts[number]), -1)
+                losses[parts[number], : own.shape[1]] = own
                 done.add(number)
-                if left:
-                    busy[ready] = self._ask(ready, left.pop(0), parts, asked)
             while following in done:
                 yield parts[following]
                 following += 1
-
-    def _ask(self, pipe: Connection, number: int, parts: Sequence[Indices], asked: Indices) -> int:
-        part = parts[number]
-        try:
-            pipe.send_bytes(np.concatenate([part[None], asked[:, part]]).tobytes())
-        except OSError:
-            raise RunError("a process that trains clients was lost") from None
-        return number
-
-    def _answer(self, pipe: Connection, count: int) -> NDArray[np.float64]:
-        try:
-            said = pipe.recv_bytes()
-        except (EOFError, OSError):
-            raise RunError("a process that trains clients was lost") from None
-        if said[:1] == FAILED:
-            raise RuntimeError(said[1:].decode())
-        return np.frombuffer(said[1:]).reshape(count, -1)
 
     def _serve(self, pipe: Connection, others: list[Connection]) -> None:
         """The other process: it ends when this one is gone; Ctrl-C is this one's to answer."""
@@ -187,34 +193,79 @@ class _Crew:
         for other in others:
             other.close()
         torch.set_num_threads(1)
-        while True:
-            try:
-                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64).reshape(8, -1).copy()
-            except (EOFError, OSError):
-                return
-            pipe.send_bytes(self._train(asked))
+        _keep_memory()
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                asked = np.frombuffer(pipe.recv_bytes(), dtype=np.int64)
+                for said in self._train(asked):
+                    pipe.send_bytes(said)
 
-    def _train(self, asked: Indices) -> bytes:
-        part, clients, first, last, place, anchored, shifted, fresh = asked
-        rows = slice(int(part[0]), int(part[-1]) + 1)
-        if place[0] >= 0:
-            _copy_rows(self.start, place, self.models[rows])
-        kept = None if fresh[0] else {name: own[rows] for name, own in self._kept.items()}
-        anchor = self._anchor[rows] if anchored[0] else None
-        shift = self._shift[rows] if shifted[0] else None
+    def _train(self, asked: Indices) -> Iterator[bytes]:
+        """Parts of a call, until none is left: what is said of each."""
+        anchored, shifted, keeps = asked[:3]
+        clients, first, last, place = asked[3:].reshape(4, -1)
+        count = len(clients)
+        kept = {name: own[:count] for name, own in self._kept.items()} if keeps else None
+        anchor = self._anchor[:count] if anchored else None
+        shift = self._shift[:count] if shifted else None
         work = Work(clients, first, last, anchor, shift)
-        try:
-            losses = self._updates.carry_out(self.models[rows], kept, work)
-        except Exception as problem:
-            notes = ", ".join(getattr(problem, "__notes__", []))
-            return FAILED + f"{type(problem).__name__}: {problem} ({notes})".encode()
-        return DONE + losses.tobytes()
+        parts, draws = _cut(count, self._hands), self._updates.draws(work)
+        while (number := int.from_bytes(os.read(self._numbers[0], 2), sys.byteorder)) != NO_MORE:
+            part = parts[number]
+            try:
+                if place[0] >= 0:
+                    _copy_rows(self.start, place[part], self.models[_rows(part)])
+                losses = self._updates.carry_out(self.models, kept, work, part, draws)
+            except Exception as problem:
+                notes = ", ".join(getattr(problem, "__notes__", []))
+                yield _said(
+                    number, FAILED, f"{type(problem).__name__}: {problem} ({notes})".encode()
+                )
+            else:
+                yield _said(number, DONE, losses.tobytes())
+        yield _said(NO_MORE, DONE)
 
     def close(self) -> None:
+        """Who waits for work ends by itself; who is at work, because this call failed, is ended."""
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
+            if self._working:
+                process.terminate()
             process.join()
+        for end in self._numbers if self._pipes else ():
+            os.close(end)
+        self._pipes, self._processes = [], []
+
+
+def _said(number: int, how: bytes, what: bytes = b"") -> bytes:
+    return number.to_bytes(2, sys.byteorder) + how + what
+
+
+def _answer(pipe: Connection) -> tuple[int, NDArray[np.float64]]:
+    """The number of a part, and its losses; what went wrong is raised."""
+    try:
+        said = pipe.recv_bytes()
+    except (EOFError, OSError):
+        raise RunError("a process that trains clients was lost") from None
+    if said[2:3] == FAILED:
+        raise RuntimeError(said[3:].decode())
+    return int.from_bytes(said[:2], sys.byteorder), np.frombuffer(said[3:])
+
+
+def _keep_memory() -> None:
+    """Keeps glibc from giving back what a step frees and asking for it in the next.
+
+    Whether it does depends on where things lie on the heap, and so on the start of a process.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        for option, value in ((M_TRIM_THRESHOLD, 2**31 - 1), (M_MMAP_THRESHOLD, 2**25)):
+            libc.mallopt(option, value)
+
+
+def _rows(part: Indices) -> slice:
+    return slice(int(part[0]), int(part[-1]) + 1)
 
 
 def _copy_rows(source: Tensor, rows: Indices, to: Tensor) -> None:
@@ -235,6 +286,7 @@ def _cut(count: int, hands: int) -> list[Indices]:
 
 def _shared(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
     """Memory that forked processes see; it takes room only once it is written to."""
-    size = max(1, rows * columns) * torch.empty(0, dtype=dtype).element_size()
-    memory = mmap.mmap(-1, size)
-    return torch.frombuffer(memory, dtype=dtype)[: rows * columns].view(rows, columns)
+    aligned = ALIGNED // dtype.itemsize
+    stride = max(1, math.ceil(columns / aligned)) * aligned
+    memory = mmap.mmap(-1, max(1, rows) * stride * dtype.itemsize)
+    return torch.frombuffer(memory, dtype=dtype).view(-1, stride)[:rows, :columns]

@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.randomness import AUGMENTATION, MODEL, seeds
-from sdfeel.algorithm.rates import rates
-from sdfeel.simulation.engines.engine import Work
+from sdfeel.simulation.engines.draws import Drawn, Draws
+from sdfeel.simulation.engines.engine import Indices, Work
 from sdfeel.simulation.problem import Problem, placed
 from sdfeel.trees import Tree, called, cut, joined
 
 Pair = tuple[Tree, Tree]
 
-__all__ = ["PlainUpdates", "alike", "one_thread"]
+__all__ = ["PlainUpdates", "one_thread"]
 
 # Numbers in a gradient that is put together before the local rule sees it.
 LONG = 2**18
@@ -47,8 +46,11 @@ class PlainUpdates:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._model = copy.deepcopy(problem.model).to(problem.device)
+        layout = problem.layout
         own = dict(self._model.named_parameters())
-        self._trained = [own[name] for name in problem.layout.names[: problem.layout.trainable]]
+        self._trained = [own[name] for name in layout.names[: layout.trainable]]
+        self._sizes, self._shapes = layout.sizes, layout.shapes
+        self._places = [own[name] if name in own else self._holder(name) for name in layout.names]
         # Whole-numbered buffers (counters) belong to no client: every step finds them unchanged.
         self._counters = [
             (buffer, buffer.clone())
@@ -56,38 +58,59 @@ class PlainUpdates:
             if not buffer.is_floating_point()
         ]
         # Whether the model draws random numbers, once that is seen; a GPU's are not looked at.
-        self._draws: bool | None = None if problem.device.type == "cpu" else True
+        self._random: bool | None = None if problem.device.type == "cpu" else True
 
-    def carry_out(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
-        """All of `work`; the rows of `models` and `kept` are changed in place."""
+    def carry_out(
+        self,
+        models: Tensor,
+        kept: Rows | None,
+        work: Work,
+        rows: Indices | None = None,
+        draws: Draws | None = None,
+    ) -> NDArray[np.float64]:
+        """All of `work`, or only `rows` of it; those of `models` and `kept` are changed in place.
+
+        draws  what is random in `work`, where it comes in several calls
+        """
+        draws = draws or self.draws(work)
         losses = work.no_losses()
-        size = self.problem.layout.parameters
         self._model.train()
         with torch.random.fork_rng(devices=[]):
-            for positions in alike(self.problem, work):
-                ks = np.arange(work.first[positions[0]], work.last[positions[0]] + 1)
-                etas = rates(self.problem.rate, int(ks[0]), int(ks[-1]))
-                ids = self.problem.client_ids[work.clients[positions]]
-                numbers = self._seeds(ids, ks)
-                own = self._augmentation(ids, ks)
-                batches = torch.from_numpy(self.problem.batches(work.clients[positions], ks))
-                for order, row in enumerate(positions):
-                    self._bind(models[row])
-                    w = models[row, :size]
-                    memory = self._memory(kept, row, models)
-                    anchor = None if work.anchor is None else work.anchor[row, :size]
-                    shift = None if work.shift is None else work.shift[row]
-                    for column, batch in enumerate(batches[order].unbind()):
-                        self._seed(int(numbers[order, column]))
-                        try:
-                            pair = self._pair(work.clients[row], batch, int(own[order, column]))
-                            losses[row, column], gradients = self._gradients(pair)
-                        except Exception as problem:
-                            problem.add_note(f"from client {ids[order]} at iteration {ks[column]}")
-                            raise
-                        self._look_whether_it_draws(int(numbers[order, column]))
-                        self._update(w, gradients, memory, float(etas[column]), anchor, shift)
-        return losses
+            for row in range(len(losses)) if rows is None else rows:
+                self._visit(int(row), models, kept, work, draws.of(int(row)), losses[row])
+        return losses if rows is None else losses[rows]
+
+    def draws(self, work: Work) -> Draws:
+        """What is random in `work`; seeds for the model only if it draws, or may do so."""
+        return Draws(self.problem, work, self._random is not False)
+
+    def _visit(
+        self,
+        row: int,
+        models: Tensor,
+        kept: Rows | None,
+        work: Work,
+        drawn: Drawn,
+        losses: NDArray[np.float64],
+    ) -> None:
+        """All steps of one client."""
+        size = self.problem.layout.parameters
+        self._bind(models[row])
+        w = models[row, :size]
+        memory = self._memory(kept, row, models)
+        anchor = None if work.anchor is None else work.anchor[row, :size]
+        shift = None if work.shift is None else work.shift[row]
+        for step, batch in enumerate(drawn.batches.unbind()):
+            seed = int(drawn.seeds[step])
+            self._seed(seed)
+            try:
+                pair = self._pair(work.clients[row], batch, int(drawn.augmentation[step]))
+                losses[step], gradients = self._gradients(pair)
+            except Exception as problem:
+                problem.add_note(f"from client {drawn.client} at iteration {drawn.first + step}")
+                raise
+            self._look_whether_it_draws(seed)
+            self._update(w, gradients, memory, float(drawn.etas[step]), anchor, shift)
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs in evaluation mode."""
@@ -104,12 +127,6 @@ class PlainUpdates:
         inputs, targets = data.batch(client, rows, number)
         dtype = self.problem.layout.dtype
         return placed(inputs, dtype, device), placed(targets, dtype, device)
-
-    def _augmentation(self, ids: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """A number for each step that random transforms are drawn by, where samples are fresh."""
-        if not self.problem.data.fresh:
-            return np.zeros((len(ids), len(ks)), dtype=np.uint64)
-        return seeds(self.problem.seed, ids, ks, AUGMENTATION)
 
     def _gradients(self, pair: Pair) -> tuple[float, list[Tensor]]:
         """The mean loss of a batch and its gradient, a vector for each parameter."""
@@ -161,15 +178,18 @@ class PlainUpdates:
 
     def _bind(self, row: Tensor) -> None:
         """Make the module's parameters and buffers views of a row."""
-        for name, view in self.problem.layout.split(row).items():
-            holder, _, leaf = name.rpartition(".")
-            module = self._model.get_submodule(holder)
-            if leaf in module._parameters:
-                parameter = module._parameters[leaf]
-                assert isinstance(parameter, nn.Parameter)  # noqa: S101 - the layout names it
-                parameter.data = view
+        parts = torch.split(row, self._sizes)
+        for part, shape, place in zip(parts, self._shapes, self._places, strict=True):
+            if isinstance(place, nn.Parameter):
+                place.data = part.view(shape)
             else:
-                module._buffers[leaf] = view
+                module, leaf = place
+                module._buffers[leaf] = part.view(shape)
+
+    def _holder(self, name: str) -> tuple[nn.Module, str]:
+        """Whose buffer it is, and what it is called there."""
+        holder, _, leaf = name.rpartition(".")
+        return self._model.get_submodule(holder), leaf
 
     def _memory(self, kept: Rows | None, row: int, like: Tensor) -> Rows:
         if kept is not None:
@@ -177,35 +197,15 @@ class PlainUpdates:
         size = self.problem.layout.parameters
         return {name: like.new_zeros(size) for name in self.problem.local.keeps}
 
-    def _seeds(self, ids: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """One for each step, if the model draws random numbers or may do so."""
-        if self._draws is False:
-            return np.zeros((len(ids), len(ks)), dtype=np.uint64)
-        return seeds(self.problem.seed, ids, ks, MODEL)
-
     def _seed(self, number: int) -> None:
         """What is random inside the model is a function of (seed, client, k) as well."""
-        if self._draws is None or (self._draws and self.problem.device.type == "cpu"):
+        if self._random is None or (self._random and self.problem.device.type == "cpu"):
             torch.default_generator.manual_seed(number)
-        elif self._draws:
+        elif self._random:
             torch.manual_seed(number)
 
     def _look_whether_it_draws(self, number: int) -> None:
-        if self._draws is None:
+        if self._random is None:
             after = torch.get_rng_state()
             self._seed(number)
-            self._draws = not torch.equal(after, torch.get_rng_state())
-
-
-def alike(problem: Problem, work: Work, most: int | None = None) -> Iterator[NDArray[np.int64]]:
-    """Positions in `work` that go together: the same iterations and length of a batch.
-
-    most  how many at a time, at most
-    """
-    lengths = np.minimum(problem.data.samples[work.clients], problem.batch_size)
-    keys = np.stack([work.first, work.last, lengths], axis=1)
-    for key in np.unique(keys, axis=0):
-        found = np.flatnonzero((keys == key).all(axis=1))
-        size = len(found) if most is None else most
-        for start in range(0, len(found), size):
-            yield found[start : start + size]
+            self._random = not torch.equal(after, torch.get_rng_state())

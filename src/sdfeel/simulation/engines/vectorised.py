@@ -19,9 +19,9 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.rates import rates
+from sdfeel.simulation.engines.draws import alike
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.fast.errors import Unsupported
-from sdfeel.simulation.engines.plain import alike
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Tree, cut, joined, spread
 

@@ -1,0 +1,60 @@
+"""How much of the benchmark is measured: all of it, or what is quick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdfeel.bench.zoo import ZOO
+from sdfeel.simulation.engines.choose import ENGINES
+
+__all__ = ["FULL", "QUICK", "Extent"]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured.
+
+    seconds  about how long one measurement of one contender takes
+    """
+
+    repetitions: int = 7
+    seconds: float = 0.6
+    clients: int = 50
+    settings: tuple[str, ...] = ("mnist", "cifar", "mlp")
+    engines: tuple[str, ...] = tuple(reversed(ENGINES))
+    all_engines_everywhere: bool = True  # else only where the setting is the first
+    variants: bool = True  # also the loop without oneDNN, and engine and product on one thread
+    growth: tuple[int, ...] = (10, 50, 200, 1000, 10_000)
+    servers: tuple[int, ...] = (2, 10, 50, 100, 500)
+    server_clients: int = 1000
+    topologies: tuple[int, ...] = (10, 100, 1000)
+    widths: tuple[int, ...] = (25, 50, 100, 200, 400, 800)
+    periods: tuple[int, ...] = (1, 2, 5, 20)
+    memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
+    zoo: tuple[str, ...] = tuple(ZOO)  # models for "auto" against the plain loop on all cores
+    zoo_starts: int = 3  # of the processes of each
+    large_starts: int = 3  # of those of models whose steps take long
+    zoo_repetitions: int = 9  # in all starts of a model together
+    rank_steps: int = 120  # 0: no runs over ranks
+    profile_steps: int = 100  # 0: no profile
+
+
+FULL = Extent()
+QUICK = Extent(
+    repetitions=5,
+    seconds=0.2,
+    engines=("fast",),
+    all_engines_everywhere=False,
+    variants=False,
+    growth=(),
+    servers=(),
+    topologies=(),
+    widths=(),
+    periods=(),
+    memory=None,
+    zoo_starts=2,
+    large_starts=1,
+    zoo_repetitions=4,
+    rank_steps=0,
+    profile_steps=0,
+)
