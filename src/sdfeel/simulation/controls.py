@@ -10,7 +10,7 @@ from torch import Tensor
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.local import Rows
-from sdfeel.simulation.engines.engine import Learned
+from sdfeel.simulation.engines.engine import Learned, Shift
 from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["Controls"]
@@ -40,7 +40,8 @@ class Controls:
         if found is not None and found.servers:
             self.servers["control"] = like.new_zeros(len(self._servers), width)
         self._width = width
-        self._shift = like.new_empty(0, width)  # memory: new pages would cost as much as the sums
+        self._present = np.zeros(0, dtype=np.int64)  # clients in a period, of each server
+        self._learned = np.zeros(0, dtype=bool)  # servers whose mean an engine has seen to
 
     @property
     def of_clients(self) -> bool:
@@ -53,30 +54,29 @@ class Controls:
         """
         if not self.clients and not self.servers:
             return None
+        many = len(self._servers)
+        here = self._server_of[present[self._numbers]]
+        self._present, self._learned = np.bincount(here, minlength=many), np.zeros(many, dtype=bool)
         z = next(iter(self.clients.values()), None)
         y = next(iter(self.servers.values()), None)
         like = z if y is None else y
         assert like is not None  # noqa: S101 - one of the two is there
-        found = like.new_zeros(len(self._servers), self._width) if y is None else y.clone()
-        if y is not None:
-            found -= self._centre_of_servers(y, present)
+        centre = 0.0 if y is None else self._centre_of_servers(y, present)
+        if y is not None and isinstance(centre, float) and present.all():
+            return y  # as it is: y changes only after a period
+        found = like.new_zeros(len(self._servers), self._width) if y is None else y - centre
         if z is not None:
             self._centre_clients(z, found, present)
         return found
 
-    def shift(self, used: Tensor | None, held: Indices) -> Tensor | None:
+    def shift(self, used: Tensor | None, held: Indices) -> Shift | None:
         """z_i + y_d of these clients, as this period uses them."""
         if used is None:
             return None
+        servers = self._server_of[held]
         if not self.clients:
-            return used[self._server_of[held]]
-        z = self.clients["control"]
-        if len(self._shift) < len(held):
-            self._shift = z.new_empty(len(held), self._width)
-        found = self._shift[: len(held)]
-        for row, client, server in zip(found, held, self._server_of[held], strict=True):
-            torch.add(z[int(client)], used[int(server)], out=row)
-        return found
+            return Shift(used, servers)
+        return Shift(self.clients["control"], held, used, servers)
 
     @property
     def linear(self) -> bool:
@@ -85,11 +85,13 @@ class Controls:
         return found is not None and type(found).of_clients is Correction.of_clients
 
     def learned(self, held: Indices, begun: Tensor, reach: float) -> Learned | None:
-        """`after_client`, for an engine to see to."""
+        """`after_client`, for an engine to see to; and `after_mean` of clusters with all here."""
         if not self.clients or reach <= 0:
             return None
         servers = self._server_of[held]
-        return Learned(self.clients["control"], held, begun, servers, 1 / reach)
+        whole = np.bincount(servers, minlength=len(self._servers)) == self._present
+        self._learned[servers] = whole[servers]
+        return Learned(self.clients["control"], held, begun, servers, reach, whole[servers])
 
     def after_client(self, held: Indices, moved: Tensor, reach: float) -> None:
         """The part of w_i - wbar_d that a client knows: its way since the broadcast."""
@@ -100,12 +102,15 @@ class Controls:
                 self.clients["control"][int(client)] += gained
 
     def after_mean(self, here: Indices, moved: Tensor, reach: float) -> None:
-        """The other part: the way of the cluster's mean."""
+        """The other part: the way of the cluster's mean, where no engine has seen to it."""
         found = self._algorithm.correction
         if found is not None and self.clients and reach > 0:
-            change = found.of_clients(moved[:, : self._width], reach)
-            z, servers = self.clients["control"], self._server_of[here]
-            for server in np.unique(servers):
+            servers = self._server_of[here]
+            left = np.unique(servers[~self._learned[servers]])
+            if not len(left):
+                return
+            change, z = found.of_clients(moved[:, : self._width], reach), self.clients["control"]
+            for server in left:
                 rows = here[servers == server]
                 if rows[-1] - rows[0] + 1 == len(rows):
                     z[int(rows[0]) : int(rows[-1]) + 1] -= change[int(server)]

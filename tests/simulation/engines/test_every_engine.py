@@ -410,7 +410,7 @@ def test_a_shift_is_added_to_every_gradient(name: str) -> None:
     for own in (None, shift):
         engine = build(name, problem)
         models = start_of(problem, 6)
-        engine.local_updates(models, {}, work(EVERYONE, 1, 1, shift=own))
+        engine.local_updates(models, {}, work(EVERYONE, 1, 1, added=own))
         engine.close()
         moved.append(models)
     torch.testing.assert_close(moved[1], moved[0] - 0.1 * shift, rtol=0, atol=1e-12)

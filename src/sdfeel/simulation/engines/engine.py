@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,23 +17,46 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Tree
 
-__all__ = ["Engine", "Indices", "Learned", "SummingEngine", "Sums", "Work"]
+__all__ = ["Engine", "Indices", "Learned", "Shift", "SummingEngine", "Sums", "Work"]
 
 Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """What is added to the gradients of client i: rows[row[i]] + common[of[i]], as they lie there.
+
+    An engine that can adds the two while it reads them; for the others there is `laid_out`.
+    """
+
+    rows: Tensor
+    row: Indices
+    common: Tensor | None = None
+    of: Indices | None = None
+
+    def laid_out(self) -> Tensor:
+        """A row for each client."""
+        found = self.rows[torch.from_numpy(self.row)]
+        if self.common is not None and self.of is not None:
+            for place, group in enumerate(self.of):
+                found[place] += self.common[int(group)]
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
     """What corrections learn where models are added up.
 
-    rows[row[i]] += part (model of client i - origin[begun[i]])
+    rows[row[i]] += (model of client i - origin[begun[i]]) / reach; and where the sum that client i
+    is added to is `whole` after that, rows[row[i]] -= (sum - origin[begun[i]]) / reach
     """
 
     rows: Tensor
     row: Indices
     origin: Tensor
     begun: Indices
-    part: float
+    reach: float
+    whole: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +67,7 @@ class Work:
     first, last  the iterations of each
     anchor       w_d(0) of each, (n x M): the model that its upload period began with, where the
                  rule asks for it
-    shift        added to the gradients of each, (n x trainable); None for nothing
+    added        to the gradients of each, (n x trainable); None for nothing
     learned      asked of engines that say `learns`, where they add up
     """
 
@@ -50,8 +75,13 @@ class Work:
     first: Indices
     last: Indices
     anchor: Tensor | None = None
-    shift: Tensor | None = None
+    added: Tensor | Shift | None = None
     learned: Learned | None = None
+
+    @cached_property
+    def shift(self) -> Tensor | None:
+        """What is added to the gradients, as one tensor."""
+        return self.added.laid_out() if isinstance(self.added, Shift) else self.added
 
     @property
     def iterations(self) -> int:

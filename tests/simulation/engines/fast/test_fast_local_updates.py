@@ -206,7 +206,7 @@ def test_what_a_correction_learns_is_how_far_a_client_has_moved(name: str) -> No
     world.first[:], world.last[:] = 6, 8
     cut = {"first": np.full(3, 9), "last": np.full(3, 11)}
     known = {"shift": (control, every + 1), "threads": 2}
-    learns = {"control": (control, every + 1), "origin": (servers, server), "learning": 0.25}
+    learns = {"control": (control, every + 1), "origin": (servers, server), "reach": 4.0}
     world.train(compiled, 10, start=(servers, server), out=(out, every), **known)
     np.testing.assert_array_equal(control, before)
     sums = np.zeros((2, len(world.start)))
@@ -218,6 +218,33 @@ def test_what_a_correction_learns_is_how_far_a_client_has_moved(name: str) -> No
     np.testing.assert_allclose(control[every + 1], wanted, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(control[[0, 4]], before[[0, 4]])
     np.testing.assert_allclose(sums[1], out[0] + out[2], atol=1e-12)
+
+
+def test_clients_lose_the_mean_where_all_of_a_sum_are_there() -> None:
+    """With what is common to a cluster beside rows of their own; the same bits for any threads."""
+    world, every, server = World("mlp", [20, 10, 3, 15, 9]), np.arange(5), np.array([1, 0, 1, 2, 1])
+    compiled, servers = world.compile(RULES["shift"]), world.rows[:3].copy()
+    common, weights = world.anchor[:3].copy(), np.array([0.2, 1.0, 0.5, 0.6, 0.3])
+    whole = server != 2  # somebody else will be added there
+
+    def period(threads: int, **more: Any) -> tuple[Any, Any, Any]:
+        control, sums, out = world.shift.copy(), *np.zeros((2, 5, len(world.start)))
+        world.train(
+            compiled, 10, start=(servers, server), out=(out, every), threads=threads, reach=4.0,
+            sums=(sums, server, weights), control=(control, every), origin=(servers, server),
+            **({"shift": (control, every), "common": (common, server)} | more),
+        )  # fmt: skip
+        return control, sums, out
+
+    laid_out = {"shift": (world.shift + common[server], every), "common": None}
+    control, sums, out = period(1, whole=whole)
+    np.testing.assert_array_equal(out, period(1, **laid_out)[2])
+    wanted = world.shift + (out - servers[server]) / 4
+    wanted[whole] -= (sums[server] - servers[server])[whole] / 4
+    np.testing.assert_allclose(control, wanted, rtol=0, atol=1e-12)
+    for threads in (2, 5):
+        for one, other in zip((control, sums, out), period(threads, whole=whole), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @settings(max_examples=30, deadline=None)
@@ -357,6 +384,8 @@ READ_ONLY.flags.writeable = False
         ({"velocity": (ROW.copy(), TWO)}, "velocity"),
         ({"control": (ROW.copy(), TWO), "origin": (ROW, TWO)}, "control"),
         ({"origin": (ROW, TWO)}, "origin"),
+        ({"common": (ROW, TWO)}, "common"),
+        ({"whole": np.ones(2, bool)}, "whole"),
         ({"rule": AffineRule(weight_decay=0.1)}, "rule"),
         ({"inputs": np.zeros((6, 3), np.float32)}, "inputs"),
         ({"targets": np.zeros(5, np.int64)}, "targets"),

@@ -30,7 +30,11 @@ MISTAKES = {
     "the next step": ("refresh(work);\n    return total", "return total"),
     "nesterov": ("s.lag * load(p.v + i)", "0 * load(p.v + i)"),
     "a rule's last half": ("s.lead * load(p.v + i)", "0 * load(p.v + i)"),
-    "shift": ("unpack(shift, work->pull, WEIGH, -1);", ";"),
+    "shift": ("flat[i] -= shift[i];", ";"),
+    "what is common": ("flat[i] -= shift[i] + common[i]", "flat[i] -= shift[i]"),
+    "a sum": ("sum[i] += weight * model[i]", "sum[i] = weight * model[i]"),
+    "what is learned": ("part * (model[i] - origin[i])", "part * model[i]"),
+    "the mean": ("control[i] -= moved[i]", "control[i] += moved[i]"),
 }
 EVERYTHING = AffineRule(0.1, 0.1, 0.9, nesterov=True, shifted=True)
 

@@ -165,10 +165,12 @@ class CompiledModel:
         rule: AffineRule | None = None,
         anchor: Rows | None = None,
         shift: Rows | None = None,
+        common: Rows | None = None,
         velocity: Rows | None = None,
         origin: Rows | None = None,
         control: Rows | None = None,
-        learning: float = 0.0,
+        reach: float = 1.0,
+        whole: NDArray[np.bool_] | None = None,
         threads: int = 1,
     ) -> NDArray[np.float64]:
         """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
@@ -182,9 +184,10 @@ class CompiledModel:
         - `sums`: its model times its weight is added there, in the order of `clients` for every
           row whatever the number of threads, eq. (3); the caller sets them to zero;
         - `anchor` (else its row of `start`), `shift` and `velocity` as `AffineRule` has them;
-          without `velocity` it begins at zero and is forgotten;
-        - `control`: where `learning` times its model less its row of `origin` is added, a row of
-          its own; it may be its row of `shift`.
+          without `velocity` it begins at zero and is forgotten; `common` is added to `shift`;
+        - `control`: where its model less its row of `origin`, over `reach`, is added, a row of
+          its own; it may be its row of `shift`. Where its sum is `whole` with the clients of this
+          call, the sum less `origin`, over `reach`, is taken off again.
 
         Returns the mean mini-batch loss before each update, of shape (clients, most iterations),
         NaN beyond a client's own.
@@ -194,6 +197,7 @@ class CompiledModel:
             raise InputError("rule", rule, f"must have no terms beyond those of {self.rule}")
         for name, rows, wanted in (
             ("shift", shift, rule.shifted),
+            ("common", common, shift is not None),
             ("velocity", velocity, rule.momentum > 0),
             ("control", control, rule.shifted),
         ):
@@ -207,12 +211,12 @@ class CompiledModel:
         call.data(*given, offsets, clients, client_ids, batch_size, seed)
         call.iterations(first, last, rates, first_rate)
         call.rows(
-            start=start, out=out, anchor=anchor, shift=shift, velocity=velocity, origin=origin,
-            control=control,
+            start=start, out=out, anchor=anchor, shift=shift, common=common, velocity=velocity,
+            origin=origin, control=control,
         )  # fmt: skip
-        call.task.learning = learning
+        call.task.reach = reach
         threads = max(1, min(threads, len(clients)))
-        call.sum_up(sums, threads)
+        call.sum_up(sums, threads, whole)
         call.by(rule)
 
         def task() -> None:

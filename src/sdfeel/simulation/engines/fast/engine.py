@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.algorithm.rates import rates
-from sdfeel.simulation.engines.engine import Indices, SummingEngine, Sums, Work
+from sdfeel.simulation.engines.engine import Indices, Shift, SummingEngine, Sums, Work
 from sdfeel.simulation.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.simulation.engines.fast.errors import Unsupported
 from sdfeel.simulation.engines.fast.rule import AffineRule
@@ -96,17 +96,21 @@ class FastEngine(SummingEngine):
     def _call(self, work: Work, kept: Rows | None, **rows: Any) -> NDArray[np.float64]:
         if len(work.clients) == 0:
             return work.no_losses()
-        rule = self._rule(work.shift is not None)
+        rule = self._rule(work.added is not None)
         own = np.arange(len(work.clients))
         if rule.prox and work.anchor is not None:
             rows["anchor"] = (work.anchor, own)
-        if work.shift is not None:
-            rows["shift"] = (work.shift, own)
+        if isinstance(work.added, Shift):
+            rows["shift"] = (work.added.rows, work.added.row)
+            if work.added.common is not None:
+                rows["common"] = (work.added.common, work.added.of)
+        elif work.added is not None:
+            rows["shift"] = (work.added, own)
         learned = work.learned
         if learned is not None:
             rows["control"] = (learned.rows, learned.row)
             rows["origin"] = (learned.origin.contiguous(), learned.begun)
-            rows["learning"] = learned.part
+            rows["reach"], rows["whole"] = learned.reach, learned.whole
         if rule.momentum and kept is not None:
             (velocity,) = kept.values()
             rows["velocity"] = (velocity, own)

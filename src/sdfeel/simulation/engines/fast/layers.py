@@ -64,8 +64,8 @@ class SourceFile:
         at = self.state
         self.state += rounded_up(elements)
         flat, state = f"flat + {offset}", f"state + {at}"
-        self.unpack.append(f"unpack_{kind}({arguments}, {flat}, {state}, how, scale);")
-        self.pack.append(f"pack_{kind}({arguments}, {state}, {flat}, how, scale);")
+        self.unpack.append(f"unpack_{kind}({arguments}, {flat}, {state});")
+        self.pack.append(f"pack_{kind}({arguments}, {state}, {flat});")
         return at
 
     def vector(self, elements: int, offset: int) -> int:

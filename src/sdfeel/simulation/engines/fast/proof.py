@@ -113,7 +113,8 @@ class _Case:
     inputs: Tensor | Pixels
     targets: Tensor
     rule: AffineRule
-    shift: NDArray[Any]
+    shift: NDArray[Any]  # of this client, and what is common to several
+    common: NDArray[Any] | None
 
 
 def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Case:
@@ -144,8 +145,9 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
         nesterov=terms.momentum and batch % 2 == 0,
         shifted=terms.pull,
     )
-    shift = 0.1 * uniform(model.parameters).numpy()
-    return _Case(torch.cat(weights).numpy(), drawn, targets, rule, shift)
+    shift, common = 0.1 * uniform(2, 1, model.parameters).numpy()
+    parts = shift, common if terms.pull and batch % 2 else None
+    return _Case(torch.cat(weights).numpy(), drawn, targets, rule, *parts)
 
 
 def _bytes(inputs: Tensor, tables: int, dtype: torch.dtype) -> Pixels:
@@ -199,19 +201,31 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
     yield "the gradient", _error(own, wanted, reference.sizes)
     rate = STRIDE / max(float(np.abs(wanted).max()), 1e-6)
     moved = _moved(reference, case, wanted, rate)
-    rows, shift = case.weights[None].copy(), case.shift[None]
+    rows, sums = case.weights[None].copy(), case.weights[None].copy()
+    control, origin = case.shift.copy(), case.weights[None] / 2
     here, zero = np.zeros(1, np.int64), np.zeros(1, np.int64)
     rule = case.rule
+    learns: dict[str, Any] = {"shift": (case.shift, here)} if rule.shifted else {}
+    if rule.shifted and case.common is not None:
+        whole = np.ones(1, dtype=bool)
+        learns |= {"common": (case.common, here), "reach": 2.0, "whole": whole}
+        learns |= {"control": (control, here), "origin": (origin, here)}
     model.local_updates(
         here, zero, case.inputs, case.targets, np.array([0, batch]),
         seed=0, batch_size=batch, first=here + 1, last=here + STEPS,
         rates=np.full(STEPS, rate), first_rate=1, start=(rows, here), out=(rows, here),
-        rule=rule, shift=(shift, here) if rule.shifted else None,
+        rule=rule, sums=(sums, here, np.full(1, 0.5)), **learns,
     )  # fmt: skip
     yield (
         f"{STEPS} updates",
         _error(rows[0] - case.weights.astype(np.float64), moved, reference.sizes),
     )
+    model_now, begun = rows[0].astype(np.float64), case.weights.astype(np.float64)
+    mean = begun + 0.5 * model_now
+    yield "a sum", _error(sums[0], mean, reference.sizes)
+    if "control" in learns:
+        gained = case.shift[0].astype(np.float64) + (model_now - mean) / 2
+        yield "what a correction learns", _error(control[0], gained, reference.sizes)
 
 
 def _moved(
@@ -227,7 +241,7 @@ def _moved(
         g = gradient if step == 0 else reference.gradient(w, case)
         g = g + rule.weight_decay * w + rule.prox * (w - anchor)
         if rule.shifted:
-            g = g + case.shift
+            g = g + case.shift[0] + (0 if case.common is None else case.common[0])
         v = rule.momentum * v + g
         w = w - rate * (g + rule.momentum * v if rule.nesterov else v)
     moved: NDArray[np.float64] = w - anchor

@@ -100,7 +100,6 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
         "const Lists lists = {work->list_offset, work->list_value, work->many_offset, "
         "work->many_count, work->many_value, work->partial}; (void)lists;"
     )
-    mode = "const int how, real scale"
     many = f"{file.many_lists} + BLOCK * {file.sample_lists}"
     parts = [
         *head,
@@ -143,8 +142,8 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
         f"{size_text(plan.shapes[0])}; }}",
         *file.functions,
         _function("start_work(Work *work)", file.start),
-        _function(f"unpack(const real *flat, real *state, {mode})", file.unpack, "INLINE"),
-        _function(f"pack(const real *state, real *flat, {mode})", file.pack, "INLINE"),
+        _function("unpack(const real *flat, real *state)", file.unpack),
+        _function("pack(const real *state, real *flat)", file.pack),
         _function("refresh(Work *work)", file.refresh),
         _function(
             "read_sample(Work *work, int b, const given *from)",

@@ -47,7 +47,7 @@ class _Rows(ctypes.Structure):
     _fields_ = [("rows", ctypes.c_void_p), ("row", ctypes.c_void_p)]
 
 
-_WHERE = ("start", "out", "anchor", "shift", "velocity", "origin", "control", "sums")
+_WHERE = ("start", "out", "anchor", "shift", "common", "velocity", "origin", "control", "sums")
 _WRITTEN = ("out", "velocity", "control", "sums")
 
 
@@ -63,25 +63,26 @@ class Task(ctypes.Structure):
         ("rates", ctypes.c_void_p),
         ("first_rate", ctypes.c_int64),
         *((name, _Rows) for name in _WHERE),
-        *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns")),
-        *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum", "learning")),
+        *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns", "whole")),
+        *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum", "reach")),
         ("nesterov", ctypes.c_int64),
         ("losses", ctypes.c_void_p),
         ("columns", ctypes.c_int64),
     ]
 
 
-def _turns(index: Integers, threads: int) -> tuple[Integers, Integers]:
-    """For each client how many add to the same sum before it; and an order to take clients in.
+def _turns(index: Integers, threads: int) -> tuple[Integers, Integers, Integers]:
+    """For each client how many add to the same sum before it, and how many at all; and an order to
+    take clients in.
 
     Threads work on different sums where there are enough: then none waits for another's turn.
     """
-    _, group = np.unique(index, return_inverse=True)
+    _, group, sizes = np.unique(index, return_inverse=True, return_counts=True)
     by_group = np.argsort(group, kind="stable")
     turn = np.empty(len(index), dtype=np.int64)
     begins = np.searchsorted(group[by_group], np.arange(group.max(initial=-1) + 1))
     turn[by_group] = np.arange(len(index)) - begins[group[by_group]]
-    return turn, np.lexsort((group, turn, group // threads))
+    return turn, sizes[group], np.lexsort((group, turn, group // threads))
 
 
 @dataclass
@@ -167,20 +168,29 @@ class Arguments:
                 raise InputError(name, index, "must be a row of its own for every client")
         self._check_apart()
 
-    def sum_up(self, sums: Sums | None, threads: int) -> None:
-        """Where models are added up; without it clients are taken in their order."""
+    def sum_up(
+        self, sums: Sums | None, threads: int, whole: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Where models are added up; without it clients are taken in their order.
+
+        whole  whether a client's sum has all that it will ever have once this call is over
+        """
         count = int(self.task.count)
-        turn, order = np.zeros(0, np.int64), np.arange(count)
+        turn, order, complete = np.zeros(0, np.int64), np.arange(count), np.zeros(count, np.int64)
+        if whole is not None and (sums is None or np.shape(whole) != (count,)):
+            raise InputError("whole", np.shape(whole), f"must be {count}, and needs sums")
         if sums is not None:
             matrix, index, weights = sums
             self._rows("sums", matrix, index)
             given = self.hold("weight", np.ascontiguousarray(weights, dtype=np.float64))
             if given.shape != (count,):
                 raise InputError("sums", list(given.shape), f"must have {count} weights")
-            turn, order = _turns(self.held["sums.row"], threads)
+            turn, sizes, order = _turns(self.held["sums.row"], threads)
+            complete = complete if whole is None else np.where(whole, sizes, 0)
             self.hold("turns", np.zeros(len(matrix), dtype=np.int64))
             self._check_apart()
         self.hold("turn", turn)
+        self.hold("whole", complete)
         self.hold("order", np.ascontiguousarray(order, dtype=np.int64))
         for name in ("next", "stop"):
             self.hold(name, np.zeros(1, dtype=np.int64))

@@ -6,29 +6,28 @@ INLINE int kernel_row(const int columns, const int channels) {
     return vectors(columns * channels) * VL;
 }
 
-INLINE void unpack_weights(const int outs, const int ins, const Window k, const real *flat, real *w,
-                           const int how, real scale) {
+INLINE void unpack_weights(const int outs, const int ins, const Window k, const real *flat,
+                           real *w) {
     const int row = kernel_row(k.columns, ins);
     for (int o = 0; o < outs; o++)
         for (int r = 0; r < k.rows; r++) {
             real *line = w + (o * k.rows + r) * row;
             for (int c = 0; c < k.columns; c++)
                 for (int i = 0; i < ins; i++)
-                    put(1, flat + ((o * ins + i) * k.rows + r) * k.columns + c, line + c * ins + i,
-                        how, scale);
+                    line[c * ins + i] = flat[((o * ins + i) * k.rows + r) * k.columns + c];
             for (int i = k.columns * ins; i < row; i++) line[i] = 0;
         }
 }
 
-INLINE void pack_weights(const int outs, const int ins, const Window k, const real *w, real *flat,
-                         const int how, real scale) {
+INLINE void pack_weights(const int outs, const int ins, const Window k, const real *w,
+                         real *flat) {
     const int row = kernel_row(k.columns, ins);
     for (int o = 0; o < outs; o++)
         for (int i = 0; i < ins; i++)
             for (int r = 0; r < k.rows; r++)
                 for (int c = 0; c < k.columns; c++)
-                    put(1, w + (o * k.rows + r) * row + c * ins + i,
-                        flat + ((o * ins + i) * k.rows + r) * k.columns + c, how, scale);
+                    flat[((o * ins + i) * k.rows + r) * k.columns + c] =
+                        w[(o * k.rows + r) * row + c * ins + i];
 }
 
 /* Channels that are left over when whole vectors are filled share a vector with those of other

@@ -80,34 +80,51 @@ typedef struct {
     int64_t batch_size;
     const double *rates;
     int64_t first_rate;
-    Rows start, out, anchor, shift, velocity, origin, control, sums;
+    Rows start, out, anchor, shift, common, velocity, origin, control, sums;
     const double *weight;
     const int64_t *turn; /* how many clients add to the same sum before this one */
     int64_t *turns;      /* how many have done so */
-    double weight_decay, prox, momentum, learning;
+    const int64_t *whole; /* how many make up the sum; 0: not all of them are here */
+    double weight_decay, prox, momentum, reach;
     int64_t nesterov;
     double *losses;
     int64_t columns;
 } Task;
 
 static void take(Work *work, const real *model) {
-    unpack(model, work->model, COPY, 1);
+    unpack(model, work->model);
     refresh(work);
     work->debt.n = 0;
 }
+
+/* Arithmetic on whole models is done in their own order, where vectors are filled; what is turned
+   into ours and back is only copied. `gradient` has room for such a model while there is none. */
+#define EACH(i) for (int i = 0; i < PARAMETERS; i++)
+
+#if PULL
+/* prox anchor - shift, of which a part may be common to several clients. */
+static void find_pull(Work *work, const real prox, const real *anchor, const real *shift,
+                      const real *common) {
+    real *restrict flat = work->gradient;
+    if (!shift || prox != 0) EACH(i) flat[i] = prox * anchor[i];
+    if (shift && prox == 0 && !common) EACH(i) flat[i] = -shift[i];
+    if (shift && prox == 0 && common) EACH(i) flat[i] = -(shift[i] + common[i]);
+    if (shift && prox != 0 && !common) EACH(i) flat[i] -= shift[i];
+    if (shift && prox != 0 && common) EACH(i) flat[i] -= shift[i] + common[i];
+    unpack(flat, work->pull);
+}
+#endif
 
 static void begin(Work *work, const Task *task, int64_t c) {
     take(work, row_for(task->start, c));
 #if PULL
     const Rows anchor = task->anchor.rows ? task->anchor : task->start;
-    const real prox = (real)task->prox, *shift = row_for(task->shift, c);
-    if (prox != 0 || !shift) unpack(row_for(anchor, c), work->pull, SCALE, prox);
-    if (prox != 0 && shift) unpack(shift, work->pull, WEIGH, -1);
-    if (prox == 0 && shift) unpack(shift, work->pull, SCALE, -1);
+    find_pull(work, (real)task->prox, row_for(anchor, c), row_for(task->shift, c),
+              row_for(task->common, c));
 #endif
 #if MOMENTUM
     const real *velocity = row_for(task->velocity, c);
-    if (velocity) unpack(velocity, work->velocity, COPY, 1);
+    if (velocity) unpack(velocity, work->velocity);
     else memset(work->velocity, 0, sizeof work->velocity);
 #endif
 }
@@ -122,27 +139,45 @@ static int wait_for_turn(const Task *task, int64_t c) {
     return 1;
 }
 
+static void add_to_sum(const Task *task, int64_t c, const real *restrict model) {
+    real *restrict sum = row_for(task->sums, c);
+    const real weight = (real)task->weight[c];
+    EACH(i) sum[i] += weight * model[i];
+}
+
+/* What a correction gains from a client ... */
+static void learn(real part, const real *restrict model, const real *restrict origin,
+                  real *restrict control) {
+    EACH(i) control[i] += part * (model[i] - origin[i]);
+}
+
+/* ... and what all clients of a sum lose once it is their mean: by the last of them. */
+static void learn_mean(Work *work, const Task *task, int64_t last) {
+    const real *sum = row_for(task->sums, last), *origin = row_for(task->origin, last);
+    const real reach = (real)task->reach;
+    real *restrict moved = work->gradient;
+    EACH(i) moved[i] = (sum[i] - origin[i]) / reach;
+    for (int64_t c = 0; c < task->count; c++) {
+        real *restrict control = row_for(task->control, c);
+        if (task->sums.row[c] == task->sums.row[last]) EACH(i) control[i] -= moved[i];
+    }
+}
+
 static void end(Work *work, const Task *task, int64_t c) {
     settle(work);
-    real *out = row_for(task->out, c), *sum = row_for(task->sums, c);
-    if (out) pack(work->model, out, COPY, 1);
 #if MOMENTUM
     real *velocity = row_for(task->velocity, c);
-    if (velocity) pack(work->velocity, velocity, COPY, 1);
+    if (velocity) pack(work->velocity, velocity);
 #endif
-#if PULL
-    real *control = row_for(task->control, c);
-    if (control) {
-        real *moved = work->gradient;
-        unpack(row_for(task->origin, c), moved, COPY, 1);
-        for (int i = 0; i < STATE; i++) moved[i] = work->model[i] - moved[i];
-        pack(moved, control, WEIGH, (real)task->learning);
-    }
-#endif
-    if (sum && wait_for_turn(task, c)) {
-        pack(work->model, sum, WEIGH, (real)task->weight[c]);
-        __atomic_store_n(task->turns + task->sums.row[c], task->turn[c] + 1, __ATOMIC_RELEASE);
-    }
+    real *model = row_for(task->out, c), *control = row_for(task->control, c);
+    if (!model) model = work->gradient;
+    pack(work->model, model);
+    if (control) learn((real)(1 / task->reach), model, row_for(task->origin, c), control);
+    if (!task->sums.rows || !wait_for_turn(task, c)) return;
+    add_to_sum(task, c, model);
+    const int64_t done = task->turn[c] + 1;
+    __atomic_store_n(task->turns + task->sums.row[c], done, __ATOMIC_RELEASE);
+    if (control && task->whole[c] == done) learn_mean(work, task, c);
 }
 
 static Step step_of(const Task *task, double rate) {
@@ -216,7 +251,7 @@ EXPORT int gradient(Work *work, const real *model, const given *inputs, const re
         backward(work, 1, m, (Step){.scale = 1}, 0);
     }
     *mean = total / (double)count;
-    pack(work->gradient, out, COPY, 1);
+    pack(work->gradient, out);
     return 0;
 }
 

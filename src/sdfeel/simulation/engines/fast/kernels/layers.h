@@ -25,16 +25,6 @@ typedef struct {
 
 enum { CACHE = 24576 }; /* bytes that stay in the first cache */
 
-/* ---- between the order of a model's parameters and our own ---- */
-
-enum { COPY, SCALE, WEIGH }; /* to = from, to = scale * from, to += scale * from */
-
-INLINE void put(const int count, const real *from, real *to, const int how, real scale) {
-    if (how == COPY) memcpy(to, from, sizeof(real) * (unsigned)count);
-    else
-        for (int i = 0; i < count; i++) to[i] = (how == WEIGH ? to[i] : 0) + scale * from[i];
-}
-
 /* ---- input: real numbers, or bytes (TABLES > 0) and what each of them stands for, in one table for
    all channels or in one for each ---- */
 

@@ -1,34 +1,56 @@
 /* Linear layers. Weights lie as PyTorch has them, (out, in), rows filled up to whole vectors with
    zeros. */
 
+/* A square of a vector's length, turned: bit by bit of row and lane, those that differ change
+   places. */
+INLINE void turn_square(const real *from, const int from_row, real *to, const int to_row) {
+    V v[LANES];
+    UNROLL for (int i = 0; i < VL; i++) v[i] = load(from + i * from_row);
+    UNROLL for (int d = 1; d < VL; d *= 2) UNROLL for (int i = 0; i < VL; i++)
+        if (!(i & d)) {
+            const V a = v[i], b = v[i + d];
+            v[i] = blended(a, swapped(b, d), d), v[i + d] = blended(swapped(a, d), b, d);
+        }
+    UNROLL for (int i = 0; i < VL; i++) save(to + i * to_row, v[i]);
+}
+
+/* A matrix of rows x columns, turned; squares at its ends may lie over others. */
+INLINE void turn(const int rows, const int columns, const real *restrict from,
+                 real *restrict to) {
+    if (rows < VL || columns < VL) {
+        for (int c = 0; c < columns; c++)
+            for (int r = 0; r < rows; r++) to[c * rows + r] = from[r * columns + c];
+        return;
+    }
+    for (int i = 0; i < rows; i += VL)
+        for (int j = 0; j < columns; j += VL) {
+            const int r = least(i, rows - VL), c = least(j, columns - VL);
+            turn_square(from + r * columns + c, columns, to + c * rows + r, rows);
+        }
+}
+
 /* The columns follow the order of the activations, (row, column, channel), where a flattened image
    comes in; PyTorch's order is (channel, row, column). */
 INLINE void unpack_columns(const int outs, const int pixels, const int channels, const real *flat,
-                           real *w, const int how, real scale) {
+                           real *w) {
     const int width = pixels * channels, padded = vectors(width) * VL;
     for (int o = 0; o < outs; o++) {
         real *row = w + o * padded;
         const real *from = flat + o * width;
-        if (pixels == 1 || channels == 1) put(width, from, row, how, scale);
-        else
-            for (int p = 0; p < pixels; p++)
-                for (int c = 0; c < channels; c++)
-                    put(1, from + c * pixels + p, row + p * channels + c, how, scale);
+        if (pixels == 1 || channels == 1) memcpy(row, from, sizeof(real) * (unsigned)width);
+        else turn(channels, pixels, from, row);
         for (int i = width; i < padded; i++) row[i] = 0;
     }
 }
 
 INLINE void pack_columns(const int outs, const int pixels, const int channels, const real *w,
-                         real *flat, const int how, real scale) {
+                         real *flat) {
     const int width = pixels * channels, padded = vectors(width) * VL;
     for (int o = 0; o < outs; o++) {
         const real *row = w + o * padded;
         real *to = flat + o * width;
-        if (pixels == 1 || channels == 1) put(width, row, to, how, scale);
-        else
-            for (int c = 0; c < channels; c++)
-                for (int p = 0; p < pixels; p++)
-                    put(1, row + p * channels + c, to + c * pixels + p, how, scale);
+        if (pixels == 1 || channels == 1) memcpy(to, row, sizeof(real) * (unsigned)width);
+        else turn(pixels, channels, row, to);
     }
 }
 
