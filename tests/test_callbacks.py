@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -241,6 +242,32 @@ def test_a_saved_model_loads_strictly(small: Problem, tmp_path: Path, by: str) -
     for one, two in zip(loaded.server_models, result.server_models, strict=True):
         np.testing.assert_array_equal(vector(one), vector(two))
     np.testing.assert_array_equal(vector(loaded.client_model(1)), vector(result.server_models[1]))
+
+
+def test_saved_is_what_a_run_with_a_folder_leaves(small: Problem, tmp_path: Path) -> None:
+    """File for file, but for the checkpoint and the trace, which a result does not know; and what
+    was loaded is saved as it was. The page draws the network of either."""
+    result = train(small, out=tmp_path / "out")
+    result.save(tmp_path / "saved")
+    sdfeel.load(tmp_path / "saved", small.model).save(tmp_path / "again")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    left_out = {"checkpoint.safetensors", "trace.csv"}
+    assert "network.json" in names
+    for folder in (tmp_path / "saved", tmp_path / "again"):
+        assert {path.name for path in folder.iterdir()} == names - left_out
+        for name in names - left_out:
+            assert (folder / name).read_bytes() == (tmp_path / "out" / name).read_bytes(), name
+
+
+def test_a_saved_result_says_on_which_machine_it_was_trained(
+    small: Problem, tmp_path: Path
+) -> None:
+    train(small).save(tmp_path / "saved")
+    written = tmp_path / "saved" / "environment.json"
+    told = {**json.loads(written.read_text()), "processor": "elsewhere", "engine": {"made": "so"}}
+    written.write_text(json.dumps(told))
+    sdfeel.load(tmp_path / "saved", small.model).save(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "environment.json").read_text()) == told
 
 
 def test_loading_what_does_not_fit_is_named(small: Problem, tmp_path: Path) -> None:
