@@ -202,11 +202,7 @@ def carry_out(
             kept, wrote = found
             name = wrote if name == "auto" else name
         if leads:
-            folder.write_json("network.json", simulation.drawn())
-            graph = simulation.algorithm.network.graph
-            links = sorted((min(link), max(link)) for link in graph.edges())
-            after = None if kept is None else kept.iteration
-            folder.trace = Trace(folder.path / "trace.csv", links, after)
+            _draw(simulation, folder, None if kept is None else kept.iteration)
     choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
@@ -235,6 +231,9 @@ def carry_out(
                 on_round=told.on_round,
                 start=kept,
             )
+    except BaseException as problem:
+        told.on_failure(problem)
+        raise
     finally:
         choice.engine.close()
         told.close()
@@ -243,6 +242,14 @@ def carry_out(
         result.keep(folder)
     told.on_end(result)
     return result
+
+
+def _draw(simulation: Simulation, folder: RunFolder, after: int | None) -> None:
+    """What the folder has for those who look at a run; after: the iteration it goes on from."""
+    folder.write_json("network.json", simulation.drawn())
+    graph = simulation.algorithm.network.graph
+    links = sorted((min(link), max(link)) for link in graph.edges())
+    folder.trace = Trace(folder.path / "trace.csv", links, after)
 
 
 def document(function: Any, left_out: Sequence[str] = (), needed: Sequence[str] = ()) -> None:
