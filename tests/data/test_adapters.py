@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,46 @@ def test_mistakes_name_the_column_and_what_would_be_right() -> None:
         from_flower([Table(x=[1], y=[0])], inputs="x", label="y")
 
 
+class Streamed:
+    """What an `IterableDataset` of Hugging Face has: columns, and neither length nor numbers."""
+
+    column_names = ("x", "y")
+
+
+class Unset(Partitioner):
+    """A partitioner of Flower Datasets whose dataset is not set raises where it is asked."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def num_partitions(self) -> int:
+        raise AttributeError("The dataset field should be set\nbefore using it")
+
+    @num_partitions.setter
+    def num_partitions(self, value: int) -> None: ...
+
+
+def test_splits_streams_and_partitioners_without_data_are_named() -> None:
+    table = Table(x=X.tolist(), y=Y.tolist())
+    with pytest.raises(InputError, match=r"'dict'.*has splits; give one of 'train', 'test'"):
+        from_huggingface({"train": table, "test": table}, inputs="x", label="y")
+    with pytest.raises(InputError, match=r"'Streamed'.*a length and rows by number"):
+        from_huggingface(Streamed(), inputs="x", label="y")
+    with pytest.raises(InputError, match=r"'Unset'.*should be set before using it"):
+        from_flower(Unset(), inputs="x", label="y")
+
+
+def test_what_comes_without_an_adapter_says_which_one_helps() -> None:
+    rows = Table(x=X.tolist(), y=Y.tolist())
+    with pytest.raises(InputError, match=r"\['x', 'y'\].*from_huggingface\(rows, inputs"):
+        ClientData.from_datasets([rows])
+    with pytest.raises(InputError, match=r"filled up by sdfeel.data.from_tokens"):
+        ClientData.from_datasets([Columns(Table(x=[[1], [1, 2]], y=[0, 1]), "x", "y")])
+    with pytest.raises(InputError, match="words become class numbers"):
+        ClientData.from_datasets([Columns(Table(x=[[1]], y=["cat"]), "x", "y")])
+
+
 def test_the_real_packages_have_what_is_relied_on() -> None:
     """Where they are installed: `Table` and `Partitioner` above say no more than they do."""
     datasets = pytest.importorskip("datasets")
@@ -192,3 +233,31 @@ def test_the_real_packages_have_what_is_relied_on() -> None:
     shared = from_flower(partitioner, inputs="image", label="y")
     assert shared.samples.tolist() == [2, 2, 2, 2]
     assert sorted(shared.inputs.values[:, 0, 0, 0].tolist()) == list(range(8))
+    with pytest.raises(InputError, match="dataset field should be set"):
+        from_flower(partitioners.IidPartitioner(4), inputs="image", label="y")
+    with pytest.raises(InputError, match=r"'DatasetDict'.*give one of 'train'"):
+        from_huggingface(datasets.DatasetDict(train=whole), inputs="image", label="y")
+    with pytest.raises(InputError, match="'IterableDataset'"):
+        from_huggingface(whole.to_iterable_dataset(), inputs="image", label="y")
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_formatted_images_have_their_channels_first_too(kind: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    colour = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    features = datasets.Features({"image": datasets.Image(), "y": datasets.Value("int64")})
+    rows = {"image": [Image.fromarray(each) for each in colour], "y": [0, 1, 0, 1]}
+    whole = datasets.Dataset.from_dict(rows, features=features).with_format(kind)
+    found = from_huggingface(whole, inputs="image", label="y")
+    assert (found.inputs.values.numpy() == colour.transpose(0, 3, 1, 2)).all()
+
+
+def test_a_federated_dataset_of_files_and_its_splits(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    federated = pytest.importorskip("flwr_datasets").FederatedDataset
+    whole = datasets.Dataset.from_dict({"x": X.tolist(), "y": Y.tolist()})
+    whole.to_parquet(tmp_path / "train.parquet")
+    given = federated(dataset=str(tmp_path), partitioners={"train": 3})
+    assert from_flower(given, inputs="x", label="y").samples.tolist() == [2, 2, 2]
+    with pytest.raises(InputError, match=r"'FederatedDataset'.*'test'"):
+        from_flower(given, inputs="x", label="y", split="test")

@@ -112,11 +112,16 @@ class Columns:
 
     def __post_init__(self) -> None:
         """A column that is not there is named."""
+        _check_rows(self.dataset)
         columns = list(self.dataset.column_names)
         named = [self.inputs] if isinstance(self.inputs, str) else self.inputs
         for name in named.values() if isinstance(named, Mapping) else named:
             _check_column("inputs", name, columns)
         _check_column("label", self.label, columns)
+        kind = getattr(self.dataset, "format", {}).get("type")
+        if self.transform is None and kind not in (None, "custom"):
+            # As arrays images would come with their channels last, and nothing would say so.
+            object.__setattr__(self, "dataset", self.dataset.with_format(None))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -177,21 +182,36 @@ def from_flower(
     It is a partitioner whose `dataset` is set, or a `FederatedDataset` and one of its splits; the
     rest as for `from_huggingface`.
     """
-    if isinstance(getattr(partitioner, "partitioners", None), Mapping):
-        federated = partitioner
-        federated.load_partition(0, split)  # only then it knows how many there are
-        count = federated.partitioners[split].num_partitions
-        parts = [federated.load_partition(number, split) for number in range(count)]
-    elif hasattr(partitioner, "load_partition") and hasattr(partitioner, "num_partitions"):
-        parts = [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
-    else:
-        raise InputError(
-            "partitioner",
-            type(partitioner).__name__,
-            "a partitioner of flwr_datasets, or a FederatedDataset",
-        )
+    try:
+        parts = _parts(partitioner, split)
+    except (AttributeError, ValueError, KeyError) as problem:  # what it says of its own settings
+        reason = " ".join(str(problem).split())
+        raise InputError("partitioner", type(partitioner).__name__, reason) from None
     listed = [Columns(part, inputs, label, transform) for part in parts]
     return _as_pixels(ClientData.from_datasets(listed), transform, mean, std)
+
+
+def _parts(partitioner: Any, split: str) -> list[Any]:
+    if isinstance(getattr(partitioner, "partitioners", None), Mapping):
+        partitioner.load_partition(0, split)  # only then it knows how many there are
+        count = partitioner.partitioners[split].num_partitions
+        return [partitioner.load_partition(number, split) for number in range(count)]
+    if not hasattr(partitioner, "load_partition"):
+        raise ValueError("give a partitioner of flwr_datasets, or a FederatedDataset")
+    return [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
+
+
+def _check_rows(dataset: Any) -> None:
+    """Named columns, a length and rows by number: neither several splits nor a stream."""
+    if isinstance(dataset, Mapping):
+        splits = ", ".join(repr(name) for name in dataset)
+        raise InputError("dataset", type(dataset).__name__, f"has splits; give one of {splits}")
+    if not all(hasattr(dataset, n) for n in ("column_names", "__len__", "__getitem__")):
+        raise InputError(
+            "dataset",
+            type(dataset).__name__,
+            "needs named columns, a length and rows by number, as a datasets.Dataset has",
+        )
 
 
 def _as_pixels(

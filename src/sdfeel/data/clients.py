@@ -293,7 +293,10 @@ def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     for index in indices:
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) < 2:
-            raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
+            shown = list(item) if isinstance(item, dict) else item
+            raise InputError(
+                f"data of client {client}, sample {index}", shown, _not_a_pair(dataset, item)
+            )
         try:
             found, target = _pair(item)
             pair = _tensor(found), _tensor(target)
@@ -302,13 +305,14 @@ def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
             raise InputError(
                 f"data of client {client}, sample {index}",
                 kinds,
-                "must be tensors, numpy arrays or numbers; give the dataset a transform",
+                f"must be tensors, numpy arrays or numbers; {_remedy(item[-1])}",
             ) from None
         if pairs and _outline(pair) != _outline(pairs[0]):
             raise InputError(
                 f"data of client {client}, sample {index}",
                 _outline(pair),
-                f"sample {indices[0]} has {_outline(pairs[0])}",
+                f"sample {indices[0]} has {_outline(pairs[0])}; sequences of several lengths are "
+                "filled up by sdfeel.data.from_tokens",
             )
         pairs.append(pair)
     inputs, targets = (
@@ -318,7 +322,18 @@ def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     return inputs, targets
 
 
-def _not_a_pair(dataset: Any) -> str:
+def _remedy(target: Any) -> str:
+    if isinstance(target, str):
+        return "words become class numbers: np.unique(words, return_inverse=True)[1]"
+    return "give the dataset a transform"
+
+
+def _not_a_pair(dataset: Any, item: Any) -> str:
+    if isinstance(item, dict):
+        return (
+            "must be a pair (input, target); of rows with named columns "
+            "sdfeel.data.from_huggingface(rows, inputs=..., label=...) makes pairs"
+        )
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         return (
             "must be a pair (input, target); inputs and targets of a client are taken as two "
