@@ -122,6 +122,8 @@ def test_a_column_that_is_not_measured_is_named_before_training(small: Problem) 
         lambda p: {"callbacks": [print]},
         lambda p: {"callbacks": EarlyStopping()},
         lambda p: {"callbacks": [EarlyStopping(patience=0)]},
+        lambda p: {"callbacks": [EarlyStopping(5)]},
+        lambda p: {"callbacks": [EarlyStopping(least="little")]},
     ],
 )
 def test_what_is_no_callback_is_named(small: Problem, make: Any) -> None:
@@ -394,6 +396,13 @@ def test_saved_is_what_a_run_with_a_folder_leaves(small: Problem, tmp_path: Path
             assert (folder / name).read_bytes() == (tmp_path / "out" / name).read_bytes(), name
 
 
+def test_to_resume_without_a_folder_is_no_silent_new_beginning(small: Problem) -> None:
+    with pytest.raises(InputError, match="goes with out="):
+        train(small, resume=True)
+    with pytest.raises(InputError, match="path of a folder"):
+        train(small, out=3)
+
+
 def test_a_saved_result_says_on_which_machine_it_was_trained(
     small: Problem, tmp_path: Path
 ) -> None:
@@ -419,8 +428,11 @@ def test_loading_what_does_not_fit_is_named(small: Problem, tmp_path: Path) -> N
     (tmp_path / "a" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="cannot be read"):
         sdfeel.load(tmp_path / "a", small.model)
-    with pytest.raises(InputError, match="from 0 to 5"):
-        result.client_model(6)
+    for client in (6, -1, 2.0, "a"):
+        with pytest.raises(InputError, match="from 0 to 5"):
+            result.client_model(client)
+    with pytest.raises(InputError, match=r"ends with \.png, \.svg or \.pdf"):
+        result.plot(tmp_path / "curves.jpg")
 
 
 class Kernel:

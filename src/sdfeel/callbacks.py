@@ -130,7 +130,9 @@ class EarlyStopping(Callback):
     ) -> None:
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise InputError("patience", patience, "a whole number of evaluations, at least 1")
-        if not least >= 0:
+        if not isinstance(column, str):
+            raise InputError("column", column, "the name of a column, such as 'test_loss'")
+        if not isinstance(least, int | float) or not least >= 0:
             raise InputError("least", least, "a number, 0 or more")
         self.column, self.patience, self.least = column, patience, least
         self.largest = column.endswith("accuracy") if largest is None else largest

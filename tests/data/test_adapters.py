@@ -175,6 +175,48 @@ def test_mistakes_name_the_column_and_what_would_be_right() -> None:
         from_flower([Table(x=[1], y=[0])], inputs="x", label="y")
 
 
+def test_pairs_of_pandas_are_pairs_of_arrays() -> None:
+    given = [(pd.DataFrame(X[p]), pd.Series(Y[p], index=p)) for p in ([1, 4], [0, 2, 5], [3])]
+    assert_same(ClientData.from_datasets(given), BY_HAND)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"x": X, "y": Y}, r"\['x', 'y'\]: must be a pair \(inputs, targets\)"),
+        (pd.DataFrame({"p": [1.0], "y": [0]}), r"\['p', 'y'\].*from_pandas"),
+        ((X, WHO), "words become class numbers"),
+        ((X.astype(object), Y), r"\.astype\(np\.float32\)"),
+    ],
+)
+def test_what_no_client_can_have_is_named(data: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        sdfeel.train(nn.Linear(2, 2), [data], network=sdfeel.Network([[0]], []), steps=1)
+
+
+def test_columns_may_have_numbers_for_names_and_no_infinite_values() -> None:
+    frame = pd.DataFrame(np.column_stack([X, Y]))
+    assert torch.equal(from_pandas(frame, label=2).inputs, torch.tensor(X))
+    with pytest.raises(InputError, match=r"column 0, row 1 = inf"):
+        from_pandas(pd.DataFrame({0: [1.0, np.inf], 1: [0, 1]}), label=1)
+    with pytest.raises(InputError, match="a pandas DataFrame"):
+        from_pandas([[1, 2]], label="y")
+
+
+def test_a_dataset_for_each_client_needs_no_partition() -> None:
+    network = sdfeel.Network.ring(servers=3, clients_per_server=1)
+    with pytest.raises(InputError, match="leave it out where each client has its own"):
+        sdfeel.train(nn.Linear(2, 2), [(X, Y)] * 3, network=network, partition="iid", steps=1)
+
+
+def test_whole_numbers_in_place_of_real_ones_say_how_to_change_them() -> None:
+    network = sdfeel.Network([[0]], [])
+    with pytest.raises(InputError, match=r"whole numbers stay whole.*\.astype\(np\.float32\)"):
+        sdfeel.train(nn.Linear(2, 2), [(X.astype(int), Y)], network=network, steps=1)
+    with pytest.raises(InputError, match=r"inputs\[:, None\]"):
+        sdfeel.train(nn.Linear(1, 2), [(X[:, 0], Y)], network=network, steps=1)
+
+
 class Streamed:
     """What an `IterableDataset` of Hugging Face has: columns, and neither length nor numbers."""
 

@@ -6,7 +6,7 @@ store that `partition=` shares out. None of these packages is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,9 @@ def from_arrays(inputs: Tree, targets: Any, *, client: ArrayLike | None = None) 
 def from_pandas(
     frame: Any,
     *,
-    label: str,
-    client: str | None = None,
-    features: Sequence[str] | None = None,
+    label: Hashable,
+    client: Hashable | None = None,
+    features: Sequence[Hashable] | None = None,
 ) -> ClientData:
     """A DataFrame: columns of numbers as one input vector of float32.
 
@@ -52,7 +52,9 @@ def from_pandas(
     client    the column that says whose a row is: a client for each value, in sorted order
     features  the columns to learn from; all others by default
     """
-    columns = [str(name) for name in frame.columns]
+    if not hasattr(frame, "columns"):
+        raise InputError("frame", type(frame).__name__, "a pandas DataFrame")
+    columns = list(frame.columns)
     for what, name in (("label", label), ("client", client)):
         if name is not None:
             _check_column(what, name, columns)
@@ -86,8 +88,8 @@ def from_tokens(
             raise InputError(f"tokens of text {number}", ids, "must be a list of whole numbers")
     most = max((len(ids) for ids in lists), default=0)
     length = most if length is None else length
-    if length < 1:
-        raise InputError("length", length, "must be 1 or more")
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise InputError("length", length, "must be a whole number, 1 or more")
     table = np.full((len(lists), length), pad, dtype=np.int64)
     for row, ids in zip(table, lists, strict=True):
         row[: len(ids)] = ids[:length]
@@ -246,7 +248,7 @@ def _by_client(store: ClientData, client: ArrayLike | None) -> ClientData:
     return ClientData.from_partition(store.inputs, store.targets, parts)
 
 
-def _numbers(frame: Any, name: str) -> NDArray[Any]:
+def _numbers(frame: Any, name: Hashable) -> NDArray[Any]:
     """A column of a DataFrame; anything but numbers is named, and so is what is missing."""
     column = frame[name]
     found = np.array(column)  # a copy: what pandas gives cannot be written to
@@ -256,9 +258,10 @@ def _numbers(frame: Any, name: str) -> NDArray[Any]:
             str(column.dtype),
             "must be numbers; categories become class numbers by .astype('category').cat.codes",
         )
-    if found.dtype.kind == "f" and np.isnan(found).any():
-        row = int(np.flatnonzero(np.isnan(found))[0])
-        raise InputError(f"column {name!r}, row {row}", "missing", "fill or drop it first")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        row = int(np.flatnonzero(~np.isfinite(found))[0])
+        value = "missing" if np.isnan(found[row]) else float(found[row])
+        raise InputError(f"column {name!r}, row {row}", value, "fill or drop it first")
     return found
 
 
@@ -272,6 +275,6 @@ def _plain(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, list) else value
 
 
-def _check_column(what: str, name: str, columns: Sequence[str]) -> None:
+def _check_column(what: str, name: Hashable, columns: Sequence[Hashable]) -> None:
     if name not in columns:
-        raise InputError(what, name, closest(str(name), columns))
+        raise InputError(what, name, closest(str(name), [str(column) for column in columns]))

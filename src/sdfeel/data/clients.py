@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,6 +181,13 @@ def count_samples(dataset: Any) -> int:
     dataset = unwrapped(dataset)
     if isinstance(dataset, ClientData):
         return rows(dataset.inputs)
+    if isinstance(dataset, Mapping) or hasattr(dataset, "iloc"):
+        raise InputError(
+            "data of a client",
+            list(dataset),
+            "must be a pair (inputs, targets) or a map-style dataset; sdfeel.data.from_pandas "
+            "makes clients of one DataFrame",
+        )
     pair = _arrays(dataset)
     return len(dataset) if pair is None else rows(pair[0])
 
@@ -192,7 +199,7 @@ def _arrays(dataset: Any) -> Pair | None:
     """
     if not isinstance(dataset, tuple | list) or len(dataset) != 2:
         return None
-    inputs, targets = dataset
+    inputs, targets = (_of_pandas(part) for part in dataset)
     if isinstance(targets, list) and _flat(targets) and _of_lists(inputs, len(targets)):
         inputs = torch.as_tensor(inputs)
     if not _of_arrays(inputs):
@@ -207,7 +214,18 @@ def _arrays(dataset: Any) -> Pair | None:
             return None  # two samples, each a structure
         shown = " and ".join(str(list(shape)) for shape in shapes)
         raise InputError("data", shown, "inputs and targets of a client must be equally many")
-    return _tensor(inputs), _tensor(targets)
+    try:
+        return _tensor(inputs), _tensor(targets)
+    except TypeError as problem:  # an array of words or objects
+        remedy = _remedy("" if getattr(targets, "dtype", np.dtype(int)).kind in "OUS" else None)
+        raise InputError(
+            "data", "arrays that hold no numbers", f"{str(problem).split('. ')[0]}; {remedy}"
+        ) from None
+
+
+def _of_pandas(value: Any) -> Any:
+    """A DataFrame or Series as an array of its own; anything else as it is."""
+    return value.to_numpy(copy=True) if hasattr(value, "iloc") else value
 
 
 def _of_arrays(value: Any) -> bool:
@@ -325,7 +343,7 @@ def _items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
 def _remedy(target: Any) -> str:
     if isinstance(target, str):
         return "words become class numbers: np.unique(words, return_inverse=True)[1]"
-    return "give the dataset a transform"
+    return "numbers are wanted: give the dataset a transform, or use .astype(np.float32)"
 
 
 def _not_a_pair(dataset: Any, item: Any) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
@@ -102,7 +103,8 @@ class Result:
 
     def client_model(self, client: int) -> nn.Module:
         """The model that a client starts its next upload period from: its server's, eq. (4)."""
-        if isinstance(client, bool) or not 0 <= client < len(self.server_of):
+        whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        if not whole or not 0 <= client < len(self.server_of):
             raise InputError("client", client, f"a number from 0 to {len(self.server_of) - 1}")
         vector = self.servers[self.server_of[client]]
         return ParameterLayout.of(self.model).module(self.model, vector)
