@@ -28,6 +28,7 @@ class Package:
     name: str
     whole: float  # MB
     bytecode: float
+    tests: float  # of the package itself, in folders of that name
     needs: tuple[str, ...]
 
     @classmethod
@@ -35,9 +36,12 @@ class Package:
         paths = [Path(str(file.locate())) for file in found.files or []]
         sizes = {path: path.stat().st_size for path in set(paths) if path.is_file()}
         compiled = sum(size for path, size in sizes.items() if path.suffix == ".pyc")
+        tests = sum(size for path, size in sizes.items() if "tests" in path.parts)
         needs = [each for each in found.requires or [] if "extra ==" not in each]
         names = tuple(_plain(re.split(r"[^\w.-]", each, maxsplit=1)[0]) for each in needs)
-        return cls(_plain(found.name), sum(sizes.values()) / 1e6, compiled / 1e6, names)
+        return cls(
+            _plain(found.name), sum(sizes.values()) / 1e6, compiled / 1e6, tests / 1e6, names
+        )
 
 
 def _plain(name: str) -> str:
@@ -80,7 +84,8 @@ def report(packages: dict[str, Package]) -> str:
     others = [p for p in packages.values() if p.name not in names | {"torch"}]
     lines = [f"{'MB':<28}{'in all':>8}{'bytecode':>9}{'rest':>7}"]
     lines += [line("torch", [packages["torch"]]), line("what torch asks for", of_torch)]
-    lines += [line("everything else", others), ""]
+    lines += [line("everything else", others)]
+    lines += [f"{'  of it their own tests':<28}{sum(p.tests for p in others):8.1f}", ""]
     for title, group in (("what torch asks for", of_torch), ("everything else", others)):
         lines += [title + ":"]
         lines += [line(f"  {p.name}", [p]) for p in sorted(group, key=lambda p: -p.whole)]
