@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 from worlds import Problem
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule
+from sdfeel.api import WORDS
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.experiments.run import simulation_of
+from sdfeel.simulation.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -82,3 +86,19 @@ def test_a_figure_has_own_metrics_goes_to_pdf_and_shows_itself(
     assert (tmp_path / "c.pdf").read_bytes().startswith(b"%PDF")
     assert "train largest" in [axes.get_ylabel() for axes in figure.axes]
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("word", "here"),
+    [("learning_rate", "lr"), ("optimizer", "local"), ("tau1", "schedule"), ("epochs", "steps")],
+)
+def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
+    """Of what is near in letters none is right: learning_rate is no averaging_rule."""
+    network = sdfeel.Network([[0]], [])
+    with pytest.raises(InputError, match=rf"{word} = 1: .*{here}"):
+        sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **{word: 1})
+
+
+def test_no_word_of_others_is_a_setting_of_ours() -> None:
+    known = set(Settings.model_fields) | set(inspect.signature(sdfeel.train).parameters)
+    assert not set(WORDS) & known

@@ -38,6 +38,20 @@ __all__ = [
 
 logger = logging.getLogger("sdfeel")
 
+# What others call it, and what is said here: `tau1=3` is the commonest of all.
+WORDS = {
+    **dict.fromkeys(("learning_rate", "eta", "step_size"), "is called lr here"),
+    **dict.fromkeys(("scheduler", "lr_scheduler"), "is a kind of lr: lr=sdfeel.Cosine(...)"),
+    **dict.fromkeys(("optimizer", "optim"), "is called local: local=sdfeel.Adam()"),
+    **dict.fromkeys(("momentum", "nesterov"), "is a local rule: local=sdfeel.Momentum(0.9)"),
+    **dict.fromkeys(("weight_decay", "prox", "clip"), "is the local rule's: local=sdfeel.SGD(...)"),
+    **dict.fromkeys(("tau1", "tau2", "alpha"), "is the schedule's: schedule=Schedule(2, 1, 5)"),
+    **dict.fromkeys(("epochs", "iterations", "num_rounds"), "steps= says how many local updates"),
+    **dict.fromkeys(("criterion", "loss_fn"), "is called loss here"),
+    **dict.fromkeys(("test_data", "test_dataset", "validation"), "is called test here"),
+    **dict.fromkeys(("topology", "graph", "clusters"), "is the network's: Network([[0, 1]], [])"),
+}
+
 
 def train(
     model: nn.Module | None = None,
@@ -152,6 +166,9 @@ def assembled(
             test=test,
         )
     _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
+    for word, value in settings.items():
+        if word in WORDS:
+            raise InputError(word, value, WORDS[word])
     if "steps" not in settings:
         raise InputError("steps", None, "is needed: the number of iterations K")
     simulation = Simulation.assemble(
@@ -186,6 +203,7 @@ def carry_out(
 ) -> Result:
     """Run a simulation to its end; `config` is what the folder says of it."""
     check_callbacks(callbacks)
+    _check_folder(out, resume)
     simulation.warn()
     simulation.warn_of_clock(own=trainers is not None)
     if trainers is not None:
@@ -202,11 +220,7 @@ def carry_out(
             kept, wrote = found
             name = wrote if name == "auto" else name
         if leads:
-            folder.write_json("network.json", simulation.drawn())
-            graph = simulation.algorithm.network.graph
-            links = sorted((min(link), max(link)) for link in graph.edges())
-            after = None if kept is None else kept.iteration
-            folder.trace = Trace(folder.path / "trace.csv", links, after)
+            _draw(simulation, folder, None if kept is None else kept.iteration)
     choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
@@ -235,6 +249,9 @@ def carry_out(
                 on_round=told.on_round,
                 start=kept,
             )
+    except BaseException as problem:
+        told.on_failure(problem)
+        raise
     finally:
         choice.engine.close()
         told.close()
@@ -243,6 +260,21 @@ def carry_out(
         result.keep(folder)
     told.on_end(result)
     return result
+
+
+def _check_folder(out: Any, resume: bool) -> None:
+    if out is None and resume:
+        raise InputError("resume", resume, "goes with out=, the folder that keeps the run")
+    if not isinstance(out, str | Path | None):
+        raise InputError("out", out, "the path of a folder")
+
+
+def _draw(simulation: Simulation, folder: RunFolder, after: int | None) -> None:
+    """What the folder has for those who look at a run; after: the iteration it goes on from."""
+    folder.write_json("network.json", simulation.drawn())
+    graph = simulation.algorithm.network.graph
+    links = sorted((min(link), max(link)) for link in graph.edges())
+    folder.trace = Trace(folder.path / "trace.csv", links, after)
 
 
 def document(function: Any, left_out: Sequence[str] = (), needed: Sequence[str] = ()) -> None:

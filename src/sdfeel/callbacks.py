@@ -17,6 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,9 @@ class Callback:
     def on_end(self, result: Any) -> None:
         """With the result of a run that ended, or was ended by a callback or signal."""
 
+    def on_failure(self, problem: BaseException) -> None:
+        """Where the run raised: its error. What this raises itself is left aside."""
+
     def close(self) -> None:
         """Let go of files, also where the run failed. Called before `on_end`."""
 
@@ -87,6 +91,11 @@ class All(Callback):
 
     def on_end(self, result: Any) -> None:
         self._tell("on_end", result)
+
+    def on_failure(self, problem: BaseException) -> None:
+        for each in self._callbacks:
+            with suppress(Exception):  # the run's own error is the one to be seen
+                each.on_failure(problem)
 
     def close(self) -> None:
         self._tell("close")
@@ -121,7 +130,9 @@ class EarlyStopping(Callback):
     ) -> None:
         if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
             raise InputError("patience", patience, "a whole number of evaluations, at least 1")
-        if not least >= 0:
+        if not isinstance(column, str):
+            raise InputError("column", column, "the name of a column, such as 'test_loss'")
+        if not isinstance(least, int | float) or not least >= 0:
             raise InputError("least", least, "a number, 0 or more")
         self.column, self.patience, self.least = column, patience, least
         self.largest = column.endswith("accuracy") if largest is None else largest
@@ -229,7 +240,10 @@ class CSV(Callback):
 
 
 class TensorBoard(Callback):
-    """Every column as a scalar over iterations: `tensorboard --logdir FOLDER`."""
+    """Every column as a scalar over iterations: `tensorboard --logdir FOLDER`.
+
+    A run that is resumed writes all its rows again, in place of those that the folder has.
+    """
 
     def __init__(self, folder: str | Path = "runs/tensorboard") -> None:
         self._make = _imported("torch.utils.tensorboard", "tensorboard").SummaryWriter
@@ -237,7 +251,9 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:  # noqa: ARG002
-        self._writer = self._make(str(self.folder))
+        self._writer = self._make(str(self.folder), purge_step=0 if rows else None)
+        for row in rows:
+            self.on_row(row)
 
     def on_row(self, row: Row) -> None:
         for name, value in _values(row).items():
@@ -250,49 +266,69 @@ class TensorBoard(Callback):
 
 
 class MLflow(Callback):
-    """Settings as parameters and every column as a metric of a run of MLflow.
+    """Settings as parameters and every column as a metric of a run of MLflow, FAILED where it did.
 
     options  for `mlflow.start_run`, such as run_name=
+
+    Inside a run of yours it is a nested one. A run that is resumed tells all its rows to a new one;
+    with run_id= only what is new.
     """
 
     def __init__(self, **options: Any) -> None:
         self._mlflow, self._options = _imported("mlflow", "mlflow"), options
-        self._open = False
+        self._open, self._status = False, "FINISHED"
 
-    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:  # noqa: ARG002
-        self._mlflow.start_run(**self._options)
-        self._open = True
+    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
+        inside = self._mlflow.active_run() is not None
+        self._mlflow.start_run(**{"nested": inside, **self._options})
+        self._open, self._status = True, "FINISHED"
+        if rows and "run_id" in self._options:  # which has its parameters, and the rows of before
+            return
         self._mlflow.log_params({name: str(value)[:500] for name, value in about.items()})
+        for row in rows:
+            self.on_row(row)
 
     def on_row(self, row: Row) -> None:
         self._mlflow.log_metrics(_values(row), step=int(row["iteration"]))
 
+    def on_failure(self, problem: BaseException) -> None:
+        self._status = "FAILED" if isinstance(problem, Exception) else "KILLED"
+
     def close(self) -> None:
         if self._open:
-            self._mlflow.end_run()
             self._open = False
+            self._mlflow.end_run(self._status)
 
 
 class WandB(Callback):
     """Every column to Weights & Biases: into ./wandb alone, unless mode="online" is said.
 
     options  for `wandb.init`, such as project=
+
+    A run that is resumed tells all its rows to a new one; with id= only what is new.
     """
 
     def __init__(self, **options: Any) -> None:
         self._wandb, self._options = _imported("wandb", "wandb"), {"mode": "offline", **options}
         self._run: Any = None
+        self._exit_code = 0
 
-    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:  # noqa: ARG002
+    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
         self._run = self._wandb.init(config=dict(about), **self._options)
+        self._exit_code = 0
+        for row in rows if "id" not in self._options else ():
+            self.on_row(row)
 
     def on_row(self, row: Row) -> None:
         self._run.log(_values(row), step=int(row["iteration"]))
 
+    def on_failure(self, problem: BaseException) -> None:  # noqa: ARG002
+        self._exit_code = 1
+
     def close(self) -> None:
         if self._run is not None:
-            self._run.finish()
-            self._run = None
+            run, self._run = self._run, None
+            run.finish(exit_code=self._exit_code)
 
 
 def _values(row: Row) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,88 @@ def test_mistakes_name_the_column_and_what_would_be_right() -> None:
         from_flower([Table(x=[1], y=[0])], inputs="x", label="y")
 
 
+def test_pairs_of_pandas_are_pairs_of_arrays() -> None:
+    given = [(pd.DataFrame(X[p]), pd.Series(Y[p], index=p)) for p in ([1, 4], [0, 2, 5], [3])]
+    assert_same(ClientData.from_datasets(given), BY_HAND)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"x": X, "y": Y}, r"\['x', 'y'\]: must be a pair \(inputs, targets\)"),
+        (pd.DataFrame({"p": [1.0], "y": [0]}), r"\['p', 'y'\].*from_pandas"),
+        ((X, WHO), "words become class numbers"),
+        ((X.astype(object), Y), r"\.astype\(np\.float32\)"),
+    ],
+)
+def test_what_no_client_can_have_is_named(data: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        sdfeel.train(nn.Linear(2, 2), [data], network=sdfeel.Network([[0]], []), steps=1)
+
+
+def test_columns_may_have_numbers_for_names_and_no_infinite_values() -> None:
+    frame = pd.DataFrame(np.column_stack([X, Y]))
+    assert torch.equal(from_pandas(frame, label=2).inputs, torch.tensor(X))
+    with pytest.raises(InputError, match=r"column 0, row 1 = inf"):
+        from_pandas(pd.DataFrame({0: [1.0, np.inf], 1: [0, 1]}), label=1)
+    with pytest.raises(InputError, match="a pandas DataFrame"):
+        from_pandas([[1, 2]], label="y")
+
+
+def test_a_dataset_for_each_client_needs_no_partition() -> None:
+    network = sdfeel.Network.ring(servers=3, clients_per_server=1)
+    with pytest.raises(InputError, match="leave it out where each client has its own"):
+        sdfeel.train(nn.Linear(2, 2), [(X, Y)] * 3, network=network, partition="iid", steps=1)
+
+
+def test_whole_numbers_in_place_of_real_ones_say_how_to_change_them() -> None:
+    network = sdfeel.Network([[0]], [])
+    with pytest.raises(InputError, match=r"whole numbers stay whole.*\.astype\(np\.float32\)"):
+        sdfeel.train(nn.Linear(2, 2), [(X.astype(int), Y)], network=network, steps=1)
+    with pytest.raises(InputError, match=r"inputs\[:, None\]"):
+        sdfeel.train(nn.Linear(1, 2), [(X[:, 0], Y)], network=network, steps=1)
+
+
+class Streamed:
+    """What an `IterableDataset` of Hugging Face has: columns, and neither length nor numbers."""
+
+    column_names = ("x", "y")
+
+
+class Unset(Partitioner):
+    """A partitioner of Flower Datasets whose dataset is not set raises where it is asked."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def num_partitions(self) -> int:
+        raise AttributeError("The dataset field should be set\nbefore using it")
+
+    @num_partitions.setter
+    def num_partitions(self, value: int) -> None: ...
+
+
+def test_splits_streams_and_partitioners_without_data_are_named() -> None:
+    table = Table(x=X.tolist(), y=Y.tolist())
+    with pytest.raises(InputError, match=r"'dict'.*has splits; give one of 'train', 'test'"):
+        from_huggingface({"train": table, "test": table}, inputs="x", label="y")
+    with pytest.raises(InputError, match=r"'Streamed'.*a length and rows by number"):
+        from_huggingface(Streamed(), inputs="x", label="y")
+    with pytest.raises(InputError, match=r"'Unset'.*should be set before using it"):
+        from_flower(Unset(), inputs="x", label="y")
+
+
+def test_what_comes_without_an_adapter_says_which_one_helps() -> None:
+    rows = Table(x=X.tolist(), y=Y.tolist())
+    with pytest.raises(InputError, match=r"\['x', 'y'\].*from_huggingface\(rows, inputs"):
+        ClientData.from_datasets([rows])
+    with pytest.raises(InputError, match=r"filled up by sdfeel.data.from_tokens"):
+        ClientData.from_datasets([Columns(Table(x=[[1], [1, 2]], y=[0, 1]), "x", "y")])
+    with pytest.raises(InputError, match="words become class numbers"):
+        ClientData.from_datasets([Columns(Table(x=[[1]], y=["cat"]), "x", "y")])
+
+
 def test_the_real_packages_have_what_is_relied_on() -> None:
     """Where they are installed: `Table` and `Partitioner` above say no more than they do."""
     datasets = pytest.importorskip("datasets")
@@ -192,3 +275,31 @@ def test_the_real_packages_have_what_is_relied_on() -> None:
     shared = from_flower(partitioner, inputs="image", label="y")
     assert shared.samples.tolist() == [2, 2, 2, 2]
     assert sorted(shared.inputs.values[:, 0, 0, 0].tolist()) == list(range(8))
+    with pytest.raises(InputError, match="dataset field should be set"):
+        from_flower(partitioners.IidPartitioner(4), inputs="image", label="y")
+    with pytest.raises(InputError, match=r"'DatasetDict'.*give one of 'train'"):
+        from_huggingface(datasets.DatasetDict(train=whole), inputs="image", label="y")
+    with pytest.raises(InputError, match="'IterableDataset'"):
+        from_huggingface(whole.to_iterable_dataset(), inputs="image", label="y")
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_formatted_images_have_their_channels_first_too(kind: str) -> None:
+    datasets = pytest.importorskip("datasets")
+    colour = np.random.default_rng(0).integers(0, 256, (4, 5, 6, 3), dtype=np.uint8)
+    features = datasets.Features({"image": datasets.Image(), "y": datasets.Value("int64")})
+    rows = {"image": [Image.fromarray(each) for each in colour], "y": [0, 1, 0, 1]}
+    whole = datasets.Dataset.from_dict(rows, features=features).with_format(kind)
+    found = from_huggingface(whole, inputs="image", label="y")
+    assert (found.inputs.values.numpy() == colour.transpose(0, 3, 1, 2)).all()
+
+
+def test_a_federated_dataset_of_files_and_its_splits(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    federated = pytest.importorskip("flwr_datasets").FederatedDataset
+    whole = datasets.Dataset.from_dict({"x": X.tolist(), "y": Y.tolist()})
+    whole.to_parquet(tmp_path / "train.parquet")
+    given = federated(dataset=str(tmp_path), partitioners={"train": 3})
+    assert from_flower(given, inputs="x", label="y").samples.tolist() == [2, 2, 2]
+    with pytest.raises(InputError, match=r"'FederatedDataset'.*'test'"):
+        from_flower(given, inputs="x", label="y", split="test")

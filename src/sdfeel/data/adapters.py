@@ -6,7 +6,7 @@ store that `partition=` shares out. None of these packages is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,9 @@ def from_arrays(inputs: Tree, targets: Any, *, client: ArrayLike | None = None) 
 def from_pandas(
     frame: Any,
     *,
-    label: str,
-    client: str | None = None,
-    features: Sequence[str] | None = None,
+    label: Hashable,
+    client: Hashable | None = None,
+    features: Sequence[Hashable] | None = None,
 ) -> ClientData:
     """A DataFrame: columns of numbers as one input vector of float32.
 
@@ -52,7 +52,9 @@ def from_pandas(
     client    the column that says whose a row is: a client for each value, in sorted order
     features  the columns to learn from; all others by default
     """
-    columns = [str(name) for name in frame.columns]
+    if not hasattr(frame, "columns"):
+        raise InputError("frame", type(frame).__name__, "a pandas DataFrame")
+    columns = list(frame.columns)
     for what, name in (("label", label), ("client", client)):
         if name is not None:
             _check_column(what, name, columns)
@@ -86,8 +88,8 @@ def from_tokens(
             raise InputError(f"tokens of text {number}", ids, "must be a list of whole numbers")
     most = max((len(ids) for ids in lists), default=0)
     length = most if length is None else length
-    if length < 1:
-        raise InputError("length", length, "must be 1 or more")
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise InputError("length", length, "must be a whole number, 1 or more")
     table = np.full((len(lists), length), pad, dtype=np.int64)
     for row, ids in zip(table, lists, strict=True):
         row[: len(ids)] = ids[:length]
@@ -112,11 +114,16 @@ class Columns:
 
     def __post_init__(self) -> None:
         """A column that is not there is named."""
+        _check_rows(self.dataset)
         columns = list(self.dataset.column_names)
         named = [self.inputs] if isinstance(self.inputs, str) else self.inputs
         for name in named.values() if isinstance(named, Mapping) else named:
             _check_column("inputs", name, columns)
         _check_column("label", self.label, columns)
+        kind = getattr(self.dataset, "format", {}).get("type")
+        if self.transform is None and kind not in (None, "custom"):
+            # As arrays images would come with their channels last, and nothing would say so.
+            object.__setattr__(self, "dataset", self.dataset.with_format(None))
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -177,21 +184,36 @@ def from_flower(
     It is a partitioner whose `dataset` is set, or a `FederatedDataset` and one of its splits; the
     rest as for `from_huggingface`.
     """
-    if isinstance(getattr(partitioner, "partitioners", None), Mapping):
-        federated = partitioner
-        federated.load_partition(0, split)  # only then it knows how many there are
-        count = federated.partitioners[split].num_partitions
-        parts = [federated.load_partition(number, split) for number in range(count)]
-    elif hasattr(partitioner, "load_partition") and hasattr(partitioner, "num_partitions"):
-        parts = [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
-    else:
-        raise InputError(
-            "partitioner",
-            type(partitioner).__name__,
-            "a partitioner of flwr_datasets, or a FederatedDataset",
-        )
+    try:
+        parts = _parts(partitioner, split)
+    except (AttributeError, ValueError, KeyError) as problem:  # what it says of its own settings
+        reason = " ".join(str(problem).split())
+        raise InputError("partitioner", type(partitioner).__name__, reason) from None
     listed = [Columns(part, inputs, label, transform) for part in parts]
     return _as_pixels(ClientData.from_datasets(listed), transform, mean, std)
+
+
+def _parts(partitioner: Any, split: str) -> list[Any]:
+    if isinstance(getattr(partitioner, "partitioners", None), Mapping):
+        partitioner.load_partition(0, split)  # only then it knows how many there are
+        count = partitioner.partitioners[split].num_partitions
+        return [partitioner.load_partition(number, split) for number in range(count)]
+    if not hasattr(partitioner, "load_partition"):
+        raise ValueError("give a partitioner of flwr_datasets, or a FederatedDataset")
+    return [partitioner.load_partition(n) for n in range(partitioner.num_partitions)]
+
+
+def _check_rows(dataset: Any) -> None:
+    """Named columns, a length and rows by number: neither several splits nor a stream."""
+    if isinstance(dataset, Mapping):
+        splits = ", ".join(repr(name) for name in dataset)
+        raise InputError("dataset", type(dataset).__name__, f"has splits; give one of {splits}")
+    if not all(hasattr(dataset, n) for n in ("column_names", "__len__", "__getitem__")):
+        raise InputError(
+            "dataset",
+            type(dataset).__name__,
+            "needs named columns, a length and rows by number, as a datasets.Dataset has",
+        )
 
 
 def _as_pixels(
@@ -226,7 +248,7 @@ def _by_client(store: ClientData, client: ArrayLike | None) -> ClientData:
     return ClientData.from_partition(store.inputs, store.targets, parts)
 
 
-def _numbers(frame: Any, name: str) -> NDArray[Any]:
+def _numbers(frame: Any, name: Hashable) -> NDArray[Any]:
     """A column of a DataFrame; anything but numbers is named, and so is what is missing."""
     column = frame[name]
     found = np.array(column)  # a copy: what pandas gives cannot be written to
@@ -236,9 +258,10 @@ def _numbers(frame: Any, name: str) -> NDArray[Any]:
             str(column.dtype),
             "must be numbers; categories become class numbers by .astype('category').cat.codes",
         )
-    if found.dtype.kind == "f" and np.isnan(found).any():
-        row = int(np.flatnonzero(np.isnan(found))[0])
-        raise InputError(f"column {name!r}, row {row}", "missing", "fill or drop it first")
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        row = int(np.flatnonzero(~np.isfinite(found))[0])
+        value = "missing" if np.isnan(found[row]) else float(found[row])
+        raise InputError(f"column {name!r}, row {row}", value, "fill or drop it first")
     return found
 
 
@@ -252,6 +275,6 @@ def _plain(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, list) else value
 
 
-def _check_column(what: str, name: str, columns: Sequence[str]) -> None:
+def _check_column(what: str, name: Hashable, columns: Sequence[Hashable]) -> None:
     if name not in columns:
-        raise InputError(what, name, closest(str(name), columns))
+        raise InputError(what, name, closest(str(name), [str(column) for column in columns]))

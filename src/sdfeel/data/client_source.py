@@ -49,6 +49,13 @@ class ClientSource:
         if isinstance(partition, str):
             if not isinstance(whole.targets, Tensor):
                 raise InputError("partition", partition, "goes by labels; give row numbers instead")
+            if isinstance(given, list) and whole.targets.ndim > 1:
+                raise InputError(
+                    "partition",
+                    partition,
+                    "shares out one dataset by class numbers; leave it out where each client has "
+                    "its own, as in a list of pairs",
+                )
             partition = make_partition(partition, whole.targets.numpy(), clients, seed)
         samples = np.array([len(part) for part in partition])
         if whole.fresh:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,6 +178,13 @@ def count_samples(dataset: Any) -> int:
     dataset = unwrapped(dataset)
     if isinstance(dataset, ClientData):
         return rows(dataset.inputs)
+    if isinstance(dataset, Mapping) or hasattr(dataset, "iloc"):
+        raise InputError(
+            "data of a client",
+            list(dataset),
+            "must be a pair (inputs, targets) or a map-style dataset; sdfeel.data.from_pandas "
+            "makes clients of one DataFrame",
+        )
     pair = from_arrays(dataset)
     return len(dataset) if pair is None else rows(pair[0])
 

@@ -25,7 +25,7 @@ def from_arrays(dataset: Any) -> Pair | None:
     """
     if not isinstance(dataset, tuple | list) or len(dataset) != 2:
         return None
-    inputs, targets = dataset
+    inputs, targets = (_of_pandas(part) for part in dataset)
     if isinstance(targets, list) and _flat(targets) and _of_lists(inputs, len(targets)):
         inputs = torch.as_tensor(inputs)
     if not _of_arrays(inputs):
@@ -40,7 +40,18 @@ def from_arrays(dataset: Any) -> Pair | None:
             return None  # two samples, each a structure
         shown = " and ".join(str(list(shape)) for shape in shapes)
         raise InputError("data", shown, "inputs and targets of a client must be equally many")
-    return _tensor(inputs), _tensor(targets)
+    try:
+        return _tensor(inputs), _tensor(targets)
+    except TypeError as problem:  # an array of words or objects
+        remedy = _remedy("" if getattr(targets, "dtype", np.dtype(int)).kind in "OUS" else None)
+        raise InputError(
+            "data", "arrays that hold no numbers", f"{str(problem).split('. ')[0]}; {remedy}"
+        ) from None
+
+
+def _of_pandas(value: Any) -> Any:
+    """A DataFrame or Series as an array of its own; anything else as it is."""
+    return value.to_numpy(copy=True) if hasattr(value, "iloc") else value
 
 
 def _of_arrays(value: Any) -> bool:
@@ -105,7 +116,10 @@ def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     for index in indices:
         item = dataset[index]
         if not isinstance(item, tuple | list) or len(item) < 2:
-            raise InputError(f"data of client {client}, sample {index}", item, _not_a_pair(dataset))
+            shown = list(item) if isinstance(item, dict) else item
+            raise InputError(
+                f"data of client {client}, sample {index}", shown, _not_a_pair(dataset, item)
+            )
         try:
             found, target = _pair(item)
             pair = _tensor(found), _tensor(target)
@@ -114,13 +128,14 @@ def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
             raise InputError(
                 f"data of client {client}, sample {index}",
                 kinds,
-                "must be tensors, numpy arrays or numbers; give the dataset a transform",
+                f"must be tensors, numpy arrays or numbers; {_remedy(item[-1])}",
             ) from None
         if pairs and outline(pair) != outline(pairs[0]):
             raise InputError(
                 f"data of client {client}, sample {index}",
                 outline(pair),
-                f"sample {indices[0]} has {outline(pairs[0])}",
+                f"sample {indices[0]} has {outline(pairs[0])}; sequences of several lengths are "
+                "filled up by sdfeel.data.from_tokens",
             )
         pairs.append(pair)
     inputs, targets = (
@@ -130,7 +145,18 @@ def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
     return inputs, targets
 
 
-def _not_a_pair(dataset: Any) -> str:
+def _remedy(target: Any) -> str:
+    if isinstance(target, str):
+        return "words become class numbers: np.unique(words, return_inverse=True)[1]"
+    return "numbers are wanted: give the dataset a transform, or use .astype(np.float32)"
+
+
+def _not_a_pair(dataset: Any, item: Any) -> str:
+    if isinstance(item, dict):
+        return (
+            "must be a pair (input, target); of rows with named columns "
+            "sdfeel.data.from_huggingface(rows, inputs=..., label=...) makes pairs"
+        )
     if isinstance(dataset, tuple | list) and len(dataset) == 2:
         return (
             "must be a pair (input, target); inputs and targets of a client are taken as two "

@@ -99,7 +99,8 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
             "checkpoint",
             str(path),
             "belongs to another run: data, model, network, schedule, seed, lr and batch size must "
-            "be those it was started with",
+            "be those it was started with, the model's first weights too: torch.manual_seed(0) "
+            "before it is made gives the same ones again",
         )
     return checkpoint, engine
 

@@ -64,8 +64,13 @@ class RunFolder:
     def checkpoint(self) -> Path:
         return self.path / "checkpoint.safetensors"
 
-    def create(self, config: dict[str, Any], resume: bool) -> tuple[Checkpoint, str] | None:
-        """Make the folder, or open it to go on; None means from the beginning."""
+    def create(
+        self, config: dict[str, Any], resume: bool, known: Mapping[str, Any] | None = None
+    ) -> tuple[Checkpoint, str] | None:
+        """Make the folder, or open it to go on; None means from the beginning.
+
+        known  what of the environment is not that of this process
+        """
         if not self.writes:
             if not self.checkpoint.exists():
                 return None
@@ -85,7 +90,7 @@ class RunFolder:
         else:
             kept = None
         self.write_json("run.json", config)
-        self._environment = environment(config.get("seed"))
+        self._environment = {**environment(config.get("seed")), **(known or {})}
         self.write_json("environment.json", self._environment)
         return kept
 

@@ -23,6 +23,7 @@ class RunRecord:
     metrics  one row per evaluation, in order of iteration; a value that was not taken is NaN, a
              column that no evaluation had is absent
     summary  how the run ended; None while it has not
+    network  who belongs to whom; empty in a run of an earlier version
     """
 
     path: Path
@@ -30,6 +31,7 @@ class RunRecord:
     metrics: pd.DataFrame
     environment: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, Any] | None = None
+    network: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def scheme(self) -> str:
@@ -54,6 +56,7 @@ def read_run(folder: str | Path) -> RunRecord:
         environment=_read_object(path / "environment.json") or {},
         metrics=_read_metrics(path / "metrics.csv"),
         summary=_read_object(path / "summary.json"),
+        network=_read_object(path / "network.json") or {},
     )
 
 

@@ -38,6 +38,8 @@ PANEL_HEIGHT = 2.45
 IN_MINUTES_FROM = 600.0  # seconds
 TITLE_WIDTH, NOTE_WIDTH = 13, 16  # characters that fit in an inch
 FEW_POINTS = 15
+# What others write, and would become c.jpg.png here.
+OTHER_KINDS = {".bmp", ".eps", ".gif", ".html", ".jpeg", ".jpg", ".ps", ".tif", ".tiff", ".webp"}
 
 NAMES = {
     "train_loss": "training loss",
@@ -141,6 +143,8 @@ def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
     A path that ends with .pdf becomes that one file.
     """
     stem = Path(path)
+    if not stem.name or stem.suffix.lower() in OTHER_KINDS:
+        raise InputError("path", str(path), "a file that ends with .png, .svg or .pdf")
     if stem.suffix.lower() == ".pdf":
         write_report(stem, figure_bytes(figure, "pdf"))
         return stem, stem

@@ -132,8 +132,14 @@ def _outputs(model: nn.Module, inputs: Tree) -> Tree:
 
 
 def _does_not_take(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
-    bytes_only = all(tensor.dtype == torch.uint8 for tensor in leaves(inputs))
-    hint = "; bytes become real numbers by sdfeel.data.Pixels(images)" if bytes_only else ""
+    kinds = {tensor.dtype for tensor in leaves(inputs)}
+    hint = ""
+    if kinds == {torch.uint8}:
+        hint = "; bytes become real numbers by sdfeel.data.Pixels(images)"
+    elif not any(kind.is_floating_point for kind in kinds):
+        hint = "; whole numbers stay whole, as ids do: .astype(np.float32) makes them real"
+    elif all(tensor.ndim == 1 for tensor in leaves(inputs)):
+        hint = "; a sample is one number each: inputs[:, None] makes it a vector of one"
     return InputError(
         "model",
         type(model).__name__,

@@ -55,6 +55,8 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
         interrupted=bool(told["interrupted"]),
         servers=servers,
         config=record.config,
+        network=record.network,
+        environment=record.environment,
         folder=record.path,
         **{name: told[name] for name in KEPT},
     )

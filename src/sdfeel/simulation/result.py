@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
@@ -37,6 +38,8 @@ class Result:
     history        a pandas DataFrame, one row an evaluation
     stopped        whether a callback ended it before its last iteration
     config         what it was started with
+    network        who belonged to whom and who were neighbours, as network.json says it
+    environment    of it what is known: all in one that was loaded, else how its engine was made
 
     `save` writes it into a folder, from which `sdfeel.load` gives it back.
     """
@@ -56,6 +59,8 @@ class Result:
     server_of: Sequence[int] = field(repr=False)  # the server of each client
     stopped: bool = False
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    network: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    environment: Mapping[str, Any] = field(default_factory=dict, repr=False)
     leads: bool = True  # False at the ranks that only help: their history is not complete
     folder: Path | None = None
     signal: int | None = None  # that ended it early
@@ -69,7 +74,7 @@ class Result:
         config: Mapping[str, Any],
     ) -> Result:
         """From how the loop ended."""
-        problem = simulation.problem
+        problem, about = simulation.problem, choice.engine.about()
         return cls(
             model=problem.layout.module(problem.model, outcome.mean).eval(),
             history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
@@ -86,6 +91,8 @@ class Result:
             server_of=simulation.algorithm.network.clusters.server_of.tolist(),
             stopped=outcome.stopped,
             config=config,
+            network=simulation.drawn(),
+            environment={"engine": dict(about)} if about else {},
             leads=simulation.ranks.leads,
         )
 
@@ -96,7 +103,8 @@ class Result:
 
     def client_model(self, client: int) -> nn.Module:
         """The model that a client starts its next upload period from: its server's, eq. (4)."""
-        if isinstance(client, bool) or not 0 <= client < len(self.server_of):
+        whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        if not whole or not 0 <= client < len(self.server_of):
             raise InputError("client", client, f"a number from 0 to {len(self.server_of) - 1}")
         vector = self.servers[self.server_of[client]]
         return ParameterLayout.of(self.model).module(self.model, vector)
@@ -146,11 +154,13 @@ class Result:
         self._write(folder)
 
     def save(self, folder: str | Path) -> Path:
-        """Write all but a checkpoint into a folder of its own, as a run with `out=` leaves it."""
+        """Write all but checkpoint and trace into a folder of its own, as `out=` leaves it."""
         kept = RunFolder(folder, "")
         if (kept.path / "run.json").exists():
             raise InputError("folder", str(folder), "holds a run already: name another one")
-        kept.create(dict(self.config), resume=False)
+        kept.create(dict(self.config), resume=False, known=self.environment)
+        if self.network:  # one of an earlier version has none
+            kept.write_json("network.json", dict(self.network))
         columns = [str(name) for name in self.history]
         rows = self.history.itertuples(index=False, name=None)
         kept.write_rows([dict(zip(columns, row, strict=True)) for row in rows])
