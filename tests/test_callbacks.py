@@ -425,6 +425,8 @@ def test_loading_what_does_not_fit_is_named(small: Problem, tmp_path: Path) -> N
         sdfeel.load(tmp_path / "a", nn.Linear(7, 7))
     with pytest.raises(InputError, match="folder that a run wrote"):
         sdfeel.load(tmp_path / "nothing", small.model)
+    with pytest.raises(InputError, match="folder = 5"):
+        sdfeel.load(5)
     (tmp_path / "a" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match="cannot be read"):
         sdfeel.load(tmp_path / "a", small.model)

@@ -118,6 +118,8 @@ def test_a_saved_comparison_is_read_by_everybody(small: Problem, tmp_path: Path)
     pd.testing.assert_frame_equal(again.table, found.table)
     pd.testing.assert_frame_equal(again.curves, found.curves)
     assert again.title == "Both"
+    assert repr(again).splitlines()[0] == "Both"
+    assert len(repr(again).splitlines()) == 1 + 2 + 2  # the table, not all that is behind it
     assert not again.results
     with_models = sdfeel.load(tmp_path / "kept", small.model)
     for label, of in found.results.items():

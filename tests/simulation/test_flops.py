@@ -63,7 +63,7 @@ def test_another_model_is_named_with_what_it_needs() -> None:
     """784 x 10 weights: forward 2 x 784 x 10, backward as much again, ten samples."""
     (line,) = said(mlp(784, ()))
     assert "charges 138.4 MFLOPs" in line
-    assert "needs 0.3136: clock.profile=counted counts them" in line
+    assert 'needs 0.3136: profile="counted" (clock.profile=counted) counts them' in line
 
 
 def test_a_batch_beyond_a_client_s_data_is_its_data() -> None:

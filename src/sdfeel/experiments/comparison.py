@@ -39,7 +39,7 @@ NOT_HERE = ("out", "resume", "config", "on_start", "on_progress")
 Variant = Mapping[str, Any] | str | Scheme
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
     """What `sdfeel.compare` gives.
 
@@ -50,8 +50,11 @@ class Comparison:
     """
 
     records: Mapping[str, Sequence[RunRecord]]
-    results: Mapping[str, Sequence[Result]] = field(default_factory=dict, repr=False)
+    results: Mapping[str, Sequence[Result]] = field(default_factory=dict)
     title: str = ""
+
+    def __repr__(self) -> str:
+        return f"{self.title or 'Comparison'}\n{self.table.to_string()}"
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -193,6 +196,8 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Any:
             of `sdfeel run` with a model of ours needs none, and a comparison has its curves and
             table without
     """
+    if not isinstance(folder, str | Path):
+        raise InputError("folder", folder, "the path of a folder, as `out=` had it")
     if not (Path(folder) / COMPARISON).is_file():
         return loading.load(folder, model)
     title, records = read_runs(folder)

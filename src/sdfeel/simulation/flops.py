@@ -63,7 +63,7 @@ def doubt(profile: LatencyProfile, problem: Problem, own: bool) -> str | None:
 
 def _remedy(profile: LatencyProfile) -> str:
     if profile.name == "paper":
-        return "clock.profile=counted"
+        return 'profile="counted" (clock.profile=counted)'
     return 'a profile with flops_per_step = "counted"'
 
 
