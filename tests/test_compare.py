@@ -85,7 +85,7 @@ def test_the_usual_schemes(small: Problem) -> None:
     [
         (["sd-feel", "fedvg"], {}, r"variant fedvg: scheme = 'fedvg': did you mean 'fedavg'"),
         ({"a": {}, "b": {"averager": "papers"}}, {}, "variant b: averager = 'papers'"),
-        ({"a": {}, "b": {"learning_rate": 1}}, {}, "variant b: learning_rate.*unknown key"),
+        ({"a": {}, "b": {"learning_rate": 1}}, {}, "variant b: learning_rate.*called lr"),
         ({"a": {}, "b": {"network": None}}, {}, "variant b: network"),
         ({"a": {}, "b": {"callbacks": [3]}}, {}, r"variant b: callbacks\[0\]"),
         ({"a": {}, "b": {"trainers": [3]}}, {}, "variant b: trainers"),

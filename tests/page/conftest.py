@@ -44,8 +44,9 @@ def serve() -> Iterator[Serve]:
         yield start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
+    """While its driver lives, an event loop runs in this thread: no other test may come between."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="comes with sdfeel[dev]")
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine; `.ci/run` installs it")
