@@ -67,14 +67,16 @@ def carry_out(
         meter.done(job)
         return True
 
-    first = {number for number, job in enumerate(plan.jobs, start=1) if job.seed == 0}
     left = set(range(1, len(plan.jobs) + 1))
-    for wait in (False, True):
-        for number in sorted(left):
-            if finish(number, wait):
-                left.remove(number)
-            if left and number in first and not first & left:
-                on_seed(1)
+    first = {number for number in left if plan.jobs[number - 1].seed == 0}
+    while left:  # from the top each time: what others have done meanwhile is seen
+        done = next((number for number in sorted(left) if finish(number, wait=False)), None)
+        if done is None:
+            done = min(left)
+            finish(done, wait=True)
+        left.remove(done)
+        if left and done in first and not first & left:
+            on_seed(1)
     on_seed(plan.seeds)
 
 
