@@ -38,6 +38,7 @@ contents = {
         "The paper, and where we differ": "paper",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
+        "Devices that differ, on CIFAR-10": "reproduction/devices",
     },
     "Plan": {"Theory": "theory", "Planner": "planner"},
     "Deploy": {"Deploying": "deployment"},
