@@ -52,9 +52,9 @@ QUICK = Extent(
     widths=(),
     periods=(),
     memory=None,
-    zoo_starts=2,
+    zoo_starts=1,
     large_starts=1,
-    zoo_repetitions=4,
+    zoo_repetitions=3,
     rank_steps=0,
     profile_steps=0,
 )
