@@ -10,12 +10,10 @@ from torch import Tensor
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.correction import Correction
 from sdfeel.algorithm.local import Rows
-from sdfeel.simulation.engines.engine import Learned, Shift
+from sdfeel.simulation.engines.engine import Indices, Learned, Shift
 from sdfeel.simulation.ranks import Placement, Ranks
 
 __all__ = ["Controls"]
-
-Indices = NDArray[np.int64]
 
 
 class Controls:

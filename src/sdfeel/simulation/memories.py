@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.local import Rows
+from sdfeel.simulation.engines.engine import Indices
 
 __all__ = ["Memories"]
-
-Indices = NDArray[np.int64]
 
 
 class Memories:

@@ -18,7 +18,7 @@ from sdfeel import RunError, Schedule
 from sdfeel.data import ClientData
 from sdfeel.simulation.engines.draws import Draws
 from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.loop import LoopEngine, _cut
+from sdfeel.simulation.engines.loop import ALIGNED, NO_MORE, LoopEngine, _cut, _shared
 from sdfeel.simulation.problem import make_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
@@ -155,3 +155,23 @@ def test_parts_of_a_call_are_everybody_once_and_fall(count: int, hands: int) -> 
     assert sizes == sorted(sizes, reverse=True)
     assert not sizes or sizes[-1] == 1
     assert not sizes or sizes[0] <= max(1, -(-count // hands))
+
+
+@pytest.mark.parametrize("hands", [2, 64, 1024])
+def test_all_parts_of_a_call_fit_into_a_pipe_before_anybody_takes_one(hands: int) -> None:
+    """65,536 bytes on Linux, two for each number: a longer list would wait for readers for ever."""
+    parts = _cut(10**6, hands)
+    assert len(parts) + hands < 2**16 // 2 <= NO_MORE
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 15, 16, 17])
+def test_shared_rows_begin_at_whole_vectors(columns: int, dtype: torch.dtype) -> None:
+    """Below, at and above a vector of either type; rows do not lie in each other."""
+    memory = _shared(3, columns, dtype)
+    assert memory.shape == (3, columns)
+    assert all(row.data_ptr() % ALIGNED == 0 for row in memory)
+    for number, row in enumerate(memory):
+        row.fill_(number)
+    assert torch.equal(memory[:, 0], torch.arange(3, dtype=dtype))
+    assert torch.equal(memory.amax(dim=1), memory.amin(dim=1))
