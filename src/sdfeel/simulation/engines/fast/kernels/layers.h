@@ -41,11 +41,11 @@ INLINE void read_image(const Shape to, const given *from, const real *table, rea
     const int row = row_of(to);
     for (int y = 0; y < to.height; y++) {
         real *line = x + origin_of(to) + y * row;
-        for (int c = 0; c < to.channels; c++) {
-            const real *own = table + 256 * (TABLES > 1 ? c : 0);
-            for (int i = 0; i < to.width; i++)
-                line[i * to.channels + c] = own[from[(c * to.height + y) * to.width + i]];
-        }
+        const given *pixel = from + y * to.width;
+        for (int i = 0; i < to.width; i++)
+            UNROLL for (int c = 0; c < to.channels; c++)
+                line[i * to.channels + c] =
+                    table[256 * (TABLES > 1 ? c : 0) + pixel[c * to.height * to.width + i]];
     }
 }
 #else
