@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import nn
@@ -13,10 +14,10 @@ from worlds import Problem
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule
-from sdfeel.api import WORDS
-from sdfeel.experiments.config import read_table, run_config, with_settings
+from sdfeel.experiments.config import merge, read_table, run_config, with_settings
 from sdfeel.experiments.run import simulation_of
 from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.words import WORDS, ours
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,34 @@ def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
     network = sdfeel.Network([[0]], [])
     with pytest.raises(InputError, match=rf"{word} = 1: .*{here}"):
         sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **{word: 1})
+
+
+@pytest.mark.parametrize("word", [*WORDS, "lernrate", "optimiser", "learningrate"])
+def test_words_of_others_lead_to_keys_of_files(word: str) -> None:
+    """Right or misspelt; and the key that is named is one that a file may have."""
+    key = ours(word)
+    assert key is not None
+    with pytest.raises(InputError, match=rf"{word} = 1: unknown key; did you mean '{key}'") as told:
+        run_config({word: 1})
+    assert len(str(told.value)) < 100, "the list of all keys would hide it"
+    nonsense: Any = ["no", "value"]
+    with pytest.raises(InputError) as told:
+        run_config(merge({"local": {"name": "momentum"}}, {key: nonsense}))
+    assert "unknown key" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(".1", 0.1), ("1.", 1.0), ("0.1", 0.1), ("iid", "iid"), ("1.2.3", "1.2.3")]
+)
+def test_a_number_may_be_written_as_people_do(text: str, value: float | str) -> None:
+    """`--set lr=.1` is no TOML."""
+    assert with_settings({}, [f"lr={text}"]) == {"lr": value}
+
+
+@pytest.mark.parametrize(("key", "wrong"), [("tau1", 0), ("alpha", 1.5), ("tau3", 1)])
+def test_mistakes_of_a_schedule_are_named_with_their_table(key: str, wrong: float) -> None:
+    with pytest.raises(InputError, match=rf"schedule.{key} = {wrong}: "):
+        run_config({"schedule": {key: wrong}})
 
 
 def test_no_word_of_others_is_a_setting_of_ours() -> None:

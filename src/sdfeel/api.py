@@ -30,6 +30,7 @@ from sdfeel.simulation.simulation import (
     RoundingWarning,
     Simulation,
 )
+from sdfeel.simulation.words import WORDS
 
 __all__ = [
     "ClockWarning", "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out",
@@ -37,20 +38,6 @@ __all__ = [
 ]  # fmt: skip
 
 logger = logging.getLogger("sdfeel")
-
-# What others call it, and what is said here: `tau1=3` is the commonest of all.
-WORDS = {
-    **dict.fromkeys(("learning_rate", "eta", "step_size"), "is called lr here"),
-    **dict.fromkeys(("scheduler", "lr_scheduler"), "is a kind of lr: lr=sdfeel.Cosine(...)"),
-    **dict.fromkeys(("optimizer", "optim"), "is called local: local=sdfeel.Adam()"),
-    **dict.fromkeys(("momentum", "nesterov"), "is a local rule: local=sdfeel.Momentum(0.9)"),
-    **dict.fromkeys(("weight_decay", "prox", "clip"), "is the local rule's: local=sdfeel.SGD(...)"),
-    **dict.fromkeys(("tau1", "tau2", "alpha"), "is the schedule's: schedule=Schedule(2, 1, 5)"),
-    **dict.fromkeys(("epochs", "iterations", "num_rounds"), "steps= says how many local updates"),
-    **dict.fromkeys(("criterion", "loss_fn"), "is called loss here"),
-    **dict.fromkeys(("test_data", "test_dataset", "validation"), "is called test here"),
-    **dict.fromkeys(("topology", "graph", "clusters"), "is the network's: Network([[0, 1]], [])"),
-}
 
 
 def train(
@@ -168,7 +155,7 @@ def assembled(
     _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
     for word, value in settings.items():
         if word in WORDS:
-            raise InputError(word, value, WORDS[word])
+            raise InputError(word, value, WORDS[word][1])
     if "steps" not in settings:
         raise InputError("steps", None, "is needed: the number of iterations K")
     simulation = Simulation.assemble(

@@ -188,6 +188,8 @@ class Momentum(LocalRule):
         super().__post_init__()
         if not isinstance(self.momentum, int | float) or not 0 <= self.momentum < 1:
             raise InputError("local.momentum", self.momentum, "beta, from 0 to below 1")
+        if not isinstance(self.nesterov, bool):  # "no" would be true
+            raise InputError("local.nesterov", self.nesterov, "true or false")
 
     def step(self, w: Tensor, g: Tensor, kept: Rows, eta: float) -> None:
         velocity = kept["velocity"].mul_(self.momentum).add_(g)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError, closest
 from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.words import ours
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
@@ -171,9 +172,17 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str
         try:
             value = read_toml(f"value = {text}", "--set")["value"]
         except InputError:
-            value = text
+            value = _number_or_word(text)
         result = merge(result, {key.strip(): value})
     return result
+
+
+def _number_or_word(text: str) -> float | str:
+    """What is no TOML: `.1` is a number all the same."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
@@ -216,7 +225,8 @@ def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
             parts[table] = list(inner.model_fields)
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
     found = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
-    return f"did you mean {found[0]!r}?" if found else closest(name, known)
+    near = found[0] if found else ours(name)
+    return f"did you mean {near!r}?" if near else closest(name, known)
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:

@@ -84,7 +84,11 @@ def _schedule(value: Any) -> Schedule:
         return Schedule()
     if not isinstance(value, Mapping):
         raise InputError("schedule", value, "such as Schedule(tau1=2, tau2=1, alpha=5)")
-    schedule: Schedule = from_table("schedule", value, {"schedule": Schedule})
+    try:
+        schedule: Schedule = from_table("schedule", value, {"schedule": Schedule})
+    except InputError as problem:
+        field = f"schedule.{problem.field.removeprefix('schedule.')}"
+        raise InputError(field, problem.value, problem.remedy) from None
     return schedule
 
 

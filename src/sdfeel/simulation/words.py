@@ -1,0 +1,38 @@
+"""What others call a setting: where a word is unknown here, the error leads to ours."""
+
+from __future__ import annotations
+
+import difflib
+
+__all__ = ["WORDS", "ours"]
+
+
+def _all(words: str, key: str, said: str) -> dict[str, tuple[str, str]]:
+    return dict.fromkeys(words.split(), (key, said))
+
+
+# Their word -> our key in a file, and what is said of it in Python. `tau1=3` is the commonest.
+WORDS = {
+    **_all("learning_rate eta step_size", "lr", "is called lr here"),
+    **_all("scheduler lr_scheduler", "rate.name", "is a kind of lr: lr=sdfeel.Cosine(...)"),
+    **_all("optimizer optim", "local.name", "is called local: local=sdfeel.Adam()"),
+    **_all("momentum", "local.momentum", "is a local rule: local=sdfeel.Momentum(0.9)"),
+    **_all("nesterov", "local.nesterov", "is a local rule: local=sdfeel.Momentum(0.9)"),
+    **_all("weight_decay", "local.weight_decay", "is the local rule's: local=sdfeel.SGD(...)"),
+    **_all("prox", "local.prox", "is the local rule's: local=sdfeel.SGD(...)"),
+    **_all("clip", "local.clip", "is the local rule's: local=sdfeel.SGD(...)"),
+    **_all("tau1", "schedule.tau1", "is the schedule's: schedule=Schedule(2, 1, 5)"),
+    **_all("tau2", "schedule.tau2", "is the schedule's: schedule=Schedule(2, 1, 5)"),
+    **_all("alpha", "schedule.alpha", "is the schedule's: schedule=Schedule(2, 1, 5)"),
+    **_all("epochs iterations num_rounds", "steps", "steps= says how many local updates"),
+    **_all("criterion loss_fn", "model.loss", "is called loss here"),
+    **_all("test_data test_dataset validation", "data.name", "is called test here"),
+    **_all("topology graph", "network.graph", "is the network's: Network([[0, 1]], [])"),
+    **_all("clusters", "network.clusters", "is the network's: Network([[0, 1]], [])"),
+}
+
+
+def ours(name: str) -> str | None:
+    """Our key of a file for a word of others, also where it is misspelt."""
+    near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.75)
+    return WORDS[near[0]][0] if near else None
