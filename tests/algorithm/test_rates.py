@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 import sdfeel
-from sdfeel.algorithm.rates import RATES, ShapedRate, rates
+from sdfeel.algorithm.rates import RATES, Given, RateTable, ShapedRate, rates
 
 ETA = 0.3
 
@@ -67,3 +67,20 @@ def test_a_warm_up_rises_linearly_and_then_leaves_it_alone(own: ShapedRate, warm
         assert math.isfinite(warm(k))
         assert warm(k) >= 0
     assert type(own) in RATES.values()  # every shape of the table was meant to be drawn
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 40)), min_size=1, max_size=12))
+def test_a_table_of_rates_asks_for_each_iteration_once(asked: list[tuple[int, int]]) -> None:
+    """In whatever order clusters come, and where they lie apart: also what lies between."""
+    calls: list[int] = []
+
+    def eta(k: int) -> float:
+        calls.append(k)
+        return 1 / k
+
+    table = RateTable(Given(eta))
+    for first, more in asked:
+        found = table.between(first, first + more)
+        assert found.tolist() == [1 / k for k in range(first, first + more + 1)]
+    least, most = min(first for first, _ in asked), max(first + more for first, more in asked)
+    assert sorted(calls) == list(range(least, most + 1))

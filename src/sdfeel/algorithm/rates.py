@@ -32,6 +32,7 @@ __all__ = [
     "Given",
     "Inverse",
     "Rate",
+    "RateTable",
     "ShapedRate",
     "Step",
     "rate_of",
@@ -155,6 +156,33 @@ def rate_of(lr: float | Rate | Callable[[int], float]) -> Rate:
 def rates(rate: Rate, first: int, last: int) -> NDArray[np.float64]:
     """eta_k for k = first..last."""
     return np.array([rate(k) for k in range(first, last + 1)], dtype=np.float64)
+
+
+class RateTable:
+    """The same, each k computed once: clients of unequal speed are far apart in k."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._rate = rate
+        self._first, self._known = 1, 0  # of eta_k: the first k, and how many
+        self._etas = np.empty(0)
+
+    def between(self, first: int, last: int) -> NDArray[np.float64]:
+        """eta_k for k = first..last, to be read only."""
+        if not self._known:
+            self._first = first
+        if first < self._first:
+            before = rates(self._rate, first, self._first - 1)
+            self._etas = np.concatenate([before, self._etas[: self._known]])
+            self._first, self._known = first, len(self._etas)
+        ahead = last - self._first + 1
+        if ahead > self._known:
+            if ahead > len(self._etas):
+                more = np.empty(max(ahead, 2 * self._known) - self._known)
+                self._etas = np.concatenate([self._etas[: self._known], more])
+            after = self._first + self._known
+            self._etas[self._known : ahead] = rates(self._rate, after, last)
+            self._known = ahead
+        return self._etas[first - self._first : ahead]
 
 
 def _finite(value: float) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.rates import rates
+from sdfeel.algorithm.rates import RateTable
 from sdfeel.simulation.engines.engine import Indices, Shift, SummingEngine, Sums, Work
 from sdfeel.simulation.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.simulation.engines.fast.errors import Unsupported
@@ -46,7 +46,7 @@ class FastEngine(SummingEngine):
             raise Unsupported("inputs or targets are not one tensor")
         self.problem = problem
         self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
-        self._tables = _tables(data.inputs)
+        self._tables, self._rates = _tables(data.inputs), RateTable(problem.rate)
         self._plain = self._by(self._rule(shifted=False), self._tables)
 
     def about(self) -> Mapping[str, Any]:
@@ -125,7 +125,7 @@ class FastEngine(SummingEngine):
             batch_size=self.problem.batch_size,
             first=work.first,
             last=work.last,
-            rates=rates(self.problem.rate, first, last),
+            rates=self._rates.between(first, last),
             first_rate=first,
             threads=torch.get_num_threads(),
             **rows,
