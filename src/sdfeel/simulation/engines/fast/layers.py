@@ -44,6 +44,7 @@ class SourceFile:
     start: list[str] = field(default_factory=list)
     unpack: list[str] = field(default_factory=list)
     pack: list[str] = field(default_factory=list)
+    add: list[str] = field(default_factory=list)
     refresh: list[str] = field(default_factory=list)
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
@@ -66,6 +67,7 @@ class SourceFile:
         flat, state = f"flat + {offset}", f"state + {at}"
         self.unpack.append(f"unpack_{kind}({arguments}, {flat}, {state});")
         self.pack.append(f"pack_{kind}({arguments}, {state}, {flat});")
+        self.add.append(f"add_{kind}({arguments}, {state}, {flat}, weight, room);")
         return at
 
     def vector(self, elements: int, offset: int) -> int:

@@ -144,6 +144,7 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
         _function("start_work(Work *work)", file.start),
         _function("unpack(const real *flat, real *state)", file.unpack),
         _function("pack(const real *state, real *flat)", file.pack),
+        _function("add(const real *state, real *flat, real weight, real *room)", file.add),
         _function("refresh(Work *work)", file.refresh),
         _function(
             "read_sample(Work *work, int b, const given *from)",

@@ -30,6 +30,12 @@ INLINE void pack_weights(const int outs, const int ins, const Window k, const re
                         w[(o * k.rows + r) * row + c * ins + i];
 }
 
+INLINE void add_weights(const int outs, const int ins, const Window k, const real *w,
+                        real *restrict flat, real weight, real *restrict room) {
+    pack_weights(outs, ins, k, w, room);
+    for (int i = 0; i < outs * ins * k.rows * k.columns; i++) flat[i] += weight * room[i];
+}
+
 /* Channels that are left over when whole vectors are filled share a vector with those of other
    pixels: 20 channels in vectors of 8 are two and a half, for two pixels five instead of six. */
 typedef struct {

@@ -2,7 +2,7 @@
    Work, BLOCK, SAMPLE (elements of an input), TARGET (elements of a target), target (its type),
    given (the type of an input: real, or bytes whose meaning stands in Work's `table`),
    PARAMETERS, STATE (elements of a model in our own order), OUTPUTS, start_work, unpack, pack,
-   refresh, read_sample, forward, loss, backward, settle, output_of. */
+   add, refresh, read_sample, forward, loss, backward, settle, output_of. */
 
 #include <sched.h>
 
@@ -170,11 +170,13 @@ static void end(Work *work, const Task *task, int64_t c) {
     if (velocity) pack(work->velocity, velocity);
 #endif
     real *model = row_for(task->out, c), *control = row_for(task->control, c);
+    const int only_added = !model && !control; /* then it is not written down before */
     if (!model) model = work->gradient;
-    pack(work->model, model);
+    if (!only_added) pack(work->model, model);
     if (control) learn((real)(1 / task->reach), model, row_for(task->origin, c), control);
     if (!task->sums.rows || !wait_for_turn(task, c)) return;
-    add_to_sum(task, c, model);
+    if (only_added) add(work->model, row_for(task->sums, c), (real)task->weight[c], model);
+    else add_to_sum(task, c, model);
     const int64_t done = task->turn[c] + 1;
     __atomic_store_n(task->turns + task->sums.row[c], done, __ATOMIC_RELEASE);
     if (control && task->whole[c] == done) learn_mean(work, task, c);

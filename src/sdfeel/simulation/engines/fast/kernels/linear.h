@@ -54,6 +54,17 @@ INLINE void pack_columns(const int outs, const int pixels, const int channels, c
     }
 }
 
+/* flat += weight * w; `room` is for a row that has to be turned. */
+INLINE void add_columns(const int outs, const int pixels, const int channels, const real *w,
+                        real *restrict flat, real weight, real *room) {
+    const int width = pixels * channels, padded = vectors(width) * VL;
+    for (int o = 0; o < outs; o++) {
+        const real *row = w + o * padded;
+        if (pixels != 1 && channels != 1) turn(pixels, channels, row, room), row = room;
+        for (int i = 0; i < width; i++) flat[o * width + i] += weight * row[i];
+    }
+}
+
 enum { DOT_SAMPLES = 5, DOT_ROWS = ACCUMULATORS / DOT_SAMPLES };
 
 /* partial[r][b] (+)= w[r] . x[b], lane by lane, over `vecs` vectors. */
