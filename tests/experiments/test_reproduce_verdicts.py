@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from sdfeel.experiments.reproduce.document import measured
 from sdfeel.experiments.reproduce.measures import (
     Curve,
     level,
@@ -187,6 +188,24 @@ def test_sooner_where_one_never_arrives():
     verdict = judge("fig", claim("sooner", "a", "high", threshold=2.0, level=1.3), runs)
     assert verdict.value == pytest.approx(1000 / (200 * math.log(1.3 / 0.3)), rel=0.05)
     assert outcome(claim("sooner", "high", "a", threshold=2.0, level=1.3), **runs) == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("arrive", "spread", "note"),
+    [
+        (0, False, "not enough was recorded"),
+        (1, False, "not enough was recorded on 2 of 3 seeds"),
+        (2, True, "not enough was recorded on 1 of 3 seeds"),
+    ],
+)
+def test_seeds_that_never_arrive_have_no_part_in_numbers(arrive, spread, note):
+    """The least and the most are of what was measured; a seed without is named."""
+    runs = {"a": seeds(*[1.0] * arrive, *[2.0] * (3 - arrive)), "b": seeds(1.1, 1.1, 1.1)}
+    verdict = judge("fig", claim("sooner", "a", "b", threshold=2.0, level=1.3), runs)
+    assert (verdict.verdict, verdict.note) == ("inconclusive", note)
+    assert (verdict.value is not None) == (arrive > 0)
+    assert (verdict.spread is not None) == spread
+    assert "nan" not in measured(verdict)
 
 
 def test_a_level_goes_with_sooner_and_with_nothing_else():

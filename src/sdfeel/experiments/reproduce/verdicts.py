@@ -116,7 +116,7 @@ def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]])
         value=float(np.mean(finite)) if finite else None,
         unit=_unit(claim),
         threshold=claim.threshold,
-        spread=(min(values), max(values)) if seeds > 1 else None,
+        spread=(min(finite), max(finite)) if len(finite) > 1 else None,
         interval=_interval(values),
         seeds=seeds,
         values=values,
@@ -127,8 +127,10 @@ def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]])
 def decide(findings: Sequence[Finding]) -> tuple[Outcome, str]:
     """The outcome, and in a few words why."""
     margins = [finding.margin for finding in findings]
-    if not margins or any(math.isnan(margin) for margin in margins):
-        return "inconclusive", "not enough was recorded"
+    missing = sum(math.isnan(margin) for margin in margins)
+    if missing or not margins:
+        where = f" on {missing} of {len(margins)} seeds" if missing < len(margins) else ""
+        return "inconclusive", f"not enough was recorded{where}"
     if all(finding.coincide for finding in findings):
         return "fail", "the curves coincide"
     return _one_seed(findings[0]) if len(margins) == 1 else _many_seeds(findings)
