@@ -103,7 +103,7 @@ def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
 @pytest.mark.parametrize("word", [*WORDS, "lernrate", "optimiser", "learningrate"])
 def test_words_of_others_lead_to_keys_of_files(word: str) -> None:
     """Right or misspelt; and the key that is named is one that a file may have."""
-    key = ours(word)
+    key = ours(word, Settings.model_fields)
     assert key is not None
     with pytest.raises(InputError, match=rf"{word} = 1: unknown key; did you mean '{key}'") as told:
         run_config({word: 1})
@@ -112,6 +112,15 @@ def test_words_of_others_lead_to_keys_of_files(word: str) -> None:
     with pytest.raises(InputError) as told:
         run_config(merge({"local": {"name": "momentum"}}, {key: nonsense}))
     assert "unknown key" not in str(told.value)
+
+
+@pytest.mark.parametrize("key", [key for key in run_config({}).table() if len(key) > 4])
+def test_our_own_keys_misspelt_lead_to_themselves(key: str) -> None:
+    """`shedule` is near `scheduler`, a word of others, and nearer to ours."""
+    for place in range(1, len(key)):
+        word = key[:place] + key[place + 1 :]
+        with pytest.raises(InputError, match=rf"{word} = 1: unknown key; did you mean '{key}'"):
+            run_config({word: 1})
 
 
 @pytest.mark.parametrize(

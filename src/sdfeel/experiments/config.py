@@ -225,7 +225,7 @@ def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
             parts[table] = list(inner.model_fields)
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
     found = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
-    near = found[0] if found else ours(name)
+    near = found[0] if found else ours(name, known)
     return f"did you mean {near!r}?" if near else closest(name, known)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 
 __all__ = ["WORDS", "ours"]
 
@@ -32,7 +33,7 @@ WORDS = {
 }
 
 
-def ours(name: str) -> str | None:
-    """Our key of a file for a word of others, also where it is misspelt."""
-    near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.75)
-    return WORDS[near[0]][0] if near else None
+def ours(name: str, known: Iterable[str]) -> str | None:
+    """Our key of a file for a word of others, also misspelt; none if one of `known` is nearer."""
+    near = difflib.get_close_matches(name, [*known, *WORDS], n=1, cutoff=0.75)
+    return WORDS[near[0]][0] if near and near[0] in WORDS else None
