@@ -39,6 +39,7 @@ contents = {
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
         "Devices that differ, on CIFAR-10": "reproduction/devices",
+        "Methods on CIFAR-10": "reproduction/methods",
     },
     "Plan": {"Theory": "theory", "Planner": "planner"},
     "Deploy": {"Deploying": "deployment"},

@@ -188,6 +188,8 @@ def test_sooner_where_one_never_arrives():
     verdict = judge("fig", claim("sooner", "a", "high", threshold=2.0, level=1.3), runs)
     assert verdict.value == pytest.approx(1000 / (200 * math.log(1.3 / 0.3)), rel=0.05)
     assert outcome(claim("sooner", "high", "a", threshold=2.0, level=1.3), **runs) == "inconclusive"
+    # That the second takes 3.4 times as long or longer neither confirms nor refutes five times.
+    assert outcome(claim("sooner", "a", "high", threshold=5.0, level=1.3), **runs) == "inconclusive"
 
 
 @pytest.mark.parametrize(

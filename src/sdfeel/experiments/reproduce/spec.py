@@ -160,7 +160,8 @@ class Claim(_Strict):
                behind   the first curve reaches what the second ends with in 1/`threshold` of its
                         time
                sooner   the first curve reaches `level` in 1/`threshold` of the second's time; where
-                        the second never does, its whole length is what it took at least
+                        the second never does, its whole length is what it took at least: less than
+                        `threshold` times the first's says nothing
                rougher  the first curve is `threshold` times as unsteady as the second
                falls    each curve still falls from its middle to its end
     at         end: the last fifth of the stretch that all curves cover; whole: all of it

@@ -219,11 +219,10 @@ def _sooner(claim: Claim, curves: Sequence[Curve]) -> Finding:
     error = 2 * max(noise(curve) for curve in curves)
     ratios = []
     for asked in (claim.level, claim.level - error, claim.level + error):
-        reached = [time_to(curve, asked) for curve in curves]
-        if reached[0] is None or reached[0] == 0:
-            ratios.append(math.nan)
-        else:
-            ratios.append((curves[1].last if reached[1] is None else reached[1]) / reached[0])
+        first, second = (time_to(curve, asked) for curve in curves)
+        ratio = (curves[1].last if second is None else second) / first if first else math.nan
+        too_short = second is None and ratio <= claim.threshold  # it says nothing either way
+        ratios.append(math.nan if too_short else ratio)
     known = [ratio for ratio in ratios[1:] if math.isfinite(ratio)]
     tolerance = max((abs(ratio - ratios[0]) for ratio in known), default=0.0)
     return Finding(ratios[0], ratios[0] - claim.threshold, tolerance)
