@@ -252,7 +252,7 @@ def test_clients_lose_the_mean_where_all_of_a_sum_are_there() -> None:
 def test_a_call_for_many_is_a_call_for_each(given_data: st.DataObject) -> None:
     """Whatever the clients, their iterations, servers, batch size and threads: the same bits."""
     draw = given_data.draw
-    batch = draw(st.sampled_from([1, 7, 8, 9, 16, 17, 140]))
+    batch = draw(st.sampled_from([1, 7, 8, 9, 10, 11, 16, 17, 140]))
     sizes = draw(
         st.lists(
             st.sampled_from([1, batch - 1 or 1, batch, batch + 1, 150]), min_size=1, max_size=7

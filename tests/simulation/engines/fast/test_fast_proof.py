@@ -80,22 +80,23 @@ def test_the_proof_is_kept_and_grows(cache: Path, monkeypatch: pytest.MonkeyPatc
     first = compile_model(NETWORK, "mse", SHAPE, optimise="-O1", batch_size=5)
     assert {1, 5, first.lanes - 1, first.lanes, first.lanes + 1} <= set(first.proof["checks"])
     assert {first.block - 1, first.block, first.block + 1} <= set(first.proof["checks"])
+    assert {first.at_once - 1, first.at_once, first.at_once + 1} <= set(first.proof["checks"])
     assert first.proof["verdict"] == "agrees with autograd"
     assert first.proof["target"] == "native"
     assert first.proof["optimise"] == "-O1"
     # Another batch size is checked where it is new, without the compiler.
     monkeypatch.setattr(compiled, "compile_text", None)
-    second = compile_model(NETWORK, "mse", SHAPE, optimise="-O1", batch_size=11)
+    second = compile_model(NETWORK, "mse", SHAPE, optimise="-O1", batch_size=12)
     assert second.from_cache
-    assert set(second.proof["checks"]) == {*first.proof["checks"], 11}
+    assert set(second.proof["checks"]) == {*first.proof["checks"], 12}
     third = compile_model(NETWORK, "mse", SHAPE, optimise="-O1")
     assert third.proof == second.proof
 
 
 def test_a_large_batch_costs_no_more_than_three_blocks() -> None:
-    sizes = batches_to_check(block=36, lanes=16, own=100_007)
+    sizes = batches_to_check(block=36, lanes=16, at_once=10, own=100_007)
     assert max(sizes) == 2 * 36 + 100_007 % 36
-    assert 70 in batches_to_check(block=36, lanes=16, own=70)
+    assert 70 in batches_to_check(block=36, lanes=16, at_once=10, own=70)
 
 
 def test_the_caller_s_random_numbers_and_weights_stay(cache: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
@@ -86,11 +86,12 @@ class CompiledModel:
         self._sample = plan.sample
         self.sample_shape = sample_shape
         self._library = library
-        for name in ("work_bytes", "block_size", "vector_length", "draw_batch"):
+        for name in ("work_bytes", "block_size", "vector_length", "paid_at_once", "draw_batch"):
             getattr(self._library, name).restype = ctypes.c_int64
         self._work_bytes = int(self._library.work_bytes())
         self.block = int(self._library.block_size())
-        self.lanes = int(self._library.vector_length())
+        lengths = self._library.vector_length(), self._library.paid_at_once()
+        self.lanes, self.at_once = (int(length) for length in lengths)
         self._idle: list[NDArray[np.uint8]] = []
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -112,16 +113,25 @@ class CompiledModel:
                 self._idle.append(room)
 
     def _spread(self, threads: int, task: Callable[[], None]) -> None:
-        """Run `task` once in each of `threads` threads; they share the work by a counter."""
-        if threads <= 1:
+        """Run `task` once in each of `threads` threads, this one among them: it need not be woken.
+
+        They share the work by a counter.
+        """
+        others = threads - 1
+        if others <= 0:
             task()
             return
         with self._lock:
-            if self._pool is None or self._pool_size < threads:
-                self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sdfeel-fast")
-                self._pool_size = threads
+            if self._pool is None or self._pool_size < others:
+                self._pool = ThreadPoolExecutor(others, thread_name_prefix="sdfeel-fast")
+                self._pool_size = others
             pool = self._pool
-        for future in [pool.submit(task) for _ in range(threads)]:
+        running = [pool.submit(task) for _ in range(others)]
+        try:
+            task()
+        finally:
+            wait(running)  # they work on the same arrays
+        for future in running:
             future.result()
 
     def _inputs(self, inputs: Inputs) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -91,16 +91,19 @@ class Proof:
 
     def extended(self, model: CompiledModel, module: nn.Module, batch_size: int | None) -> Proof:
         """With the batches that are lacking for a run of `batch_size`."""
-        wanted = batches_to_check(model.block, model.lanes, batch_size)
+        wanted = batches_to_check(model.block, model.lanes, model.at_once, batch_size)
         missing = [batch for batch in wanted if batch not in self.checks]
         fault = find_fault(model, module, missing)
         checks = tuple(sorted({*self.checks, *missing}))
         return replace(self, verdict=fault or self.verdict, checks=checks)
 
 
-def batches_to_check(block: int, lanes: int, own: int | None) -> list[int]:
-    """Below, at and above the vector's length, two vectors and a block; and the run's own."""
-    sizes = {1, *(size + d for size in (lanes, 2 * lanes, block) for d in (-1, 0, 1))}
+def batches_to_check(block: int, lanes: int, at_once: int, own: int | None) -> list[int]:
+    """Below, at and above all lengths that kernels tell apart; and the run's own.
+
+    at_once  how many samples a walk of a linear layer pays for
+    """
+    sizes = {1, *(size + d for size in (lanes, 2 * lanes, at_once, block) for d in (-1, 0, 1))}
     if own is not None:
         # Whole blocks and what is left over: a second block is worked on as the hundredth is.
         sizes.add(own if own <= 2 * block else 2 * block + own % block)

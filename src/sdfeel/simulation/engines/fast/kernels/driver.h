@@ -11,6 +11,7 @@
 EXPORT int64_t work_bytes(void) { return (int64_t)sizeof(Work); }
 EXPORT int64_t block_size(void) { return BLOCK; }
 EXPORT int64_t vector_length(void) { return VL; }
+EXPORT int64_t paid_at_once(void) { return AT_ONCE; }
 EXPORT void start(Work *work) { start_work(work); }
 
 /* Philox4x32-10: word t of (seed, client, k), the same numbers as the reference in numpy. */

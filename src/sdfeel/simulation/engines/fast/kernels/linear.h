@@ -103,13 +103,15 @@ INLINE void dots_of_rows(const int rows, const int vecs, const int row, int n, c
     }
 }
 
+enum { AT_ONCE = 10 }; /* samples that a walk through a row pays for: a batch of the paper's */
+
 /* A piece of one row gets the sum over e of value[e] * x[offset[e]], for a literal count, so that
    the values stay in registers and no branch depends on it but one in front. */
 INLINE void pay_few(const int how, const int count, const int vecs, const int lanes, const Place p,
                     const real *restrict x, const int32_t *offset, const real *value,
                     const Step s) {
-    V g[8];
-    const real *from[8];
+    V g[AT_ONCE];
+    const real *from[AT_ONCE];
     UNROLL for (int e = 0; e < count; e++)
         g[e] = splat(s.scale * value[e]), from[e] = x + offset[e];
     int i = 0;
@@ -131,7 +133,7 @@ INLINE void pay_few(const int how, const int count, const int vecs, const int la
     if (how == BY_RULE && MOMENTUM) save(p.v + i, keep_lanes(load(p.v + i), lanes));
 }
 
-INLINE void pay_up_to_8(const int how, const int vecs, const int lanes, const Place p,
+INLINE void pay_at_once(const int how, const int vecs, const int lanes, const Place p,
                         const real *x, const int32_t *offset, const real *value, int count,
                         const Step s) {
     switch (count) {
@@ -145,22 +147,24 @@ INLINE void pay_up_to_8(const int how, const int vecs, const int lanes, const Pl
     case 5: pay_few(how, 5, vecs, lanes, p, x, offset, value, s); break;
     case 6: pay_few(how, 6, vecs, lanes, p, x, offset, value, s); break;
     case 7: pay_few(how, 7, vecs, lanes, p, x, offset, value, s); break;
-    default: pay_few(how, 8, vecs, lanes, p, x, offset, value, s); break;
+    case 8: pay_few(how, 8, vecs, lanes, p, x, offset, value, s); break;
+    case 9: pay_few(how, 9, vecs, lanes, p, x, offset, value, s); break;
+    default: pay_few(how, AT_ONCE, vecs, lanes, p, x, offset, value, s); break;
     }
 }
 
 INLINE void pay_list(const int how, const int vecs, const int lanes, const Place p, const real *x,
                      const int32_t *offset, const real *value, int count, const Step s) {
     const int ruled = how == BY_RULE && RULED;
-    if (ruled && count <= 8) {
-        pay_up_to_8(BY_RULE, vecs, lanes, p, x, offset, value, count, s);
+    if (ruled && count <= AT_ONCE) {
+        pay_at_once(BY_RULE, vecs, lanes, p, x, offset, value, count, s);
         return;
     }
     const Place to = ruled && MOMENTUM ? (Place){p.v, 0, 0} : p;
     if (ruled) before_gradient(vecs * VL, p, s);
-    for (; count > 8; count -= 8, offset += 8, value += 8)
-        pay_few(ADD_ONLY, 8, vecs, lanes, to, x, offset, value, s);
-    pay_up_to_8(ADD_ONLY, vecs, lanes, to, x, offset, value, count, s);
+    for (; count > AT_ONCE; count -= AT_ONCE, offset += AT_ONCE, value += AT_ONCE)
+        pay_few(ADD_ONLY, AT_ONCE, vecs, lanes, to, x, offset, value, s);
+    pay_at_once(ADD_ONLY, vecs, lanes, to, x, offset, value, count, s);
     if (ruled) after_gradient(vecs * VL, p, s);
 }
 
@@ -173,7 +177,9 @@ typedef struct {
     Step step;
 } Debt;
 
-enum { TILE_ROWS = 16, TILE_VECTORS = 1088 / VECTOR_BYTES }; /* a tile of both inputs stays in L1 */
+/* Where few sums fit into the registers, a tile of both inputs stays in L1. More of them read the
+   inputs so seldom that L2 is near enough, and sums are not put down and taken up for each tile. */
+enum { TILE_ROWS = 16, TILE_VECTORS = (DOT_ROWS < 4 ? 1088 : 3136) / VECTOR_BYTES };
 
 /* Rows x vecs of the weights: pay, then use. */
 INLINE void linear_tile(const int how, const int vecs, const int lanes, const int row,
