@@ -37,8 +37,19 @@ def test_random_convolutions(seed: int) -> None:
 def test_random_perceptrons(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311
     network = random_perceptron(draw.randint(0, 10_000))
-    count = draw.choice([1, 7, 8, 9, 15, 16, 17, 127, 128, 129, 150])
+    count = draw.choice([1, 7, 8, 9, 10, 11, 15, 16, 17, 127, 128, 129, 150])
     check(*network, "mse", DTYPES[seed % 2], count)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("tile", [1088, 3136])  # bytes of a row in linear.h, by registers
+def test_rows_below_at_and_above_a_tile(tile: int, more: int, dtype: torch.dtype) -> None:
+    """A row of several tiles is summed up piece by piece; the last one may be of one lane."""
+    torch.manual_seed(5)
+    width = tile // dtype.itemsize + more
+    module = nn.Sequential(nn.Linear(width, 18), nn.ReLU(), nn.Linear(18, 3))
+    check(module, (width,), "cross-entropy", dtype, 11)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
