@@ -107,7 +107,8 @@ class ClientData:
 
     def stored(self, chosen: slice | torch.Tensor) -> Pair:
         """The same as they are kept: views of a slice, else copies."""
-        return mapped(lambda t: t[chosen], self.inputs), mapped(lambda t: t[chosen], self.targets)
+        inputs = mapped(lambda tensor: _taken(tensor, chosen), self.inputs)
+        return inputs, mapped(lambda tensor: _taken(tensor, chosen), self.targets)
 
     def batch(self, client: int, chosen: torch.Tensor, number: int) -> Pair:
         """Inputs and targets of some rows of the store, all of one client, as a model takes them.
@@ -155,6 +156,14 @@ class ClientData:
 
 def _offsets(samples: Sequence[int]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(samples)]).astype(np.int64)
+
+
+def _taken(tensor: torch.Tensor, chosen: slice | torch.Tensor) -> torch.Tensor:
+    """tensor[chosen]; by `index_select`, which takes a third of the time for a small batch."""
+    if isinstance(chosen, slice):
+        return tensor[chosen]
+    found = tensor.index_select(0, chosen.reshape(-1))
+    return found if chosen.ndim == 1 else found.view(*chosen.shape, *tensor.shape[1:])
 
 
 def _ready(pair: Pair) -> Pair:

@@ -504,6 +504,17 @@ def test_a_loss_that_is_not_finite_comes_back_as_it_is(name: str) -> None:
 
 
 @names
+def test_gradients_that_a_model_comes_with_are_not_added_to_its_own(name: str) -> None:
+    """As after a `backward()` of the user's; a copy of a module brings its gradients along."""
+    clean, used = make(), make()
+    for parameter in used.model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    expected, *_ = trained(name, clean, EVERYONE, [(1, 3)])
+    found, *_ = trained(name, used, EVERYONE, [(1, 3)])
+    assert torch.equal(found, expected)
+
+
+@names
 def test_the_problems_own_model_is_never_touched(name: str) -> None:
     problem = make()
     before = copy.deepcopy(problem.model.state_dict())

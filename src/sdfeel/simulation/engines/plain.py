@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 from sdfeel.algorithm.local import Rows
 from sdfeel.simulation.engines.draws import Drawn, Draws
@@ -46,10 +47,12 @@ class PlainUpdates:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self._model = copy.deepcopy(problem.model).to(problem.device)
+        self._model.zero_grad(set_to_none=True)  # what its owner may have left there
         layout = problem.layout
         own = dict(self._model.named_parameters())
         self._trained = [own[name] for name in layout.names[: layout.trainable]]
         self._sizes, self._shapes = layout.sizes, layout.shapes
+        self._size = layout.parameters
         self._places = [own[name] if name in own else self._holder(name) for name in layout.names]
         # Whole-numbered buffers (counters) belong to no client: every step finds them unchanged.
         self._counters = [
@@ -94,23 +97,23 @@ class PlainUpdates:
         losses: NDArray[np.float64],
     ) -> None:
         """All steps of one client."""
-        size = self.problem.layout.parameters
+        size = self._size
         self._bind(models[row])
         w = models[row, :size]
         memory = self._memory(kept, row, models)
         anchor = None if work.anchor is None else work.anchor[row, :size]
         shift = None if work.shift is None else work.shift[row]
+        seeds, etas = drawn.seeds.tolist(), drawn.etas.tolist()
         for step, batch in enumerate(drawn.batches.unbind()):
-            seed = int(drawn.seeds[step])
-            self._seed(seed)
+            self._seed(seeds[step])
             try:
                 pair = self._pair(work.clients[row], batch, int(drawn.augmentation[step]))
                 losses[step], gradients = self._gradients(pair)
             except Exception as problem:
                 problem.add_note(f"from client {drawn.client} at iteration {drawn.first + step}")
                 raise
-            self._look_whether_it_draws(seed)
-            self._update(w, gradients, memory, float(drawn.etas[step]), anchor, shift)
+            self._look_whether_it_draws(seeds[step])
+            self._update(w, gradients, memory, etas[step], anchor, shift)
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs in evaluation mode."""
@@ -129,20 +132,23 @@ class PlainUpdates:
         return placed(inputs, dtype, device), placed(targets, dtype, device)
 
     def _gradients(self, pair: Pair) -> tuple[float, list[Tensor]]:
-        """The mean loss of a batch and its gradient, a vector for each parameter."""
+        """The mean loss of a batch and its gradient, as the parameters are."""
         inputs, targets = pair
         for counter, value in self._counters:
             counter.copy_(value)
         loss = self.problem.loss(called(self._model, inputs), targets)
-        found = self._hooked(torch.autograd.grad(loss, self._trained, allow_unused=True))
-        return float(loss.detach()), [
-            torch.zeros_like(p).reshape(-1) if g is None else g.reshape(-1)
+        # 2 to 4 % of a recurrent step less than `torch.autograd.grad`.
+        loss.backward()  # type: ignore[no-untyped-call]
+        found = self._hooked([p.grad for p in self._trained])
+        for p in self._trained:
+            p.grad = None
+        return loss.item(), [
+            torch.zeros_like(p) if g is None else g
             for g, p in zip(found, self._trained, strict=True)
         ]
 
-    def _hooked(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def _hooked(self, found: list[Tensor | None]) -> list[Tensor | None]:
         """What the user's gradient hooks make of them."""
-        found = list(gradients)
         for place, hooks in self.problem.hooks.items():
             for hook in hooks:
                 g = found[place]
@@ -164,12 +170,14 @@ class PlainUpdates:
         To put a long gradient together would cost a walk through memory.
         """
         local = self.problem.local
-        gradients = local.clipped(gradients)
-        if len(w) <= LONG:
-            local.update(w, torch.cat(list(gradients)), memory, eta, anchor, shift)
+        if local.clip is not None:
+            gradients = local.clipped([g.reshape(-1) for g in gradients])
+        if self._size <= LONG:
+            whole = _flatten_dense_tensors(gradients)  # type: ignore[no-untyped-call]
+            local.update(w, whole, memory, eta, anchor, shift)
             return
         start = 0
-        for g in gradients:
+        for g in (g.reshape(-1) for g in gradients):
             part = slice(start, start + len(g))
             own = {name: rows[part] for name, rows in memory.items()}
             near, moved = (None if v is None else v[part] for v in (anchor, shift))
@@ -194,8 +202,7 @@ class PlainUpdates:
     def _memory(self, kept: Rows | None, row: int, like: Tensor) -> Rows:
         if kept is not None:
             return {name: rows[row] for name, rows in kept.items()}
-        size = self.problem.layout.parameters
-        return {name: like.new_zeros(size) for name in self.problem.local.keeps}
+        return {name: like.new_zeros(self._size) for name in self.problem.local.keeps}
 
     def _seed(self, number: int) -> None:
         """What is random inside the model is a function of (seed, client, k) as well."""
