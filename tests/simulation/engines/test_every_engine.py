@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from worlds import Problem as World
 from worlds import classification, vector
 
@@ -26,7 +27,10 @@ from sdfeel.simulation.engines.choose import ENGINES, Unsupported
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.problem import Problem, make_problem
 
-pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning"),
+    pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad"),  # when evaluated
+]
 
 SAMPLES = (12, 5, 9, 20, 4, 7)
 CLUSTERS = [[0, 3], [4, 1, 2], [5]]
@@ -86,6 +90,17 @@ class Tied(nn.Module):
         return self.out(torch.tanh(x @ self.weight) @ self.weight.T)
 
 
+class Recomputed(nn.Module):
+    """Activations that are computed again on the way back, which only `backward()` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(checkpoint(torch.tanh, self.first(x), use_reentrant=True))
+
+
 def cnn() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(2, 4, 3),
@@ -117,6 +132,7 @@ CASES: dict[str, Case] = {
     "layer norm": Case(lambda: nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3))),
     "frozen": Case(Frozen),
     "tied": Case(Tied),
+    "recomputed": Case(Recomputed),
     "dropout": Case(lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.4), nn.Linear(8, 3))),
     "embedding": Case(
         lambda: nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(12, 3)), whole=True

@@ -27,6 +27,7 @@ from torch import Tensor
 from sdfeel.algorithm.local import Rows
 from sdfeel.errors import RunError
 from sdfeel.simulation.engines.engine import Indices, SummingEngine, Sums, Work
+from sdfeel.simulation.engines.idle_cores import free_cores
 from sdfeel.simulation.engines.plain import PlainUpdates, one_thread
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Tree
@@ -143,6 +144,7 @@ class _Crew:
         begin = np.full(count, -1) if place is None else place
         asked = np.concatenate([given, work.clients, work.first, work.last, begin]).astype(np.int64)
         losses = work.no_losses()
+        free_cores()
         self._working = True
         try:
             with one_thread():  # a second one would take the core of a process

@@ -22,6 +22,7 @@ from sdfeel.algorithm.rates import rates
 from sdfeel.simulation.engines.draws import alike
 from sdfeel.simulation.engines.engine import Engine, Work
 from sdfeel.simulation.engines.fast.errors import Unsupported
+from sdfeel.simulation.engines.idle_cores import free_cores
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Tree, cut, joined, spread
 
@@ -65,6 +66,7 @@ class VectorisedEngine(Engine):
             for positions in chunks:
                 carry_out(positions)
         else:
+            free_cores()
             list(self._pool.map(carry_out, chunks))
         return losses
 

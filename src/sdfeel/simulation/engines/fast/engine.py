@@ -16,6 +16,7 @@ from sdfeel.simulation.engines.engine import Indices, Shift, SummingEngine, Sums
 from sdfeel.simulation.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.simulation.engines.fast.errors import Unsupported
 from sdfeel.simulation.engines.fast.rule import AffineRule
+from sdfeel.simulation.engines.idle_cores import free_cores
 from sdfeel.simulation.problem import Problem
 from sdfeel.trees import Pixels, Tree
 
@@ -114,6 +115,7 @@ class FastEngine(SummingEngine):
         if rule.momentum and kept is not None:
             (velocity,) = kept.values()
             rows["velocity"] = (velocity, own)
+        free_cores()
         data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
         return self._by(rule, self._tables).local_updates(
             work.clients,
