@@ -129,10 +129,15 @@ class Shares:
     @cached_property
     def within(self) -> NDArray[np.float64]:
         """m-hat: each client's share of its cluster."""
-        return self.within_present(np.ones(self.clusters.clients, dtype=bool))
+        shares = self._within(np.ones(self.clusters.clients, dtype=bool))
+        shares.setflags(write=False)  # every round of a run with everybody asks for it
+        return shares
 
     def within_present(self, present: NDArray[np.bool_]) -> NDArray[np.float64]:
         """m-hat renormalised over those present; 0 for who is absent (partial participation)."""
+        return self.within if present.all() else self._within(present)
+
+    def _within(self, present: NDArray[np.bool_]) -> NDArray[np.float64]:
         counts = np.where(present, np.array(self.samples), 0.0)
         totals = self._per_server(counts)[self.clusters.server_of]
         return np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)

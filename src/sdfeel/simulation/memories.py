@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch import Tensor
 
 from sdfeel.algorithm.algorithm import Algorithm
@@ -57,7 +58,7 @@ class Memories:
         """What these servers make of their clients' mean; buffers are the mean's."""
         if self._server is None:
             return
-        for server in servers:
+        for server in np.unique(servers):
             own = {name: rows[int(server)] for name, rows in self.servers.items()}
             mean, w = means[int(server), : self._width], begun[int(server), : self._width].clone()
             self._server.step(w, mean - w, own)

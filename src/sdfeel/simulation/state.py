@@ -56,6 +56,7 @@ class _Leg:
     used: Tensor | None  # of a correction, for the clients of each server
     reach: float  # H of a correction
     sums: Tensor | None = None
+    empty: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, dtype=bool))  # of `sums`
     losses: list[NDArray[np.float64]] = field(default_factory=list)
 
     @property
@@ -119,7 +120,7 @@ class State:
         fresh = self._visit is None
         visit = self._visit
         if leg.ends:
-            leg.sums = self._empty_sums(here)
+            leg.sums, leg.empty = self._empty_sums(here)
         elif visit is None:
             kept = self._memories.of_a_period(len(here))
             visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
@@ -134,14 +135,14 @@ class State:
             begun = self._messages.held(self.models)
             if self._controls.of_clients:
                 self._controls.after_mean(here, leg.sums - begun, leg.reach)
-            self._memories.follow(begun, leg.sums, np.unique(self._server_of[here]))
+            self._memories.follow(begun, leg.sums, self._server_of[here])
             self.models, self._spare, self._ended = leg.sums, self.models, last
         if not leg.losses:
             return np.zeros((0, last - first + 1))
         return np.concatenate(leg.losses)
 
-    def _empty_sums(self, here: NDArray[np.int64]) -> Tensor:
-        """Zero where clients will be added up; a server without any keeps its model.
+    def _empty_sums(self, here: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.bool_]]:
+        """Where clients will be added up; a server without any keeps its model.
 
         In memory that was used before: new pages would cost as much as the sums.
         """
@@ -149,11 +150,9 @@ class State:
         self._spare = None
         busy = np.zeros(len(sums), dtype=bool)
         busy[self._server_of[here]] = True
-        if busy.all():
-            return sums.zero_()
-        sums[busy] = 0
-        sums[~busy] = self.models[~busy]
-        return sums
+        if not busy.all():
+            sums[~busy] = self.models[~busy]
+        return sums, busy
 
     def block(self, engine: Engine) -> int:
         """How many clients an engine is handed at a time, at most."""
@@ -178,7 +177,7 @@ class State:
         shift = self._controls.shift(leg.used, held)
         work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
         kept = self._memories.of(held, None if visit is None else visit.kept, block)
-        sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block])
+        sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block], leg.empty)
         if sums is not None and self._adds_up(engine):
             work = replace(work, learned=self._controls.learned(held, begun, leg.reach))
             rows = begun if fresh or visit is None else visit.models[block]
@@ -250,8 +249,8 @@ class State:
         here = np.flatnonzero(event.clients[self.clients])
         shares = self.algorithm.network.shares.within_present(event.clients)
         models = self.models.clone()
-        models[np.unique(self._server_of[here])] = 0
-        Sums(models, self._server_of[here], shares[self.clients[here]]).add(self._visit.models)
+        servers, empty = self._server_of[here], np.ones(len(models), dtype=bool)
+        Sums(models, servers, shares[self.clients[here]], empty).add(self._visit.models)
         return models
 
     def servers(self, event: Event | None = None) -> Tensor:

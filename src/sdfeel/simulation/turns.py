@@ -81,9 +81,9 @@ class TurnState:
         rows = np.array([self._group_rows[turn.group] for turn in here], dtype=np.int64)
         if len(self._sums) < len(here):
             self._sums = self.models.new_empty(len(here), self.models.shape[1])
-        self._sums[: len(here)].zero_()
         if len(clients) == 0:
             return []
+        empty = np.ones(len(here), dtype=bool)
         first, last, weights = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("first", "last", "weights")
@@ -93,7 +93,7 @@ class TurnState:
         for block in cuts(to, self._block(engine), self.algorithm.rule is not None):
             if losses and undone and pause():
                 return None
-            sums = Sums(self._sums, to[block], weights[block])
+            sums = Sums(self._sums, to[block], weights[block], empty)
             made = self._carry_out(
                 engine, clients[block], rows[to[block]], first[block], last[block], sums, parts
             )

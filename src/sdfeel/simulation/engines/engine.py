@@ -95,14 +95,22 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Where finished models go: rows[to[i]] += weights[i] x model of client i, in client order."""
+    """Where finished models go: rows[to[i]] += weights[i] x model of client i, in client order.
+
+    empty  rows to which nothing was added so far, whatever stands there: whoever adds the first
+           model begins at zero, and says so here
+    """
 
     rows: Tensor
     to: Indices
     weights: NDArray[np.float64]
+    empty: NDArray[np.bool_]
 
     def add(self, models: Tensor) -> None:
         for model, row, weight in zip(models, self.to, self.weights, strict=True):
+            if self.empty[row]:
+                self.rows[int(row)].zero_()
+                self.empty[row] = False
             self.rows[int(row)].add_(model, alpha=float(weight))
 
 

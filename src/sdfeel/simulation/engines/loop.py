@@ -150,7 +150,7 @@ class _Crew:
             with one_thread():  # a second one would take the core of a process
                 for part in self._in_order(_cut(count, self._hands), asked.tobytes(), losses):
                     if sums is not None:
-                        own = Sums(sums.rows, sums.to[part], sums.weights[part])
+                        own = Sums(sums.rows, sums.to[part], sums.weights[part], sums.empty)
                         own.add(self.models[_rows(part)])
         except BaseException:
             self.close()

@@ -194,6 +194,31 @@ def test_sums_do_not_depend_on_threads_or_calls(name: str, rule: str) -> None:
     assert (sums[3] == 0).all()
 
 
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_sum_that_is_empty_begins_at_zero_whatever_stands_there(threads: int, kept: bool) -> None:
+    """With the first client that is added in the call; a sum that is begun goes on.
+
+    kept  models are written down, which adds them up in another way
+    """
+    world = World("mlp", [20, 10, 3, 15, 9], torch.float32)
+    compiled = world.compile(RULES["sgd"])
+    every, server = np.arange(5), np.array([1, 0, 0, 1, 2])
+    expected = np.zeros((3, len(world.start)), np.float32)
+    expected[1] = 2.0
+    sums = np.full_like(expected, np.nan)
+    sums[1] = 2.0
+    known = {"threads": threads, "start": (world.rows[:3], server)}
+    if kept:
+        known["out"] = (np.empty((5, len(world.start)), np.float32), every)
+    world.train(compiled, 10, sums=(expected, server, np.ones(5)), **known)
+    world.train(
+        compiled, 10, sums=(sums, server, np.ones(5)), empty=server != 1,
+        **known,
+    )  # fmt: skip
+    np.testing.assert_array_equal(sums, expected)
+
+
 @pytest.mark.parametrize("name", ["mlp", "small-cnn"])
 def test_what_a_correction_learns_is_how_far_a_client_has_moved(name: str) -> None:
     """From its origin, which is not its start in the second part of a period; its own row only."""

@@ -181,6 +181,7 @@ class CompiledModel:
         control: Rows | None = None,
         reach: float = 1.0,
         whole: NDArray[np.bool_] | None = None,
+        empty: NDArray[np.bool_] | None = None,
         threads: int = 1,
     ) -> NDArray[np.float64]:
         """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
@@ -192,7 +193,7 @@ class CompiledModel:
         - `start`: the model it begins from, of which it takes a copy; clients may share it;
         - `out`: where its model is left, a row of its own; it may be its row of `start`;
         - `sums`: its model times its weight is added there, in the order of `clients` for every
-          row whatever the number of threads, eq. (3); the caller sets them to zero;
+          row whatever the number of threads, eq. (3); it begins at zero where its sum is `empty`;
         - `anchor` (else its row of `start`), `shift` and `velocity` as `AffineRule` has them;
           without `velocity` it begins at zero and is forgotten; `common` is added to `shift`;
         - `control`: where its model less its row of `origin`, over `reach`, is added, a row of
@@ -226,7 +227,7 @@ class CompiledModel:
         )  # fmt: skip
         call.task.reach = reach
         threads = max(1, min(threads, len(clients)))
-        call.sum_up(sums, threads, whole)
+        call.sum_up(sums, threads, whole, empty)
         call.by(rule)
 
         def task() -> None:

@@ -61,7 +61,10 @@ class FastEngine(SummingEngine):
         self, start: Tensor, begin: Indices, kept: Rows | None, work: Work, sums: Sums
     ) -> NDArray[np.float64]:
         added = (sums.rows, sums.to, sums.weights)
-        return self._call(work, kept, start=(start.contiguous(), begin), sums=added)
+        begun = (start.contiguous(), begin)
+        losses = self._call(work, kept, start=begun, sums=added, empty=sums.empty[sums.to])
+        sums.empty[sums.to] = False
+        return losses
 
     def predict(self, model: Tensor, inputs: Tensor | Pixels) -> Tensor:
         compiled = self._by(self._rule(shifted=False), _tables(inputs))

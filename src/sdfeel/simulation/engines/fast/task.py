@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Task(ctypes.Structure):
         ("rates", ctypes.c_void_p),
         ("first_rate", ctypes.c_int64),
         *((name, _Rows) for name in _WHERE),
-        *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns", "whole")),
+        *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns", "whole", "empty")),
         *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum", "reach")),
         ("nesterov", ctypes.c_int64),
         ("losses", ctypes.c_void_p),
@@ -71,12 +72,16 @@ class Task(ctypes.Structure):
     ]
 
 
-def _turns(index: Integers, threads: int) -> tuple[Integers, Integers, Integers]:
+@lru_cache(16)  # it is the same in every round, as long as everybody is there
+def _turns(rows: bytes, threads: int) -> tuple[Integers, Integers, Integers]:
     """For each client how many add to the same sum before it, and how many at all; and an order to
     take clients in.
 
+    rows  of the sums that clients are added to, an int64 each
+
     Threads work on different sums where there are enough: then none waits for another's turn.
     """
+    index = np.frombuffer(rows, dtype=np.int64)
     _, group, sizes = np.unique(index, return_inverse=True, return_counts=True)
     by_group = np.argsort(group, kind="stable")
     turn = np.empty(len(index), dtype=np.int64)
@@ -169,28 +174,36 @@ class Arguments:
         self._check_apart()
 
     def sum_up(
-        self, sums: Sums | None, threads: int, whole: NDArray[np.bool_] | None = None
+        self,
+        sums: Sums | None,
+        threads: int,
+        whole: NDArray[np.bool_] | None = None,
+        empty: NDArray[np.bool_] | None = None,
     ) -> None:
         """Where models are added up; without it clients are taken in their order.
 
         whole  whether a client's sum has all that it will ever have once this call is over
+        empty  whether it has nothing when this call begins, whatever stands there
         """
         count = int(self.task.count)
         turn, order, complete = np.zeros(0, np.int64), np.arange(count), np.zeros(count, np.int64)
-        if whole is not None and (sums is None or np.shape(whole) != (count,)):
-            raise InputError("whole", np.shape(whole), f"must be {count}, and needs sums")
+        for name, flags in (("whole", whole), ("empty", empty)):
+            if flags is not None and (sums is None or np.shape(flags) != (count,)):
+                raise InputError(name, np.shape(flags), f"must be {count}, and needs sums")
         if sums is not None:
             matrix, index, weights = sums
             self._rows("sums", matrix, index)
             given = self.hold("weight", np.ascontiguousarray(weights, dtype=np.float64))
             if given.shape != (count,):
                 raise InputError("sums", list(given.shape), f"must have {count} weights")
-            turn, sizes, order = _turns(self.held["sums.row"], threads)
+            turn, sizes, order = _turns(self.held["sums.row"].tobytes(), threads)
             complete = complete if whole is None else np.where(whole, sizes, 0)
             self.hold("turns", np.zeros(len(matrix), dtype=np.int64))
             self._check_apart()
         self.hold("turn", turn)
         self.hold("whole", complete)
+        none = np.zeros(count, np.int64)
+        self.hold("empty", none if empty is None else empty.astype(np.int64))
         self.hold("order", np.ascontiguousarray(order, dtype=np.int64))
         for name in ("next", "stop"):
             self.hold(name, np.zeros(1, dtype=np.int64))

@@ -86,6 +86,7 @@ typedef struct {
     const int64_t *turn; /* how many clients add to the same sum before this one */
     int64_t *turns;      /* how many have done so */
     const int64_t *whole; /* how many make up the sum; 0: not all of them are here */
+    const int64_t *empty; /* whether the sum has nothing before this call, whatever stands there */
     double weight_decay, prox, momentum, reach;
     int64_t nesterov;
     double *losses;
@@ -140,8 +141,15 @@ static int wait_for_turn(const Task *task, int64_t c) {
     return 1;
 }
 
+/* Where a client's model is added; zeros if it is the first that is. */
+static real *sum_for(const Task *task, int64_t c) {
+    real *sum = row_for(task->sums, c);
+    if (task->empty[c] && task->turn[c] == 0) memset(sum, 0, sizeof(real) * PARAMETERS);
+    return sum;
+}
+
 static void add_to_sum(const Task *task, int64_t c, const real *restrict model) {
-    real *restrict sum = row_for(task->sums, c);
+    real *restrict sum = sum_for(task, c);
     const real weight = (real)task->weight[c];
     EACH(i) sum[i] += weight * model[i];
 }
@@ -176,7 +184,7 @@ static void end(Work *work, const Task *task, int64_t c) {
     if (!only_added) pack(work->model, model);
     if (control) learn((real)(1 / task->reach), model, row_for(task->origin, c), control);
     if (!task->sums.rows || !wait_for_turn(task, c)) return;
-    if (only_added) add(work->model, row_for(task->sums, c), (real)task->weight[c], model);
+    if (only_added) add(work->model, sum_for(task, c), (real)task->weight[c], model);
     else add_to_sum(task, c, model);
     const int64_t done = task->turn[c] + 1;
     __atomic_store_n(task->turns + task->sums.row[c], done, __ATOMIC_RELEASE);

@@ -168,6 +168,40 @@ INLINE void pay_list(const int how, const int vecs, const int lanes, const Place
     if (ruled) after_gradient(vecs * VL, p, s);
 }
 
+/* Two rows that owe to the same ten samples: an input that is read serves both. */
+INLINE void pay_pair(const int how, const int vecs, const int lanes, const int row,
+                     const int x_size, const Place p, const real *restrict x, const real *value,
+                     const real *below, const Step s) {
+    V g[2][AT_ONCE];
+    const Place both[2] = {p, shifted(p, row)};
+    UNROLL for (int e = 0; e < AT_ONCE; e++)
+        g[0][e] = splat(s.scale * value[e]), g[1][e] = splat(s.scale * below[e]);
+    int i = 0;
+    for (; i + 2 * VL <= vecs * VL; i += 2 * VL) {
+        V sum[2][2];
+        UNROLL for (int r = 0; r < 2; r++) UNROLL for (int v = 0; v < 2; v++)
+            sum[r][v] = opened(how, both[r], i + v * VL, s);
+        UNROLL for (int e = 0; e < AT_ONCE; e++) UNROLL for (int v = 0; v < 2; v++) {
+            const V input = load(x + e * x_size + i + v * VL);
+            UNROLL for (int r = 0; r < 2; r++) sum[r][v] += g[r][e] * input;
+        }
+        UNROLL for (int r = 0; r < 2; r++) UNROLL for (int v = 0; v < 2; v++)
+            finish(how, both[r], i + v * VL, sum[r][v], s);
+    }
+    for (; i < vecs * VL; i += VL) UNROLL for (int r = 0; r < 2; r++) {
+        V sum = opened(how, both[r], i, s);
+        UNROLL for (int e = 0; e < AT_ONCE; e++) sum += g[r][e] * load(x + e * x_size + i);
+        finish(how, both[r], i, sum, s);
+    }
+    if (lanes == VL) return;
+    i = (vecs - 1) * VL;
+    UNROLL for (int r = 0; r < 2; r++) {
+        save(both[r].w + i, keep_lanes(load(both[r].w + i), lanes));
+        if (how == BY_RULE && MOMENTUM)
+            save(both[r].v + i, keep_lanes(load(both[r].v + i), lanes));
+    }
+}
+
 /* What a step owes to the weights: the sum over n samples of dy x', and the rest of its rule. The
    first layer's debt is paid by the next step, piece by piece just before a piece is used, so that
    a step walks through a large matrix once and not twice. */
@@ -181,6 +215,23 @@ typedef struct {
    inputs so seldom that L2 is near enough, and sums are not put down and taken up for each tile. */
 enum { TILE_ROWS = 16, TILE_VECTORS = (DOT_ROWS < 4 ? 1088 : 3136) / VECTOR_BYTES };
 
+/* Rows `first` to `end`: each what it owes, two at a time where both owe to all of ten samples. */
+INLINE void pay_rows(const int how, const int vecs, const int lanes, const int row,
+                     const int x_size, int first, int end, const Place w, const Debt debt,
+                     const int room, Lists lists) {
+    const int paired = 2 * AT_ONCE <= ACCUMULATORS && debt.n == AT_ONCE;
+    for (int i = first; i < end; i++) {
+        const int32_t *count = lists.many_count + i;
+        const real *value = lists.many_value + i * room;
+        if (paired && i + 1 < end && count[0] == AT_ONCE && count[1] == AT_ONCE)
+            pay_pair(RULED ? how : ADD_ONLY, vecs, lanes, row, x_size, shifted(w, i++ * row),
+                     debt.x, value, value + room, debt.step);
+        else
+            pay_list(how, vecs, lanes, shifted(w, i * row), debt.x, lists.many_offset + i * room,
+                     value, *count, debt.step);
+    }
+}
+
 /* Rows x vecs of the weights: pay, then use. */
 INLINE void linear_tile(const int how, const int vecs, const int lanes, const int row,
                         const int x_size, int rows, int n, const int forward, const int fresh,
@@ -189,10 +240,7 @@ INLINE void linear_tile(const int how, const int vecs, const int lanes, const in
     for (int r = 0; r < rows;) {
         const int few = r + DOT_ROWS <= rows ? DOT_ROWS : 1;
         if (debt.n)
-            for (int i = r; i < r + few; i++)
-                pay_list(how, vecs, lanes, shifted(w, i * row), debt.x,
-                         lists.many_offset + i * room, lists.many_value + i * room,
-                         lists.many_count[i], debt.step);
+            pay_rows(how, vecs, lanes, row, x_size, r, r + few, w, debt, room, lists);
         const real *here = w.w + r * row;
         real *partial = lists.partial + r * room * VL;
         r += few;
