@@ -41,6 +41,33 @@ def test_the_size_of_a_chunk_changes_nothing(chunk: int, monkeypatch: pytest.Mon
     )
 
 
+@pytest.mark.parametrize(
+    ("clients", "sizes"),
+    [
+        (1, [1]), (15, [15]), (16, [8, 8]), (17, [9, 8]), (25, [13, 12]), (26, [13, 13]),
+        (50, [25, 25]), (51, [17, 17, 17]),
+    ],
+)  # fmt: skip
+def test_chunks_are_of_one_size_and_two_where_that_is_worth_it(
+    clients: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many cores there are: two of them would not share a chunk of 16 as well."""
+    found = []
+    monkeypatch.setattr(
+        vectorised.VectorisedEngine,
+        "_steps",
+        lambda *given: found.append(given[-1]) or np.zeros((len(given[-1]), 1)),
+    )
+    world = classification((3,) * clients, [list(range(clients))])
+    sdfeel.train(
+        world.model, world.datasets, network=world.network, schedule=Schedule(1, 1, 1), steps=1,
+        batch_size=3, engine="vectorised", evaluate_every=1,
+    )  # fmt: skip
+    found = found[1:]  # without the trial of one client, before anything else
+    assert sorted(map(len, found), reverse=True) == sizes
+    assert sorted(np.concatenate(found)) == list(range(clients))
+
+
 def test_a_large_model_goes_through_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vectorised, "CHUNK_NUMBERS", 3 * 2 * 57)
     sizes = []

@@ -76,15 +76,9 @@ class Draws:
         return seeds(self._problem.seed, ids, ks, purpose)
 
 
-def alike(problem: Problem, work: Work, most: int | None = None) -> Iterator[Indices]:
-    """Positions in `work` that go together: the same iterations and length of a batch.
-
-    most  how many at a time, at most
-    """
+def alike(problem: Problem, work: Work) -> Iterator[Indices]:
+    """Positions in `work` that go together: the same iterations and length of a batch."""
     lengths = np.minimum(problem.data.samples[work.clients], problem.batch_size)
     keys = np.stack([work.first, work.last, lengths], axis=1)
     for key in keys[:1] if (keys == keys[:1]).all() else np.unique(keys, axis=0):
-        found = np.flatnonzero((keys == key).all(axis=1))
-        size = len(found) if most is None else most
-        for start in range(0, len(found), size):
-            yield found[start : start + size]
+        yield np.flatnonzero((keys == key).all(axis=1))

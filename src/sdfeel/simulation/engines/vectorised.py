@@ -30,6 +30,9 @@ __all__ = ["VectorisedEngine"]
 
 # A chunk holds at most this many clients and numbers (parameters, gradients and their copies).
 CHUNK_CLIENTS = 25
+# On the CPU there are two chunks at least where they have so many clients each, for two cores. How
+# many cores there are does not matter: another chunk may give other last digits.
+CHUNK_FOR_A_CORE = 8
 CHUNK_NUMBERS = 32 * 2**20
 
 
@@ -51,7 +54,7 @@ class VectorisedEngine(Engine):
 
     def local_updates(self, models: Tensor, kept: Rows | None, work: Work) -> NDArray[np.float64]:
         losses = work.no_losses()
-        chunks = list(alike(self.problem, work, self._chunk))
+        chunks = [part for group in alike(self.problem, work) for part in self._cut(group)]
         idle = self._idle(len(chunks))
 
         def carry_out(positions: NDArray[np.int64]) -> None:
@@ -69,6 +72,11 @@ class VectorisedEngine(Engine):
             free_cores()
             list(self._pool.map(carry_out, chunks))
         return losses
+
+    def _cut(self, group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Chunks of nearly one size."""
+        two = self.problem.device.type == "cpu" and len(group) >= 2 * CHUNK_FOR_A_CORE
+        return np.array_split(group, max(-(-len(group) // self._chunk), 2 if two else 1))
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._networks[0].predict(self.problem.layout.split(model), inputs)
