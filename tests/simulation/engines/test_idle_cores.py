@@ -35,22 +35,14 @@ for _ in range(2):  # what was ended comes back, and can be ended again
 """
 
 
-def said(**environment: str) -> list[int]:
-    own = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={**own, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
-
-
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted by /proc")
 def test_threads_that_wait_are_ended_and_come_back() -> None:
-    runtimes, begun, left, begun_again, left_again = said()
+    own = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    runtimes, begun, left, begun_again, left_again = map(int, done.stdout.split())
     assert runtimes >= 1
     assert begun == begun_again == 2
     assert left == left_again == 0
