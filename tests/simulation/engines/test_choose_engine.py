@@ -9,6 +9,7 @@ from worlds import Problem, vector
 import sdfeel
 from sdfeel import InputError, Schedule
 from sdfeel.data import ClientData
+from sdfeel.simulation.engines import choose
 from sdfeel.simulation.engines.choose import ENGINES, TRIAL_SECONDS, TRIAL_STEPS, _trial
 from sdfeel.simulation.problem import make_problem
 
@@ -44,6 +45,25 @@ def test_auto_says_what_it_chose_and_why(small: Problem) -> None:
     assert result.engine in ENGINES
     assert result.engine in result.engine_reason
     assert "client steps a second" in result.engine_reason
+
+
+@pytest.mark.parametrize(
+    ("slow_rounds", "winner"), [(0, "vectorised"), (1, "vectorised"), (2, "loop")]
+)
+def test_one_slow_round_does_not_decide_between_engines(
+    slow_rounds: int, winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something that comes once is passed over; what comes again will come in the run as well."""
+    data = ClientData(torch.randn(8, 4), torch.randint(3, (8,)), np.array([0, 4, 8]))
+    problem = make_problem(nn.Linear(4, 3), data, batch_size=4, seed=0)
+    quick, slow = [1.0] * (choose.ROUNDS - slow_rounds), [9.0] * slow_rounds
+    seconds = {
+        "vectorised": iter([1.0, *slow, *quick]),  # the first is a warm-up
+        "loop": iter([1.0, *[1.2] * choose.ROUNDS]),
+    }
+    monkeypatch.setattr(choose, "_try", lambda engine, *_: next(seconds[engine.name]))
+    found = choose._side_by_side(list(seconds), problem, problem.layout.vector(problem.model), 1.0)
+    assert max(found, key=found.__getitem__) == winner
 
 
 def test_measuring_leaves_no_trace(small: Problem) -> None:
