@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ from sdfeel import RunError, Schedule
 from sdfeel.data import ClientData
 from sdfeel.simulation.engines.draws import Draws
 from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.loop import ALIGNED, NO_MORE, LoopEngine, _cut, _shared
+from sdfeel.simulation.engines.loop import LoopEngine
+from sdfeel.simulation.engines.processes import ALIGNED, END, _cut, _shared
 from sdfeel.simulation.problem import make_problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
@@ -75,7 +78,7 @@ def test_after_a_failure_others_begin_anew() -> None:
     short = Work(np.arange(2), ones, ones)
     before = models[:2].clone()
     expected = engine.local_updates(before, {}, short)
-    failed = engine._crew
+    failed = engine._processes
     assert failed is not None
     processes = failed._processes
     with pytest.raises(RuntimeError, match="enough is enough"):
@@ -112,8 +115,8 @@ def test_what_is_drawn_does_not_depend_on_who_is_drawn_for_with_it(
 def test_a_process_that_dies_ends_the_run_in_words() -> None:
     engine, models = engine_of(nn.Linear(4, 3))
     engine.local_updates(models, {}, work(5))
-    assert engine._crew is not None
-    for process in engine._crew._processes:
+    assert engine._processes is not None
+    for process in engine._processes._processes:
         os.kill(process.pid, signal.SIGKILL)
         process.join()
     with pytest.raises(RunError, match="was lost"):
@@ -125,11 +128,51 @@ def test_a_process_that_dies_ends_the_run_in_words() -> None:
 def test_processes_end_with_the_engine() -> None:
     engine, models = engine_of(nn.Linear(4, 3))
     engine.local_updates(models, {}, work(5))
-    assert engine._crew is not None
-    processes = engine._crew._processes
+    assert engine._processes is not None
+    processes = engine._processes._processes
     assert len(processes) == 2
     engine.close()
     assert [process.exitcode for process in processes] == [0, 0]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_of_two_engines_either_can_end_first() -> None:
+    """The processes of the later one were forked with all that the earlier one had open."""
+    first, models = engine_of(nn.Linear(4, 3))
+    second, _ = engine_of(nn.Linear(4, 3))
+    first.local_updates(models.clone(), {}, work(5))
+    second.local_updates(models, {}, work(5))
+    processes = []
+    for engine in (first, second):
+        assert engine._processes is not None
+        processes += engine._processes._processes
+        engine.close()
+    assert [process.exitcode for process in processes] == [0] * 4
+
+
+# The write end of a pipe is open in it and in all that it forks: who reads hears when all are gone.
+KILLED = """
+import os, signal, sys
+import torch
+from sdfeel.bench.jobs import Job, make_contender
+
+torch.set_num_threads(2)
+engine = make_contender(Job("loop", model="gru", clients=4, samples=20, servers=2, tau1=2))
+engine.run(1)
+print(len(engine._engine._processes._processes), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_end_with_a_program_that_is_killed() -> None:
+    listen, held = os.pipe()
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], pass_fds=[held], stdout=subprocess.PIPE, check=False
+    )
+    os.close(held)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"2\n")
+    assert os.read(listen, 1) == b""
+    os.close(listen)
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -161,7 +204,7 @@ def test_parts_of_a_call_are_everybody_once_and_fall(count: int, hands: int) -> 
 def test_all_parts_of_a_call_fit_into_a_pipe_before_anybody_takes_one(hands: int) -> None:
     """65,536 bytes on Linux, two for each number: a longer list would wait for readers for ever."""
     parts = _cut(10**6, hands)
-    assert len(parts) + hands < 2**16 // 2 <= NO_MORE
+    assert len(parts) + hands < 2**16 // 2 <= END
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,7 +1,8 @@
 """Local updates one after the other, as one would write them by hand: eq. (2) in plain PyTorch.
 
-A client's model is a row; the parameters of one module are made views of it, so that nothing is
-copied in or out. The rule is applied to the row as a vector.
+A client's model is a row, and the parameters of one module are views of one. A short row is copied
+to where the last client's was, and so is in the cache, and back at the end of the visit; a long one
+is worked on where it lies. The rule is applied to the row as a vector.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from sdfeel.simulation.problem import Problem, placed
 from sdfeel.trees import Tree, called, cut, joined
 
 Pair = tuple[Tree, Tree]
+Start = tuple[Tensor, Sequence[int]]  # rows, and which of them each client begins from
 
 __all__ = ["PlainUpdates", "one_thread"]
 
-# Numbers in a gradient that is put together before the local rule sees it.
+# Numbers in a model above which it is not copied for a visit, nor its gradient put together before
+# the local rule sees it: it would be a walk through main memory.
 LONG = 2**18
 
 
@@ -51,9 +54,13 @@ class PlainUpdates:
         layout = problem.layout
         own = dict(self._model.named_parameters())
         self._trained = [own[name] for name in layout.names[: layout.trainable]]
-        self._sizes, self._shapes = layout.sizes, layout.shapes
         self._size = layout.parameters
         self._places = [own[name] if name in own else self._holder(name) for name in layout.names]
+        self._own: Tensor | None = None  # where short rows are worked on
+        if layout.size <= LONG:
+            self._own = torch.empty(layout.size, dtype=layout.dtype, device=problem.device)
+        self._row = torch.empty(0)  # that the module's tensors are views of
+        self._views: list[Tensor] = []
         # Whole-numbered buffers (counters) belong to no client: every step finds them unchanged.
         self._counters = [
             (buffer, buffer.clone())
@@ -70,17 +77,22 @@ class PlainUpdates:
         work: Work,
         rows: Indices | None = None,
         draws: Draws | None = None,
+        start: Start | None = None,
     ) -> NDArray[np.float64]:
         """All of `work`, or only `rows` of it; those of `models` and `kept` are changed in place.
 
         draws  what is random in `work`, where it comes in several calls
+        start  where models begin, if not as they are
         """
         draws = draws or self.draws(work)
         losses = work.no_losses()
         self._model.train()
         with torch.random.fork_rng(devices=[]):
-            for row in range(len(losses)) if rows is None else rows:
-                self._visit(int(row), models, kept, work, draws.of(int(row)), losses[row])
+            for row in range(len(losses)) if rows is None else rows.tolist():
+                self._take(models[row], None if start is None else start[0][start[1][row]])
+                self._visit(row, kept, work, draws.of(row), losses[row])
+                if self._own is not None:
+                    models[row].copy_(self._own)
         return losses if rows is None else losses[rows]
 
     def draws(self, work: Work) -> Draws:
@@ -90,17 +102,15 @@ class PlainUpdates:
     def _visit(
         self,
         row: int,
-        models: Tensor,
         kept: Rows | None,
         work: Work,
         drawn: Drawn,
         losses: NDArray[np.float64],
     ) -> None:
-        """All steps of one client."""
+        """All steps of one client, whose model the module holds."""
         size = self._size
-        self._bind(models[row])
-        w = models[row, :size]
-        memory = self._memory(kept, row, models)
+        w = self._row[:size]
+        memory = self._memory(kept, row)
         anchor = None if work.anchor is None else work.anchor[row, :size]
         shift = None if work.shift is None else work.shift[row]
         seeds, etas = drawn.seeds.tolist(), drawn.etas.tolist()
@@ -117,7 +127,7 @@ class PlainUpdates:
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs in evaluation mode."""
-        self._bind(model.clone())
+        self._take(model if self._own is not None else model.clone())
         self._model.eval()
         with torch.no_grad():
             return joined([called(self._model, part) for part in cut(inputs, 500)])
@@ -184,25 +194,32 @@ class PlainUpdates:
             local.update(w[part], g, own, eta, near, moved)
             start = part.stop
 
-    def _bind(self, row: Tensor) -> None:
-        """Make the module's parameters and buffers views of a row."""
-        parts = torch.split(row, self._sizes)
-        for part, shape, place in zip(parts, self._shapes, self._places, strict=True):
-            if isinstance(place, nn.Parameter):
-                place.data = part.view(shape)
-            else:
+    def _take(self, row: Tensor, start: Tensor | None = None) -> None:
+        """Give the module a model: a row as it is, or as another one that it starts from."""
+        work = row if self._own is None else self._own
+        if start is not None or self._own is not None:
+            work.copy_(row if start is None else start)
+        if work.data_ptr() != self._row.data_ptr():
+            layout = self.problem.layout
+            parts = torch.split(work, layout.sizes)
+            self._views = [p.view(shape) for p, shape in zip(parts, layout.shapes, strict=True)]
+        self._row = work
+        for view, place in zip(self._views, self._places, strict=True):
+            if not isinstance(place, nn.Parameter):
                 module, leaf = place
-                module._buffers[leaf] = part.view(shape)
+                module._buffers[leaf] = view
+            elif place.data_ptr() != view.data_ptr():  # or it has been replaced
+                place.data = view
 
     def _holder(self, name: str) -> tuple[nn.Module, str]:
         """Whose buffer it is, and what it is called there."""
         holder, _, leaf = name.rpartition(".")
         return self._model.get_submodule(holder), leaf
 
-    def _memory(self, kept: Rows | None, row: int, like: Tensor) -> Rows:
+    def _memory(self, kept: Rows | None, row: int) -> Rows:
         if kept is not None:
             return {name: rows[row] for name, rows in kept.items()}
-        return {name: like.new_zeros(self._size) for name in self.problem.local.keeps}
+        return {name: self._row.new_zeros(self._size) for name in self.problem.local.keeps}
 
     def _seed(self, number: int) -> None:
         """What is random inside the model is a function of (seed, client, k) as well."""
