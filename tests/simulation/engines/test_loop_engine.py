@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -173,6 +174,45 @@ def test_processes_end_with_a_program_that_is_killed() -> None:
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"2\n")
     assert os.read(listen, 1) == b""
     os.close(listen)
+
+
+# Threads that have multiplied matrices free what MKL keeps for them after Python has joined them.
+# A process forked meanwhile would wait for ever for a lock of theirs: the alarm ends it all.
+JOINED = """
+import signal
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+import torch
+from torch import nn
+from sdfeel.data import ClientData
+from sdfeel.simulation.engines.engine import Work
+from sdfeel.simulation.engines.loop import LoopEngine
+from sdfeel.simulation.problem import make_problem
+
+signal.alarm(100)
+torch.set_num_threads(2)
+x, w = torch.rand(280, 28), torch.rand(28, 64)
+data = ClientData(torch.rand(40, 28, 28), torch.randint(64, (40,)), np.arange(5) * 10)
+model = nn.Sequential(nn.Linear(28, 64), nn.Flatten())
+problem = make_problem(model, data, batch_size=10, seed=0)
+models, ones = problem.layout.vector(model).repeat(4, 1), np.ones(4, dtype=np.int64)
+work = Work(np.arange(4), ones, ones)
+for _ in range(50):
+    engine = LoopEngine(problem)
+    with ThreadPoolExecutor(2, "joined", torch.set_num_threads, (1,)) as pool:
+        list(pool.map(lambda _: [torch.mm(x, w) for _ in range(20)], range(4)))
+    engine.local_updates(models.clone(), None, work)
+    engine.close()
+"""
+
+
+def test_processes_are_forked_when_no_thread_holds_a_lock() -> None:
+    program = subprocess.Popen([sys.executable, "-c", JOINED], start_new_session=True)
+    try:
+        assert program.wait() == 0
+    finally:  # those that wait for a lock do not hear that it has ended
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -4,18 +4,24 @@ After an operation on several cores OpenMP's threads look for the next one for s
 before they sleep (libgomp: 300,000 times), and an engine with threads or processes of its own has
 to share its cores with them: a third of its speed where a period is as short as that. The command
 line asks for OMP_WAIT_POLICY=PASSIVE before torch is loaded; a program that has loaded it cannot.
+
+Threads that are at work, or on their way out, may hold a lock of a library. A process forked at
+that moment gets it locked and without the thread that would open it: MKL then waits for ever.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["free_cores"]
+__all__ = ["free_cores", "still"]
 
+PATIENCE = 1.0  # seconds that threads have to fall asleep
 SOFT = 1  # omp_pause_soft: threads end, and come back with the next operation that needs them
 
 
@@ -43,3 +49,30 @@ def _runtimes() -> list[Callable[[int], int]]:
             except (OSError, AttributeError):  # replaced on disk meanwhile, or too old to know it
                 continue
     return found
+
+
+def still() -> None:
+    """Return when no other thread of this process runs, so that it can be forked.
+
+    A thread that Python has joined runs for some time after that. Threads of the user's that never
+    sleep are not waited for longer than `PATIENCE`.
+    """
+    end = time.monotonic() + PATIENCE
+    while _others_run() and time.monotonic() < end:
+        time.sleep(1e-4)
+
+
+def _others_run() -> bool:
+    try:
+        threads = [thread.name for thread in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return False
+    return any(_runs(thread) for thread in threads if int(thread) != threading.get_native_id())
+
+
+def _runs(thread: str) -> bool:
+    try:
+        said = Path(f"/proc/self/task/{thread}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it has ended meanwhile
+        return False
+    return said.rpartition(")")[2].split()[0] != "S"

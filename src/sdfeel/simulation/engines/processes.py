@@ -30,7 +30,7 @@ from sdfeel.algorithm.local import Rows
 from sdfeel.errors import RunError
 from sdfeel.simulation.engines.draws import Draws
 from sdfeel.simulation.engines.engine import Indices, Sums, Work
-from sdfeel.simulation.engines.idle_cores import free_cores
+from sdfeel.simulation.engines.idle_cores import free_cores, still
 from sdfeel.simulation.engines.plain import PlainUpdates, Start, one_thread
 from sdfeel.simulation.problem import Problem
 
@@ -81,6 +81,8 @@ class Processes:
         self._pipes: dict[int, Connection] = {}
         self._answers = select.poll()
         self._processes = []
+        free_cores()
+        still()
         for _ in range(hands):
             ours, theirs = fork.Pipe(duplex=False)
             others = [*self._pipes.values(), ours]
