@@ -24,11 +24,11 @@ def auto_against_loop(name: str, extent: Extent) -> dict[str, Any]:
     base = Job("plain-loop", model=name, clients=clients, samples=20, servers=2, tau1=tau1)
     share = replace(base, clients=clients // cores()).as_dict()
     auto = replace(base, kind="auto", threads=cores())
-    count = extent.large_starts if name in LARGE else extent.zoo_starts
+    repetitions = extent.large_repetitions if name in LARGE else extent.zoo_repetitions
     starts: list[dict[str, Measured]] = []
-    for _ in range(count):
+    for _ in range(extent.zoo_starts):
         teams = {"loop": [share] * cores(), "auto": [auto.as_dict()]}
-        starts.append(field.measure(teams, extent.zoo_repetitions // count, extent.seconds))
+        starts.append(field.measure(teams, repetitions // extent.zoo_starts, extent.seconds))
         # It has chosen: the next starts need not measure that again.
         auto = replace(auto, kind=starts[0]["auto"].engine or "auto")
     found = [ratio(start["auto"], start["loop"]) for start in starts]

@@ -33,8 +33,8 @@ class Extent:
     memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
     zoo: tuple[str, ...] = tuple(ZOO)  # models for "auto" against the plain loop on all cores
     zoo_starts: int = 3  # of the processes of each
-    large_starts: int = 3  # of those of models whose steps take long
     zoo_repetitions: int = 9  # in all starts of a model together
+    large_repetitions: int = 9  # of models whose steps take long
     rank_steps: int = 120  # 0: no runs over ranks
     profile_steps: int = 100  # 0: no profile
 
@@ -53,8 +53,8 @@ QUICK = Extent(
     periods=(),
     memory=None,
     zoo_starts=1,
-    large_starts=1,
-    zoo_repetitions=3,
+    zoo_repetitions=5,
+    large_repetitions=3,
     rank_steps=0,
     profile_steps=0,
 )

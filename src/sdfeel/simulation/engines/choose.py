@@ -28,9 +28,10 @@ __all__ = ["ENGINES", "ChosenEngine", "Unsupported", "build_engine", "check_engi
 TRIAL_CLIENTS = 50
 TRIAL_STEPS = 5
 TRIAL_SECONDS = 0.5
-# Engines whose speeds differ by less than this are measured again, in turn, so many times.
+# Engines whose speeds differ by less than this are measured again, in turn, so many times; fewer
+# where a step alone takes longer than a trial should.
 CLOSE = 1.3
-ROUNDS = 4
+ROUNDS, FEW_ROUNDS = 4, 2
 
 ENGINES: dict[str, Callable[[Problem], Engine]] = {
     "reference": ReferenceEngine,
@@ -141,7 +142,8 @@ def _side_by_side(
         engines = {name: stack.enter_context(closing(ENGINES[name](problem))) for name in names}
         for engine in engines.values():
             _try(engine, start, trial)
-        took = [[_try(own, start, trial) for own in engines.values()] for _ in range(ROUNDS)]
+        rounds = ROUNDS if math.prod(trial) <= TRIAL_SECONDS * speed else FEW_ROUNDS
+        took = [[_try(own, start, trial) for own in engines.values()] for _ in range(rounds)]
     # What other programs slow down more here they will slow down more in the run, so that a slow
     # round counts; but not the slowest, which may have met something that comes once.
     slow = [sorted(each)[-2] for each in zip(*took, strict=True)]
