@@ -99,6 +99,8 @@ def test_contenders_are_asked_in_turn_and_every_second_time_in_the_opposite_orde
         def repeat(self):
             asked.append(self.name)
 
+        def end(self): ...
+
         def __enter__(self):
             return self
 
