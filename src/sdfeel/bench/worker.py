@@ -71,7 +71,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()
-    os._exit(
-        0
-    )  # nothing is left to do, and to take torch down would take longer than a measurement
+    # Nothing is left to do, and to take torch down takes longer than a measurement.
+    os._exit(0)

@@ -62,8 +62,26 @@ def test_one_slow_round_does_not_decide_between_engines(
         "loop": iter([1.0, *[1.2] * choose.ROUNDS]),
     }
     monkeypatch.setattr(choose, "_try", lambda engine, *_: next(seconds[engine.name]))
-    found = choose._side_by_side(list(seconds), problem, problem.layout.vector(problem.model), 1.0)
+    start = problem.layout.vector(problem.model)
+    found = choose._side_by_side(list(seconds), problem, start, 100.0)
     assert max(found, key=found.__getitem__) == winner
+
+
+@pytest.mark.parametrize(
+    ("speed", "rounds"),
+    [(3.9, choose.FEW_ROUNDS), (4.0, choose.ROUNDS), (4.1, choose.ROUNDS)],
+)
+def test_fewer_rounds_where_two_steps_take_longer_than_a_trial(
+    speed: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two clients' steps in half a second are four a second."""
+    data = ClientData(torch.randn(8, 4), torch.randint(3, (8,)), np.array([0, 4, 8]))
+    problem = make_problem(nn.Linear(4, 3), data, batch_size=4, seed=0)
+    tried: list[str] = []
+    monkeypatch.setattr(choose, "_try", lambda engine, *_: tried.append(engine.name) or 1.0)
+    start = problem.layout.vector(problem.model)
+    choose._side_by_side(["vectorised", "loop"], problem, start, speed)
+    assert tried == ["vectorised", "loop"] * (1 + rounds)  # a warm-up before
 
 
 def test_measuring_leaves_no_trace(small: Problem) -> None:

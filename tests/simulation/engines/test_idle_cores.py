@@ -60,3 +60,24 @@ def test_threads_that_sleep_are_left_alone(policy: str) -> None:
             assert idle_cores._runtimes() == []
         finally:
             idle_cores._runtimes.cache_clear()
+
+
+@pytest.mark.parametrize("running", [0, 1, 3])
+def test_a_process_is_still_once_no_other_thread_runs(
+    running: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sdfeel.simulation.engines import idle_cores
+
+    left = iter([True] * running + [False])
+    monkeypatch.setattr(idle_cores, "PATIENCE", float("inf"))
+    monkeypatch.setattr(idle_cores, "_others_run", lambda: next(left))
+    idle_cores.still()
+    assert next(left, "asked until then") == "asked until then"
+
+
+def test_threads_that_never_sleep_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdfeel.simulation.engines import idle_cores
+
+    monkeypatch.setattr(idle_cores, "PATIENCE", 0.0)
+    monkeypatch.setattr(idle_cores, "_others_run", lambda: True)
+    idle_cores.still()
