@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from sdfeel.algorithm.randomness import draw_batches
+from sdfeel.engines.fast import CompiledModel, compile_model
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.experiments.run import simulation_of
-from sdfeel.simulation.engines.fast import CompiledModel, compile_model
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.trees import Pixels
 

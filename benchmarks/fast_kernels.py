@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from sdfeel.simulation.engines.fast import AffineRule, CompiledModel, compile_model
+from sdfeel.engines.fast import AffineRule, CompiledModel, compile_model
 
 CLIENTS, SERVERS, SAMPLES, BATCH, STEPS, LOOP_STEPS = 50, 10, 100, 10, 5, 40
 Floats = NDArray[np.float64]

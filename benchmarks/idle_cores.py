@@ -25,7 +25,7 @@ def one(variant: str, engine: str, model: str) -> float:
     """Client steps a second, after a warm-up, in this process."""
     from sdfeel.bench.field import cores
     from sdfeel.bench.jobs import Job, make_contender
-    from sdfeel.simulation.engines import idle_cores
+    from sdfeel.engines import idle_cores
 
     if variant == "waiting":
         idle_cores._runtimes = list

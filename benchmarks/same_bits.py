@@ -3,8 +3,8 @@
     python benchmarks/same_bits.py record FOLDER     # before the first change
     python benchmarks/same_bits.py compare FOLDER    # after it: runs all again
 
-Every engine with every scheme and averager, robust rules, participation below 1, an end in the
-middle of a period, two ranks, and a run that was resumed. What is compared are the bytes of
+Every engine with every scheme and averager, robust rules, participation below 1, two ranks, and a
+run that was resumed after it had ended with a shorter period. What is compared are the bytes of
 `metrics.csv` and of the models; where they differ, by how much.
 """
 
@@ -20,7 +20,7 @@ import pandas as pd
 from safetensors.numpy import load_file
 
 COMMON = [
-    "steps=11", "batch_size=7", "lr=0.05", "network.servers=4", "evaluation.every=5",
+    "steps=12", "batch_size=7", "lr=0.05", "network.servers=4", "evaluation.every=4",
     "network.clients_per_server=[3, 1, 4, 2]", "schedule.tau1=2", "schedule.tau2=2",
     "schedule.alpha=2", "evaluation.train_samples=300", "evaluation.test_samples=300",
 ]  # fmt: skip
@@ -64,7 +64,7 @@ def carry_out(name: str, run: Run, folder: Path) -> None:
             raise SystemExit(f"{name}: {done.stderr[-1000:]}")
 
     if "--resume" in options:
-        start("steps=3")  # in the middle of a period
+        start("steps=3")  # which ends with a shorter period
     start()
 
 

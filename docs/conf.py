@@ -13,7 +13,14 @@ sys.path[:0] = [str(here / "extensions"), str(here.parent / "src")]
 
 project = "sdfeel"
 html_title = "sdfeel"
-extensions = ["myst_parser", "contents", "equations", "notebook_pages", "reference"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.napoleon",  # sections such as Args: in docstrings
+    "contents",
+    "equations",
+    "notebook_pages",
+    "reference",
+]
 exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # results.md holds them all
 
 # What stands in the side bar, in this order: caption -> title -> page.

@@ -19,6 +19,7 @@ def train(problem: Problem, model: Any = None, data: Any = None, **options: Any)
         "lr": 0.1,
         "engine": "vectorised",
         "averager": "metropolis",
+        "profile": "paper",
     }
     return sdfeel.train(
         problem.model if model is None else model,

@@ -212,7 +212,9 @@ def test_datasets_of_any_kind(small: Problem, kind: str) -> None:
 def test_a_dataset_is_read_once(small: Problem) -> None:
     datasets = [Squares(small, client) for client in range(6)]
     train(small, data=datasets, steps=10)
-    assert [dataset.read for dataset in datasets] == small.samples
+    again = [dataset.read - size for dataset, size in zip(datasets, small.samples, strict=True)]
+    assert min(again) == 1, "the first item twice: does it change by itself?"
+    assert sum(again) <= 10, "that, and one for the size of the model"
 
 
 def test_one_dataset_and_a_partition(small: Problem) -> None:
@@ -347,7 +349,7 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
         lambda p: {"data": p.datasets[0]}, "client_datasets", "TensorDataset", "partition=",
     ),
     "no map-style": (
-        lambda p: {"data": [iter([])] * 6}, "client_datasets", "list_iterator", "map-style",
+        lambda p: {"data": [iter([])] * 6}, "data of client 0", "list_iterator", "map-style",
     ),
     "empty client": (
         lambda p: {"data": [*p.datasets[:5], TensorDataset(torch.zeros(0, 4), torch.zeros(0))]},

@@ -43,7 +43,7 @@ class Noting(Callback):
         self.rows.append(int(row["iteration"]))
         return row["iteration"] == self.stop_row
 
-    def on_round(self, progress: Any) -> bool:
+    def on_period(self, progress: Any) -> bool:
         self.rounds.append(progress.iteration)
         return progress.iteration == self.stop_round
 

@@ -40,10 +40,10 @@ def test_own_scheme(run) -> None:
     assert worst["isolated"] < min(worst["sd-feel"], worst["edge-all-reduce"])
 
 
-def test_own_rule(run) -> None:
+def test_own_optimizer(run) -> None:
     """At most 40 lines, and the same numbers in every engine."""
-    assert len((EXAMPLES / "own_rule.py").read_text().splitlines()) <= 40
-    lines = run("own_rule.py").splitlines()
+    assert len((EXAMPLES / "own_optimizer.py").read_text().splitlines()) <= 40
+    lines = run("own_optimizer.py").splitlines()
     losses = [float(line.split()[-1]) for line in lines]
     assert max(losses[:4]) - min(losses[:4]) <= 2e-4
     assert max(losses[4:]) - min(losses[4:]) <= 2e-4

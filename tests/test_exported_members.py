@@ -15,16 +15,17 @@ PUBLIC = [
     "CODECS",
     "CORRECTIONS",
     "GRAPHS",
-    "LOCAL_RULES",
+    "OPTIMIZERS",
     "RATES",
     "SCHEMES",
-    "SERVER_RULES",
+    "SERVER_OPTIMIZERS",
     "SGD",
     "Adam",
     "AdamW",
     "Affine",
     "Asynchronous",
     "Averager",
+    "AveragingRule",
     "ClientData",
     "Codec",
     "Comparison",
@@ -34,22 +35,27 @@ PUBLIC = [
     "Deadline",
     "FedAdagrad",
     "FedAdam",
+    "FedAsync",
     "FedAvgM",
+    "FedBuff",
     "FedYogi",
     "InputError",
     "Inverse",
     "LatencyProfile",
-    "LocalRule",
+    "Method",
     "Momentum",
     "Network",
+    "Optimizer",
+    "Pace",
     "Plan",
     "Rate",
     "Result",
+    "Row",
     "RunError",
     "Schedule",
     "Scheme",
     "SdfeelError",
-    "ServerRule",
+    "ServerOptimizer",
     "Step",
     "Synchronous",
     "Trainer",
@@ -89,7 +95,7 @@ def test_rooms_export_what_they_say(room: str) -> None:
 
 
 def test_every_module_says_what_it_exports_and_has_it() -> None:
-    for room in (*ROOMS, "algorithm", "simulation", "records", "planner"):
+    for room in (*ROOMS, "algorithm", "engines", "simulation", "records", "planner"):
         package = importlib.import_module(f"sdfeel.{room}")
         for found in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
             module = importlib.import_module(found.name)

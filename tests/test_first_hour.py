@@ -91,7 +91,7 @@ def test_a_figure_has_own_metrics_goes_to_pdf_and_shows_itself(
 
 @pytest.mark.parametrize(
     ("word", "here"),
-    [("learning_rate", "lr"), ("optimizer", "local"), ("tau1", "schedule"), ("epochs", "steps")],
+    [("learning_rate", "lr"), ("optim", "optimizer"), ("tau1", "schedule"), ("epochs", "steps")],
 )
 def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
     """Of what is near in letters none is right: learning_rate is no averaging_rule."""
@@ -100,7 +100,7 @@ def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
         sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **{word: 1})
 
 
-@pytest.mark.parametrize("word", [*WORDS, "lernrate", "optimiser", "learningrate"])
+@pytest.mark.parametrize("word", [*WORDS, "lernrate", "learningrate"])
 def test_words_of_others_lead_to_keys_of_files(word: str) -> None:
     """Right or misspelt; and the key that is named is one that a file may have."""
     key = ours(word, Settings.model_fields)
@@ -110,7 +110,7 @@ def test_words_of_others_lead_to_keys_of_files(word: str) -> None:
     assert len(str(told.value)) < 100, "the list of all keys would hide it"
     nonsense: Any = ["no", "value"]
     with pytest.raises(InputError) as told:
-        run_config(merge({"local": {"name": "momentum"}}, {key: nonsense}))
+        run_config(merge({"optimizer": {"name": "momentum"}}, {key: nonsense}))
     assert "unknown key" not in str(told.value)
 
 

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import sdfeel
 from sdfeel.data import ClientData, Pixels, load
+from sdfeel.engines.fast import compile_model
 from sdfeel.errors import InputError
-from sdfeel.simulation.engines.fast import compile_model
 from sdfeel.trees import cut, joined, leaves, mapped, ready
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

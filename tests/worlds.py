@@ -6,7 +6,8 @@ that a test which compares the two compares two things.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,6 +185,23 @@ def gradients(problem: Problem, classes: int = 3) -> list[Callable[[Matrix], Mat
     return [softmax_gradient(x, y, classes) for x, y in pairs]
 
 
+def recursion(
+    W: Matrix,
+    gradient: Callable[[int, Matrix], Matrix],
+    transition: Callable[[int], Matrix],
+    lr: float,
+    first: int = 1,
+) -> Iterator[Matrix]:
+    """Algorithm 1 as Lemma 1 has it, without end: W_k = (W_{k-1} - eta G_k) T_k for k = first ...
+
+    W has a column for each client; before its two axes there may be repeats or settings, carried
+    out side by side.
+    """
+    for k in itertools.count(first):
+        W = (W - lr * gradient(k, W)) @ transition(k)
+        yield W
+
+
 def algorithm1(
     w0: Matrix,
     gradients: Sequence[Callable[[Matrix], Matrix]],
@@ -193,12 +211,14 @@ def algorithm1(
     lr: float,
     mixing: Matrix | None = None,
 ) -> Matrix:
-    """W_K by W_{k+1} = (W_k - eta G_k) T_{k+1}, one column a client."""
-    W = np.repeat(w0[:, None], len(gradients), axis=1)
-    for k in range(1, steps + 1):
-        G = np.stack([g(W[:, i]) for i, g in enumerate(gradients)], axis=1)
-        W = (W - lr * G) @ weights.T(k, schedule, mixing)
-    return W
+    """W_K, one column a client."""
+    models = recursion(
+        np.repeat(w0[:, None], len(gradients), axis=1),
+        lambda _, W: np.stack([g(W[:, i]) for i, g in enumerate(gradients)], axis=1),
+        lambda k: weights.T(k, schedule, mixing),
+        lr,
+    )
+    return next(itertools.islice(models, steps - 1, None))
 
 
 def corrected(

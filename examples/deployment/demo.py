@@ -17,7 +17,7 @@ from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.data import fetch, load
 from sdfeel.deploy.operate.launch import final_model, launch
 from sdfeel.deploy.topology import Topology
-from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.engines.parameters import ParameterLayout
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,22 +11,30 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sdfeel.algorithm.asynchronous import Asynchronous
-    from sdfeel.algorithm.codecs import CODECS, Codec
-    from sdfeel.algorithm.correction import CORRECTIONS, Correction
-    from sdfeel.algorithm.local import LOCAL_RULES, SGD, Adam, AdamW, Affine, LocalRule, Momentum
-    from sdfeel.algorithm.pace import Deadline, Synchronous
-    from sdfeel.algorithm.rates import RATES, Constant, Cosine, Inverse, Rate, Step
-    from sdfeel.algorithm.schedule import Schedule
-    from sdfeel.algorithm.schemes import SCHEMES, Scheme
-    from sdfeel.algorithm.server_rule import (
-        SERVER_RULES,
+    from sdfeel.algorithm.methods.averaging import AveragingRule
+    from sdfeel.algorithm.methods.codecs import CODECS, Codec
+    from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
+    from sdfeel.algorithm.methods.method import Affine, Method, Row
+    from sdfeel.algorithm.methods.optimizers import (
+        OPTIMIZERS,
+        SGD,
+        Adam,
+        AdamW,
+        Momentum,
+        Optimizer,
+    )
+    from sdfeel.algorithm.methods.rates import RATES, Constant, Cosine, Inverse, Rate, Step
+    from sdfeel.algorithm.methods.server_optimizers import (
+        SERVER_OPTIMIZERS,
         FedAdagrad,
         FedAdam,
         FedAvgM,
         FedYogi,
-        ServerRule,
+        ServerOptimizer,
     )
+    from sdfeel.algorithm.paces import Asynchronous, Deadline, FedAsync, FedBuff, Pace, Synchronous
+    from sdfeel.algorithm.schedule import Schedule
+    from sdfeel.algorithm.schemes import SCHEMES, Scheme
     from sdfeel.algorithm.trainer import Trainer
     from sdfeel.api import Result, train
     from sdfeel.clock import LatencyProfile, load_profile
@@ -43,16 +51,17 @@ __all__ = [
     "CODECS",
     "CORRECTIONS",
     "GRAPHS",
-    "LOCAL_RULES",
+    "OPTIMIZERS",
     "RATES",
     "SCHEMES",
-    "SERVER_RULES",
+    "SERVER_OPTIMIZERS",
     "SGD",
     "Adam",
     "AdamW",
     "Affine",
     "Asynchronous",
     "Averager",
+    "AveragingRule",
     "ClientData",
     "Codec",
     "Comparison",
@@ -62,22 +71,27 @@ __all__ = [
     "Deadline",
     "FedAdagrad",
     "FedAdam",
+    "FedAsync",
     "FedAvgM",
+    "FedBuff",
     "FedYogi",
     "InputError",
     "Inverse",
     "LatencyProfile",
-    "LocalRule",
+    "Method",
     "Momentum",
     "Network",
+    "Optimizer",
+    "Pace",
     "Plan",
     "Rate",
     "Result",
+    "Row",
     "RunError",
     "Schedule",
     "Scheme",
     "SdfeelError",
-    "ServerRule",
+    "ServerOptimizer",
     "Step",
     "Synchronous",
     "Trainer",
@@ -92,46 +106,52 @@ __all__ = [
 # and `sdfeel --help` should not wait for it.
 _HOMES = {
     "AVERAGERS": "sdfeel.network",
-    "CODECS": "sdfeel.algorithm.codecs",
-    "CORRECTIONS": "sdfeel.algorithm.correction",
+    "CODECS": "sdfeel.algorithm.methods.codecs",
+    "CORRECTIONS": "sdfeel.algorithm.methods.corrections",
     "GRAPHS": "sdfeel.network",
-    "LOCAL_RULES": "sdfeel.algorithm.local",
-    "RATES": "sdfeel.algorithm.rates",
+    "OPTIMIZERS": "sdfeel.algorithm.methods.optimizers",
+    "RATES": "sdfeel.algorithm.methods.rates",
     "SCHEMES": "sdfeel.algorithm.schemes",
-    "SERVER_RULES": "sdfeel.algorithm.server_rule",
-    "SGD": "sdfeel.algorithm.local",
-    "Adam": "sdfeel.algorithm.local",
-    "AdamW": "sdfeel.algorithm.local",
-    "Affine": "sdfeel.algorithm.local",
-    "Asynchronous": "sdfeel.algorithm.asynchronous",
+    "SERVER_OPTIMIZERS": "sdfeel.algorithm.methods.server_optimizers",
+    "SGD": "sdfeel.algorithm.methods.optimizers",
+    "Adam": "sdfeel.algorithm.methods.optimizers",
+    "AdamW": "sdfeel.algorithm.methods.optimizers",
+    "Affine": "sdfeel.algorithm.methods.method",
+    "Asynchronous": "sdfeel.algorithm.paces",
     "Averager": "sdfeel.network",
+    "AveragingRule": "sdfeel.algorithm.methods.averaging",
     "ClientData": "sdfeel.data",
-    "Codec": "sdfeel.algorithm.codecs",
+    "Codec": "sdfeel.algorithm.methods.codecs",
     "Comparison": "sdfeel.experiments.comparison",
-    "Constant": "sdfeel.algorithm.rates",
-    "Correction": "sdfeel.algorithm.correction",
-    "Cosine": "sdfeel.algorithm.rates",
-    "Deadline": "sdfeel.algorithm.pace",
-    "FedAdagrad": "sdfeel.algorithm.server_rule",
-    "FedAdam": "sdfeel.algorithm.server_rule",
-    "FedAvgM": "sdfeel.algorithm.server_rule",
-    "FedYogi": "sdfeel.algorithm.server_rule",
+    "Constant": "sdfeel.algorithm.methods.rates",
+    "Correction": "sdfeel.algorithm.methods.corrections",
+    "Cosine": "sdfeel.algorithm.methods.rates",
+    "Deadline": "sdfeel.algorithm.paces",
+    "FedAdagrad": "sdfeel.algorithm.methods.server_optimizers",
+    "FedAdam": "sdfeel.algorithm.methods.server_optimizers",
+    "FedAsync": "sdfeel.algorithm.paces",
+    "FedAvgM": "sdfeel.algorithm.methods.server_optimizers",
+    "FedBuff": "sdfeel.algorithm.paces",
+    "FedYogi": "sdfeel.algorithm.methods.server_optimizers",
     "InputError": "sdfeel.errors",
-    "Inverse": "sdfeel.algorithm.rates",
+    "Inverse": "sdfeel.algorithm.methods.rates",
     "LatencyProfile": "sdfeel.clock",
-    "LocalRule": "sdfeel.algorithm.local",
-    "Momentum": "sdfeel.algorithm.local",
+    "Method": "sdfeel.algorithm.methods.method",
+    "Momentum": "sdfeel.algorithm.methods.optimizers",
     "Network": "sdfeel.network",
+    "Optimizer": "sdfeel.algorithm.methods.optimizers",
+    "Pace": "sdfeel.algorithm.paces",
     "Plan": "sdfeel.planner.plan",
-    "Rate": "sdfeel.algorithm.rates",
+    "Rate": "sdfeel.algorithm.methods.rates",
     "Result": "sdfeel.api",
+    "Row": "sdfeel.algorithm.methods.method",
     "RunError": "sdfeel.errors",
     "Schedule": "sdfeel.algorithm.schedule",
     "Scheme": "sdfeel.algorithm.schemes",
     "SdfeelError": "sdfeel.errors",
-    "ServerRule": "sdfeel.algorithm.server_rule",
-    "Step": "sdfeel.algorithm.rates",
-    "Synchronous": "sdfeel.algorithm.pace",
+    "ServerOptimizer": "sdfeel.algorithm.methods.server_optimizers",
+    "Step": "sdfeel.algorithm.methods.rates",
+    "Synchronous": "sdfeel.algorithm.paces",
     "Trainer": "sdfeel.algorithm.trainer",
     "compare": "sdfeel.experiments.comparison",
     "load": "sdfeel.experiments.comparison",
@@ -144,8 +164,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
-    if name == "callbacks":
-        return importlib.import_module("sdfeel.callbacks")
+    if name in ("callbacks", "data"):
+        return importlib.import_module(f"sdfeel.{name}")
     raise AttributeError(f"module 'sdfeel' has no attribute {name!r}")
 
 

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import inspect
 import logging
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from torch import nn
+from torch import Tensor, nn
 
+from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.callbacks import All, Callback, check_callbacks
+from sdfeel.engines.problem import Loss
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.records.checkpoints import Row
 from sdfeel.records.folder import RunFolder
 from sdfeel.records.trace import Trace
+from sdfeel.simulation.arguments import RunSettings
 from sdfeel.simulation.evaluation import Metric
-from sdfeel.simulation.loop import Progress
-from sdfeel.simulation.named import name_of
-from sdfeel.simulation.problem import Loss
-from sdfeel.simulation.result import Result
+from sdfeel.simulation.flops import ClockWarning
+from sdfeel.simulation.listening import Listener, Progress
+from sdfeel.simulation.result import Models, Result
 from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.simulation import (
-    ClockWarning,
-    NegativeMixingWarning,
-    RoundingWarning,
-    Simulation,
-)
+from sdfeel.simulation.simulation import NegativeMixingWarning, RoundingWarning, Simulation
 from sdfeel.simulation.words import WORDS
+from sdfeel.tables import name_of
 
 __all__ = [
     "ClockWarning", "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out",
@@ -60,39 +59,105 @@ def train(
     on_start: Callable[[str, str], None] = lambda *_: None,
     on_progress: Callable[[Progress], object] = lambda _: None,
     callbacks: Sequence[Callback] = (),
-    **settings: Any,
+    **settings: Unpack[RunSettings],
 ) -> Result:
     """Train `model` over the clients' data by a scheme (Algorithm 1), with a simulated clock.
 
-    model            any nn.Module; it is not changed. A float64 model trains in float64
-    client_datasets  for each client a pair of arrays or a map-style dataset; or a
-                     `ClientData`; or one dataset for all, with `partition`. Datasets are read
-                     once: a transform that is random is frozen
-    network          clusters and graph; `Network.ring(servers=10, clients_per_server=5)`
-    loss             loss(outputs, targets), the mean over a batch; cross-entropy by default
-    metrics          name -> metric(outputs, targets); accuracy by default with cross-entropy
-    test             a dataset or (inputs, targets) that no client holds
-    partition        of one dataset for all: a name of `sdfeel.data.PARTITIONS`, or row numbers
-    trainers         an object for each client that does its local updates: a `Trainer`, as in a
-                     deployment; then `local` and `lr` are its own business
-    clients          with `flower`: how many; those of the network
-    rounds           with `flower`, in place of `steps`: how often a client is asked to train, once
-                     in an upload period of tau1 steps
-    initial          with `flower`: the first model, a state dict or a list of arrays; by default
-                     what `model` holds, which is only needed for `test`
-    samples          with `flower`: num-examples of each client; by default each is asked once
-    out, resume      folder that keeps the run; go on from its checkpoint. Then Ctrl-C and SIGTERM
-                     end the run after the current step with a checkpoint
-    config           what the folder is to say of the run, in place of its settings
-    on_start         called with the engine's name and why it is this one
-    on_progress      called with a `Progress` now and then; if it answers True the run ends there,
-                     with a whole result
-    callbacks        objects of `sdfeel.callbacks`, or your own: told of every evaluation and
-                     period, and able to end the run
+    Args:
+        model: any nn.Module; it is not changed. A float64 model trains in float64.
+        client_datasets: for each client a pair of arrays or a map-style dataset; or a `ClientData`;
+            or one dataset for all, with `partition`. Datasets are read once.
+        network: clusters and graph; `Network.ring(servers=10, clients_per_server=5)`.
+        loss: loss(outputs, targets), the mean over a batch; cross-entropy by default.
+        metrics: name -> metric(outputs, targets); accuracy by default with cross-entropy.
+        test: a dataset or (inputs, targets) that no client holds.
+        partition: of one dataset for all: a name of `sdfeel.data.PARTITIONS`, or row numbers.
+        trainers: an object for each client that does its local updates: a `Trainer`, as in a
+            deployment; then `optimizer` and `lr` are its own business.
+        clients: with `flower`: how many; those of the network.
+        rounds: with `flower`, in place of `steps`: how often a client is asked to train, once in an
+            upload period of tau1 steps.
+        initial: with `flower`: the first model, a state dict or a list of arrays; by default what
+            `model` holds, which is only needed for `test`.
+        samples: with `flower`: num-examples of each client.
+        out: folder that keeps the run. Then Ctrl-C and SIGTERM end the run with a checkpoint.
+        resume: go on from the checkpoint in `out`.
+        config: what the folder is to say of the run, in place of its settings.
+        on_start: called with the engine's name and why it is this one.
+        on_progress: called with a `Progress` after every upload period; if it answers True the run
+            ends there, with a whole result.
+        callbacks: objects of `sdfeel.callbacks`, or your own: told of every evaluation and period,
+            and able to end the run.
+        settings: all that can be set of a run, below.
+
+    Settings, each with its default:
+        steps (int = 1000): iterations K; with `until` alone, those that fit into it.
+        until (float = None): simulated seconds after which to stop before K.
+        scheme (str | Scheme = 'sd-feel'): a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your
+            own.
+        schedule (Schedule = {'tau1': 2, 'tau2': 1, 'alpha': 5}): `Schedule(tau1, tau2, alpha)`,
+            numbers or functions of the round.
+        participation (float = 1.0): beta: the probability that a client takes part in a period.
+        averager (str | Averager | Builder | Sequence = 'paper'): how servers agree: a name of
+            `sdfeel.AVERAGERS`, a mixing matrix, or one of your own.
+        averaging_rule (str | AveragingRule | Callable | None = 'mean'): what a server does instead
+            of the weighted mean of its clients.
+        server_optimizer (str | ServerOptimizer | None = 'mean'): what a server does with that mean:
+            fedavgm, fedadagrad, fedadam or fedyogi.
+        optimizer (str | Optimizer = 'sgd'): what a client does with a gradient:
+            `sdfeel.Momentum(0.9)`.
+        lr (float | Rate | Callable = 0.01): the rate eta, or a function of the iteration k:
+            `sdfeel.Cosine(0.1, over=2000)`; in a file a number, and its shape in `rate`.
+        codecs (Mapping = {'up': 'float32', 'down': 'float32', 'between': 'float32'}): what travels,
+            by way (up, down, between): `{'up': 'int8', 'down': 'int8'}`.
+        pace (str | Pace = 'synchronous'): who waits for whom: `sdfeel.Deadline(seconds=1.0)`,
+            `sdfeel.Asynchronous()`.
+        correction (str | Method | None = 'none'): of clients' and servers' drift: two-level,
+            clients, servers or mtgc, or `sdfeel.Correction(gamma=0.5)`.
+        methods (Sequence = []): more methods, of your own: objects of subclasses of
+            `sdfeel.Method`.
+        batch_size (int = 10): samples of a mini-batch; a client with no more takes all of its data.
+        seed (int = 0): of batches, participation, devices and codecs: of all that is random.
+        profile (str | Path | LatencyProfile = 'auto'): latency profile: a name, the path of a TOML
+            file, a dict with the keys of such a file or a `LatencyProfile`; auto: `paper` with the
+            paper's network, else `counted`.
+        flower (Any = None): a Flower `ClientApp`, or its import path; in a file
+            `flower:MODULE:APP`.
+        run_config (Mapping = {}): what the app finds as its run_config.
+        train_config (Mapping = {}): what every message tells the app, beside `lr`.
+        engine (str = 'auto'): "auto", "fast", "vectorised", "loop" or "reference".
+        device (str = 'cpu'): where models are trained, as torch names it: cpu, cuda.
+        evaluate_every (int | None = None): iterations between two evaluations; by default a
+            twentieth of the run.
+        train_samples (int | None = 5000): samples on which the training loss is taken; None for
+            all.
+        evaluate_servers (bool = True): whether history has min, mean and max over the servers' own
+            models.
+        checkpoint_seconds (float = 60.0): real seconds between two checkpoints.
+
+    Returns:
+        The trained model, its history and more: a `Result`.
+
+    Raises:
+        InputError: something that was given cannot be right; nothing is trained.
+        RunError: the run cannot go on, for instance because a loss is not a number any more.
+        KeyboardInterrupt: Ctrl-C; with `out` after a checkpoint, from which `resume` goes on.
 
     Started by `torchrun`, the same call spreads the clusters over its ranks.
+
+    Example:
+        >>> import numpy as np, sdfeel, torch
+        >>> rng = np.random.default_rng(0)
+        >>> data = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(6)]
+        >>> result = sdfeel.train(
+        ...     torch.nn.Linear(4, 2).double(), data, steps=10, seed=1,
+        ...     network=sdfeel.Network.ring(servers=3, clients_per_server=2),
+        ... )
+        >>> result.iterations
+        10
     """
-    simulation, trainers = assembled(
+    given: dict[str, Any] = dict(settings)
+    simulation, own_trainers = assembled(
         model,
         client_datasets,
         network=network,
@@ -105,19 +170,25 @@ def train(
         rounds=rounds,
         initial=initial,
         samples=samples,
-        **settings,
+        **given,
     )
     del client_datasets  # a rank holds the data of its own clients
-    return carry_out(
+    result = carry_out(
         simulation,
         out=out,
         resume=resume,
         config=config,
-        trainers=trainers,
+        trainers=own_trainers,
         on_start=on_start,
         on_progress=on_progress,
         callbacks=callbacks,
     )
+    if result.interrupted and result.signal is not None:
+        # The folder has it all; a loop over several runs must not go on to the next.
+        if result.signal == signal.SIGINT:
+            raise KeyboardInterrupt(f"resume=True goes on with {out}")
+        raise SystemExit(128 + result.signal)
+    return result
 
 
 def assembled(
@@ -137,6 +208,9 @@ def assembled(
     **settings: Any,
 ) -> tuple[Simulation, Sequence[Trainer] | None]:
     """The simulation that arguments of `train` describe, and who trains in place of an engine."""
+    for word, value in settings.items():
+        if word in WORDS:
+            raise InputError(word, value, WORDS[word][1])
     if settings.get("flower") is not None:
         if client_datasets is not None or trainers is not None or partition is not None:
             raise InputError("flower", name_of(settings["flower"]), "the app has data of its own")
@@ -153,11 +227,8 @@ def assembled(
             test=test,
         )
     _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
-    for word, value in settings.items():
-        if word in WORDS:
-            raise InputError(word, value, WORDS[word][1])
-    if "steps" not in settings:
-        raise InputError("steps", None, "is needed: the number of iterations K")
+    if "steps" not in settings and "until" not in settings:
+        raise InputError("steps", None, "is needed: the number of iterations K; or until=seconds")
     simulation = Simulation.assemble(
         model,
         client_datasets,
@@ -167,6 +238,7 @@ def assembled(
         metrics=metrics,
         test=test,
         partition=partition,
+        is_timed="steps" not in settings,
     )
     return simulation, trainers
 
@@ -192,61 +264,74 @@ def carry_out(
     check_callbacks(callbacks)
     _check_folder(out, resume)
     simulation.warn()
-    simulation.warn_of_clock(own=trainers is not None)
-    if trainers is not None:
-        simulation = simulation.by_periods()
     leads, name = simulation.ranks.leads, simulation.settings.engine
-    folder, kept = None, None
-    own = {"seed": simulation.settings.seed, "scheme": simulation.algorithm.scheme}
-    about = {**(simulation.about() if config is None else config), **own}
+    folder, checkpoint = None, None
+    identity = {"seed": simulation.settings.seed, "scheme": simulation.algorithm.scheme.name}
+    about = {**(simulation.about() if config is None else config), **identity}
     if out is not None:
         mark = simulation.fingerprint()
         folder = RunFolder(out, mark, simulation.settings.checkpoint_seconds, writes=leads)
-        found = folder.create(about, resume)
-        if found is not None:
-            kept, wrote = found
+        saved = folder.create(about, resume)
+        if saved is not None:
+            checkpoint, wrote = saved
             name = wrote if name == "auto" else name
         if leads:
-            _draw(simulation, folder, None if kept is None else kept.iteration)
+            _draw(simulation, folder, None if checkpoint is None else checkpoint.iteration)
     choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
     if leads:
         other = choice.engine.name not in (name, "trainers") and name != "auto"
         logger.log(logging.WARNING if other else logging.INFO, "engine: %s", choice.reason)
-        correction = simulation.algorithm.correction
-        if correction is not None:
+        correction = simulation.algorithm.parts.get("correction")
+        if isinstance(correction, Correction):
             logger.info("correction: %s", correction.about(simulation.algorithm))
         on_start(choice.engine.name, choice.reason)
-    told = All(callbacks if leads else ())
-
-    def on_row(rows: list[Row]) -> bool:
-        if folder is not None and leads:
-            folder.write_rows(rows)
-        return told.on_row(rows[-1])
-
+    everyone = All(callbacks if leads else ())
+    listener = _Listener(everyone, simulation, folder, on_progress) if leads else Listener()
     try:
-        told.on_start(about, [] if kept is None else kept.rows)
+        everyone.on_start(about, [] if checkpoint is None else checkpoint.rows)
         with nullcontext() if folder is None else folder.signals():
             outcome = simulation.run(
-                choice.engine,
-                keeper=folder,
-                on_progress=on_progress if leads else lambda _: None,
-                on_row=on_row,
-                on_round=told.on_round,
-                start=kept,
+                choice.engine, keeper=folder, listener=listener, start=checkpoint
             )
     except BaseException as problem:
-        told.on_failure(problem)
+        everyone.on_failure(problem)
         raise
     finally:
         choice.engine.close()
-        told.close()
+        everyone.close()
     result = Result.of(outcome, simulation, choice, about)
     if folder is not None:
         result.keep(folder)
-    told.on_end(result)
+    everyone.on_end(result)
     return result
+
+
+class _Listener(Listener):
+    """Tells callbacks of a run, and writes its history into the folder."""
+
+    def __init__(
+        self,
+        callbacks: All,
+        simulation: Simulation,
+        folder: RunFolder | None,
+        on_progress: Callable[[Progress], object],
+    ) -> None:
+        self._callbacks, self._simulation, self._folder = callbacks, simulation, folder
+        self._on_progress = on_progress
+
+    def on_row(self, rows: list[Row], mean: Tensor, servers: Tensor) -> None:
+        if self._folder is not None:
+            self._folder.write_rows(rows)
+        self.wants_end |= self._callbacks.on_row(rows[-1])
+        if self._callbacks.wants_models:
+            models = Models.of(self._simulation, int(rows[-1]["iteration"]), mean, servers)
+            self.wants_end |= self._callbacks.on_models(models)
+
+    def on_period(self, progress: Progress) -> None:
+        self.wants_end |= self._callbacks.on_period(progress)
+        self.wants_end |= self._on_progress(progress) is True
 
 
 def _check_folder(out: Any, resume: bool) -> None:
@@ -286,6 +371,3 @@ def document(function: Any, left_out: Sequence[str] = (), needed: Sequence[str] 
         if p.kind is not p.VAR_KEYWORD
     ]
     function.__signature__ = signature.replace(parameters=[*given, *options])
-
-
-document(train, needed=["steps"])

@@ -36,9 +36,9 @@ Row = Mapping[str, float]
 class Callback:
     """Told of a run, in one process; every method does nothing by default.
 
-    `on_row` and `on_round` may answer True: the run ends there, with a last evaluation, a whole
-    result and, in a folder, a checkpoint. What a callback raises ends the run as well, without a
-    result; the last checkpoint stays.
+    `on_row`, `on_models` and `on_period` may answer True: the run ends there, with a last
+    evaluation, a whole result and, in a folder, a checkpoint. What a callback raises ends the run
+    as well, without a result; the last checkpoint stays.
     """
 
     def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
@@ -47,7 +47,13 @@ class Callback:
     def on_row(self, row: Row) -> bool | None:
         """After an evaluation: `iteration`, `seconds` (simulated), losses and metrics by name."""
 
-    def on_round(self, progress: Any) -> bool | None:
+    def on_models(self, models: Any) -> bool | None:
+        """After an evaluation, for a callback that has this method: a `Models`.
+
+        `models.mean`, `models.servers[d]` and `models.client(i)` are modules, copies to keep.
+        """
+
+    def on_period(self, progress: Any) -> bool | None:
         """Where an upload period has ended (every tau1 iterations): a `Progress`.
 
         With the asynchronous pace: where some servers, no one twice, have taken their clients.
@@ -86,8 +92,16 @@ class All(Callback):
     def on_row(self, row: Row) -> bool:
         return self._tell("on_row", row)
 
-    def on_round(self, progress: Any) -> bool:
-        return self._tell("on_round", progress)
+    @property
+    def wants_models(self) -> bool:
+        """Whether any of them has `on_models`."""
+        return any(type(each).on_models is not Callback.on_models for each in self._callbacks)
+
+    def on_models(self, models: Any) -> bool:
+        return self._tell("on_models", models)
+
+    def on_period(self, progress: Any) -> bool:
+        return self._tell("on_period", progress)
 
     def on_end(self, result: Any) -> None:
         self._tell("on_end", result)
@@ -170,7 +184,7 @@ class ProgressBar(Callback):
         self._name = self.label or str(about.get("scheme", ""))
         self._last, self._next, self._handle = "", -math.inf, None
 
-    def on_round(self, progress: Any) -> None:
+    def on_period(self, progress: Any) -> None:
         ends = progress.iteration >= progress.iterations
         if ends or time.monotonic() >= self._next:
             self._show(_line(self._name, progress))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel.algorithm.averaging import RULES, Rule, average
+from sdfeel.algorithm.methods.averaging import RULES, Rule
 from sdfeel.errors import InputError
 
 N, SIZE = 5, 7
+
+
+def average(models: np.ndarray, shares: np.ndarray, held: np.ndarray, rule: Rule) -> np.ndarray:
+    """What a server makes of these models; no rule asks what else there is to know."""
+    return rule.combine(models, shares, held, {}, None)  # type: ignore[arg-type]
 
 
 def models_and_weights(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -100,16 +104,25 @@ def test_a_poisoner_does_not_spoil_a_robust_rule(rule: Rule, bound: float) -> No
 
 @pytest.mark.parametrize(
     ("fields", "named"),
-    [({"name": "medain"}, "median"), ({"limit": 0.0}, "limit"), ({"trim": 0.5}, "trim")],
+    [
+        ({"name": "medain"}, "median"),
+        ({"limit": 0.0}, "averaging_rule.limit"),
+        ({"trim": 0.5}, "averaging_rule.trim"),
+    ],
 )
 def test_bad_parameters_are_named(fields: dict[str, object], named: str) -> None:
     with pytest.raises(InputError, match=named):
         Rule(**fields)  # type: ignore[arg-type]
 
 
-def test_a_rule_is_what_an_engine_calls() -> None:
-    models, weights, centre = models_and_weights()
-    tensors = [torch.from_numpy(array).float() for array in (models, weights, centre)]
-    found = Rule("median")(*tensors)
-    assert found.dtype == torch.float32
-    assert np.allclose(found.numpy(), average(models, weights, centre, Rule("median")), atol=1e-6)
+@given(seed=st.integers(0, 1000), name=st.sampled_from(RULES), cut=st.integers(1, SIZE - 1))
+def test_a_rule_on_blocks_is_the_rule_on_the_whole(seed: int, name: str, cut: int) -> None:
+    """As an edge server applies it to models that do not fit into memory together."""
+    models, shares, held = models_and_weights(seed)
+    rule = Rule(name, limit=2.0)  # type: ignore[arg-type]
+    scales = rule.scales(np.linalg.norm(models - held, axis=1))
+    parts = [
+        rule.on_block(models[:, part], shares, held[part], scales)
+        for part in (slice(cut), slice(cut, None))
+    ]
+    np.testing.assert_allclose(np.concatenate(parts), average(models, shares, held, rule))

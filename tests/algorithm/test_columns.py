@@ -8,15 +8,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from algorithms import algorithm_of, clients_of
 from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule, load_profile
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.averaging import Rule
-from sdfeel.algorithm.codecs import CODECS
-from sdfeel.algorithm.local import LOCAL_RULES
-from sdfeel.network import Averager, build_averager
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.methods.averaging import Rule
+from sdfeel.algorithm.methods.codecs import CODECS
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
+from sdfeel.network import Averager, build_averager, metropolis_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -32,8 +34,7 @@ def train(problem: Problem, **options: object) -> sdfeel.Result:
 
 
 def algorithm(network: Network | None = None, profile=PAPER, **options: object) -> Algorithm:
-    network = network or Network.ring(10, 5)
-    return Algorithm.of("sd-feel", network, profile=profile, parameters=21840, **options)
+    return algorithm_of(network, profile, **options)
 
 
 # Rules
@@ -43,7 +44,7 @@ def algorithm(network: Network | None = None, profile=PAPER, **options: object) 
 @pytest.mark.parametrize("rule", [sdfeel.SGD(memory="keep"), sdfeel.Momentum(0.0)])
 def test_with_every_extra_at_0_a_rule_is_plain_sgd_bit_for_bit(small, rule, engine) -> None:
     small.model = torch.nn.Linear(4, 3)  # which every engine takes
-    plain, own = train(small, engine=engine), train(small, local=rule, engine=engine)
+    plain, own = train(small, engine=engine), train(small, optimizer=rule, engine=engine)
     assert own.engine == engine
     np.testing.assert_array_equal(vector(own.model), vector(plain.model))
 
@@ -53,9 +54,9 @@ def test_with_every_extra_at_0_a_rule_is_plain_sgd_bit_for_bit(small, rule, engi
 def test_what_a_client_remembers_is_of_its_period_or_of_the_run(rule, memory) -> None:
     """One client alone: kept, it is one optimiser of torch; else one for each period."""
     model = classification((12,), [[0]], dtype=torch.float64)
-    own = LOCAL_RULES[rule](memory=memory)
+    own = OPTIMIZERS[rule](memory=memory)
     options = {"lr": 0.05, "batch_size": 100, "schedule": Schedule(3, 1, 1), "steps": 12}
-    mine = train(model, local=own, **options)
+    mine = train(model, optimizer=own, **options)
     x, y = (torch.from_numpy(part[0]) for part in (model.inputs, model.targets))
     kinds = {"momentum": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     more = {"momentum": 0.9} if rule == "momentum" else {"weight_decay": own.weight_decay}
@@ -70,20 +71,20 @@ def test_what_a_client_remembers_is_of_its_period_or_of_the_run(rule, memory) ->
 
 @pytest.mark.parametrize(
     ("rule", "why"),
-    [(sdfeel.Adam(), "not affine"), (sdfeel.SGD(clip=1.0), "clipping needs the whole gradient")],
+    [(sdfeel.Adam(), "not affine"), (sdfeel.SGD(clip=1.0), "clips it")],
 )
 def test_what_compiled_code_cannot_do_falls_back_and_says_why(small, rule, why) -> None:
     small.model = torch.nn.Linear(4, 3)
-    result = train(small, local=rule, engine="fast")
+    result = train(small, optimizer=rule, engine="fast")
     assert result.engine == "vectorised"
     assert why in result.engine_reason
 
 
-@pytest.mark.parametrize("rule", LOCAL_RULES)
+@pytest.mark.parametrize("rule", OPTIMIZERS)
 @pytest.mark.parametrize("memory", ["reset", "keep"])
 def test_a_resumed_run_remembers(small: Problem, tmp_path, rule: str, memory: str) -> None:
-    """Absent clients keep what they remember; it stops and goes on in the middle of a period."""
-    own = {"local": LOCAL_RULES[rule](memory=memory, clip=0.5), "participation": 0.6}
+    """Absent clients keep what they remember; it ended before with a shorter period."""
+    own = {"optimizer": OPTIMIZERS[rule](memory=memory, clip=0.5), "participation": 0.6}
     whole = train(small, **own)
     train(small, **own, steps=10, out=tmp_path)
     again = train(small, **own, out=tmp_path, resume=True)
@@ -92,68 +93,72 @@ def test_a_resumed_run_remembers(small: Problem, tmp_path, rule: str, memory: st
 
 def test_a_rule_of_ones_own_that_is_not_affine_falls_back_and_says_why(small: Problem) -> None:
     @dataclass(frozen=True)
-    class Signs(sdfeel.LocalRule):
-        def step(self, w, g, kept, eta):
-            w.sub_(torch.sign(g), alpha=eta)
+    class Signs(sdfeel.Optimizer):
+        def gradient(self, g, w, rows, step):
+            return torch.sign(g)
 
-    result = train(small, local=Signs(), engine="fast")
+    result = train(small, optimizer=Signs(), engine="fast")
     assert result.engine == "vectorised"
     assert "not affine" in result.engine_reason
-    truth = train(small, local=Signs())
+    truth = train(small, optimizer=Signs())
     np.testing.assert_allclose(vector(result.model), vector(truth.model), atol=1e-5)
 
 
 def test_what_a_rule_keeps_is_found_by_its_name(small: Problem) -> None:
     @dataclass(frozen=True)
-    class Counting(sdfeel.LocalRule):
-        keeps: ClassVar[tuple[str, ...]] = ("first", "count")
+    class Counting(sdfeel.Optimizer):
+        keeps: ClassVar[dict[str, sdfeel.Row]] = {
+            "first": sdfeel.Row(), "count": sdfeel.Row(width=1, first=2.0)
+        }  # fmt: skip
 
-        def step(self, w, g, kept, eta):
-            kept["first"].add_((kept["count"] == 0) * g)
-            kept["count"].add_(1)
-            w.sub_(kept["first"], alpha=eta)
+        def gradient(self, g, w, rows, step):
+            rows["first"] += (rows["count"] == 2) * g
+            rows["count"] += 1
+            return rows["first"]
 
     for engine in ("loop", "vectorised"):
-        mine = train(small, local=Counting(), engine=engine)
-        truth = train(small, local=Counting())
+        mine = train(small, optimizer=Counting(), engine=engine)
+        truth = train(small, optimizer=Counting())
         np.testing.assert_allclose(vector(mine.model), vector(truth.model), atol=1e-5)
 
 
-class Returns(sdfeel.LocalRule):
-    def step(self, w, g, kept, eta):
-        return w - eta * g
+class InPlace(sdfeel.Optimizer):
+    def gradient(self, g, w, rows, step):
+        w.sub_(g)
 
 
-class Normalised(sdfeel.LocalRule):
-    def step(self, w, g, kept, eta):
-        w.sub_(g / g.norm(), alpha=eta)
+class Lumped(sdfeel.Optimizer):
+    """The norm of all clients' gradients together: it would depend on who is trained beside."""
+
+    def gradient(self, g, w, rows, step):
+        return g / g.norm()
 
 
-class Doubled(sdfeel.LocalRule):
+class Doubled(sdfeel.Optimizer):
     affine = sdfeel.Affine()
 
-    def step(self, w, g, kept, eta):
-        w.sub_(g, alpha=2 * eta)
+    def gradient(self, g, w, rows, step):
+        return 2 * g
 
 
-class Forgetful(sdfeel.LocalRule):
-    def step(self, w, g, kept, eta):
-        w.sub_(kept["velocity"].add_(g), alpha=eta)
+class Forgetful(sdfeel.Optimizer):
+    def gradient(self, g, w, rows, step):
+        return rows["velocity"].add_(g)
 
 
 @pytest.mark.parametrize(
     ("rule", "remedy"),
     [
-        (Returns(), "change w in place"),
-        (Normalised(), "the same to every element"),
-        (Doubled(), "`affine` is not what its `step` does"),
-        (Forgetful(), "does not name in `keeps`"),
+        (InPlace(), "must return a tensor"),
+        (Lumped(), "go over dim=-1"),
+        (Doubled(), "`affine` is not what its `gradient` does"),
+        (Forgetful(), "does not name in `rows`"),
     ],
 )
 def test_a_rule_that_cannot_work_is_refused_before_any_training(small, rule, remedy) -> None:
     with pytest.raises(InputError, match=remedy) as error:
-        train(small, local=rule)
-    assert error.value.field == "local"
+        train(small, optimizer=rule)
+    assert error.value.field == "optimizer"
 
 
 def test_a_run_does_not_go_on_with_another_function_of_the_same_name(small, tmp_path) -> None:
@@ -184,7 +189,7 @@ def test_a_rate_that_falls_is_seen_by_a_resumed_run(small: Problem, tmp_path) ->
 def test_a_codec_or_rule_that_gives_back_something_else_is_named(small: Problem) -> None:
     class Short(CODECS["float16"]):
         def decode(self, message, like):
-            return message["values"][:, :1].float()
+            return message["values"][:, :1].astype(np.float32)
 
     with pytest.raises(InputError, match=r"codecs.up.*\[6, 1\]"):
         train(small, codecs={"up": Short()})
@@ -208,11 +213,26 @@ def slow_one(network: Network) -> Algorithm:
 
 def test_a_deadline_leaves_out_who_is_not_done() -> None:
     own = slow_one(Network.ring(3, 2))
-    event = own.pace.next(1, own)
-    assert event.clients.tolist() == [True, True, False, True, True, True]
-    cost = own.round_cost()
-    assert cost.compute + cost.upload == pytest.approx(0.2)  # periods of one length
-    assert cost.total == pytest.approx(0.2 + 0.0139776)
+    event = next(own.events())
+    assert clients_of(event) == [0, 1, 3, 4, 5]
+    spans = sum(event.spans[name] for name in ("compute", "upload", "slack"))
+    assert spans == pytest.approx(0.2)  # periods of one length
+    assert round_cost(own).total == pytest.approx(0.2 + 0.0139776)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_deadline_may_be_a_bound(late: bool) -> None:
+    """A period ends once all have come; or, where somebody is late, at the bound."""
+    slow = slow_one(Network.ring(3, 2)).uplink.latencies
+    cpu = tuple(1e9 if late and client == 2 else 10e9 for client in range(6))
+    profile = sdfeel.LatencyProfile("slow", 138.4e6, cpu, 5e6, 50e6, 5e6, 2.5e6)
+    pace = sdfeel.Deadline(0.2, ends_early=True)
+    own = algorithm(Network.ring(3, 2), profile, schedule=Schedule(2, 1, 1), pace=pace)
+    event = next(own.events())
+    length = sum(event.spans[name] for name in ("compute", "upload", "slack"))
+    assert (2 in clients_of(event)) != late
+    needed = 2 * slow.t_cmp[0] + slow.t_ct_sr[0]
+    assert length == pytest.approx(needed)  # nobody waits for a client that is left out
 
 
 def test_a_run_with_a_deadline_is_that_of_those_who_are_in_time(small: Problem) -> None:
@@ -235,7 +255,7 @@ def test_at_the_deadline_is_in_time(seconds: float) -> None:
             algorithm(schedule=Schedule(2, 1, 1), pace=sdfeel.Deadline(seconds))
     else:
         own = algorithm(schedule=Schedule(2, 1, 1), pace=sdfeel.Deadline(seconds))
-        assert own.pace.next(1, own).clients.all()
+        assert len(clients_of(next(own.events()))) == 50
 
 
 def test_a_cluster_that_is_never_in_time_is_told() -> None:
@@ -284,6 +304,15 @@ def test_an_averager_for_other_clusters_or_that_moves_the_mean_is_refused(small:
         train(small, averager=lambda *_: "paper")
 
 
+def test_an_averager_may_be_a_function_that_returns_a_matrix(small: Problem) -> None:
+    """P of one exchange, carried out alpha times."""
+    mine = train(small, averager=lambda graph, m, alpha: metropolis_matrix(graph, m))
+    theirs = train(small, averager="metropolis")
+    np.testing.assert_allclose(vector(mine.model), vector(theirs.model), atol=1e-6)
+    with pytest.raises(InputError, match="column 0 sums to 2"):
+        train(small, averager=lambda graph, m, alpha: 2 * np.eye(len(m)))
+
+
 # Trainers
 
 
@@ -308,8 +337,17 @@ def test_trainers_of_ones_own_take_the_place_of_an_engine(small: Problem) -> Non
     assert result.history["batch_loss"].isna().all()  # nobody told
     with pytest.raises(InputError, match="engine = 'fast'"):
         train(small, trainers=trainers, engine="fast")
-    with pytest.raises(InputError, match="local"):
-        train(small, trainers=trainers, local="momentum")
+    with pytest.raises(InputError, match="optimizer"):
+        train(small, trainers=trainers, optimizer="momentum")
+
+
+def test_a_trainer_is_asked_for_whole_periods_however_a_run_is_looked_at(small: Problem) -> None:
+    """A trainer trains as it likes whenever it is asked: a part of a period would count twice."""
+    trainers = [Walker(samples, vector(small.model).size) for samples in small.samples]
+    result = train(small, trainers=trainers, averager="exact", evaluate_every=1, steps=25)
+    periods = [(1 + 3 * n, 3) for n in range(8)]
+    assert [trainer.asked for trainer in trainers] == [[*periods, (25, 1)]] * 6
+    np.testing.assert_allclose(vector(result.model), vector(small.model) + 25, rtol=1e-5)
 
 
 def test_a_trainer_that_does_not_fit_is_named(small: Problem) -> None:
@@ -321,8 +359,6 @@ def test_a_trainer_that_does_not_fit_is_named(small: Problem) -> None:
         train(small, trainers=[*good[:5], Walker(7, 3)])
     with pytest.raises(InputError, match=r"trainers\[5\].samples"):
         train(small, trainers=[*good[:5], Walker(8, size)])
-    with pytest.raises(InputError, match="multiples of tau1"):
-        train(small, trainers=good, evaluate_every=4)
     good[2].train = lambda model, first, steps: model[:3]
     with pytest.raises(sdfeel.RunError, match="client 2"):
         train(small, trainers=good)

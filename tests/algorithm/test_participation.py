@@ -2,20 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from algorithms import algorithm_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel import InputError, Network, Schedule, load_profile
+from sdfeel import InputError, Network
 from sdfeel.algorithm import participation as room
-from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.participation import Participation
 
 
 def plan_feel(scheme: str, network: Network, beta: float = 1.0) -> Participation:
-    profile = load_profile("paper")
-    return Algorithm.of(
-        scheme, network, Schedule(2, 1, 1), profile=profile, parameters=1, participation=beta
-    ).participation
+    return algorithm_of(network, scheme=scheme, participation=beta).participation
 
 
 @given(st.integers(0, 2**64 - 1), st.floats(0.05, 1), st.integers(0, 10_000))
@@ -100,3 +97,12 @@ def test_beta_is_a_probability_above_0(beta: float) -> None:
 def test_nobody_cannot_be_drawn() -> None:
     with pytest.raises(InputError, match="at least one"):
         Participation(clients=3, seed=0, drawn=0)
+
+
+@given(st.integers(0, 99), st.sampled_from([0.4, 1.0]), st.sampled_from([None, 3]), st.data())
+def test_some_are_asked_for_what_all_are_told(seed: int, beta: float, drawn, data) -> None:
+    """Who is present among some clients costs what those are, and is the same."""
+    own = Participation(12, seed, beta, drawn)
+    some = np.array(data.draw(st.lists(st.integers(0, 11), unique=True)), dtype=int)
+    period = data.draw(st.integers(0, 50))
+    np.testing.assert_array_equal(own.among(some, period), own.present(period)[some])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
 import sdfeel
-from sdfeel.algorithm.rates import RATES, Given, RateTable, ShapedRate, rates
+from sdfeel.algorithm.methods.rates import RATES, Given, RateTable, ShapedRate, rates
 
 ETA = 0.3
 

@@ -19,10 +19,10 @@ from sdfeel.bench.plain_loop import PlainLoop
 from sdfeel.bench.report import bench_tables, write_bench
 from sdfeel.bench.suite import FULL, KEYS, QUICK, run_bench
 from sdfeel.bench.zoo import ZOO
+from sdfeel.engines.choose import ENGINES
+from sdfeel.engines.engine import Work
+from sdfeel.engines.reference import ReferenceEngine
 from sdfeel.errors import InputError, RunError
-from sdfeel.simulation.engines.choose import ENGINES
-from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.reference import ReferenceEngine
 
 TINY = Job("plain-loop", model="mlp", width=8, clients=3, samples=20)
 # All that is measured, with little that is computed.
@@ -42,8 +42,8 @@ def test_the_plain_loop_trains_the_same_models_as_the_reference_engine(job):
     ones = np.ones(job.clients, dtype=np.int64)
     for first, last in ((1, 2), (3, 6)):
         loop.local_updates(first, last)
-        work = Work(np.arange(job.clients), first * ones, last * ones)
-        engine.local_updates(expected, {}, work)
+        start = expected.clone(), np.arange(job.clients)
+        engine.train(Work(np.arange(job.clients), first * ones, last * ones, start), expected)
     found = torch.stack([problem.layout.vector(model) for model in loop.models])
     assert not torch.allclose(found[0], problem.layout.vector(problem.model), atol=1e-4)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

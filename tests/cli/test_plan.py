@@ -45,7 +45,7 @@ def test_json_names_the_schedule_its_time_and_the_bottleneck(tmp_path):
     assert {"codecs.up", "codecs.down", "codecs.between", "correction"} <= set(found)
     for row in found["brought"]:
         assert {"what", "value", "with_it", "without", "best_without", "best", "after"} == set(row)
-    assert (found["local"], found["lr"], found["trials"]) == ("sgd", 0.1, [])
+    assert (found["optimizer"], found["lr"], found["trials"]) == ("sgd", 0.1, [])
     assert picture.stat().st_size > 0
 
 
@@ -67,7 +67,7 @@ def test_methods_can_be_fixed_and_left_out():
 
 
 def test_rules_and_rates_can_be_chosen_too():
-    also = ["--local", "sgd,momentum", "--rates", "0.001,0.1", "--correction", "none"]
+    also = ["--optimizer", "sgd,momentum", "--rates", "0.001,0.1", "--correction", "none"]
     words = ["plan", "mnist-5k", *TINY, *GRID, "--budget", "6", "--race-iterations", "100", *also]
     text = run(*words, "--up", "float32", "--between", "float32").stdout
     assert "rate 0.1: tau1" in text
@@ -91,7 +91,7 @@ def test_a_target_that_is_never_reached():
         (["--target-loss", "1", "--tau1", "0"], "tau1"),
         (["--target-loss", "1", "--averagers", "papers"], "averager"),
         (["--target-loss", "1", "--up", "int9"], "codecs.up"),
-        (["--target-loss", "1", "--local", "sdg"], "local"),
+        (["--target-loss", "1", "--optimizer", "sdg"], "optimizer"),
         (["--target-loss", "1", "--rates", "0.1,fast"], "rates"),
         (["--target-loss", "1", "--rates", "0.1,0"], "rates"),
         (["--target-loss", "1", "--rates", "nan"], "rates"),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from algorithms import algorithm_of, clients_of
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from sdfeel import InputError, Network, Schedule, load_profile
-from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.cli import app
-from sdfeel.clock import Availability, Devices, Law
+from sdfeel.clock import Devices, Diurnal, Exponential, Lognormal
 
 PAPER = load_profile("paper")
 HEAD = """
@@ -57,7 +57,7 @@ def test_laws_have_the_spread_that_they_say() -> None:
     uniform = np.log10(load_profile("paper-h10").devices.draw(20_000, 0).speed)
     assert -1 <= uniform.min() < uniform.max() <= 0
     assert uniform.mean() == pytest.approx(-0.5, abs=0.01)
-    normal = np.log(Devices(Law("lognormal", spread=0.5)).draw(20_000, 0).speed)
+    normal = np.log(Devices(Lognormal(spread=0.5)).draw(20_000, 0).speed)
     assert normal.std() == pytest.approx(0.5, abs=0.02)
     assert np.median(normal) == pytest.approx(0, abs=0.02)
 
@@ -83,8 +83,8 @@ def test_classes_come_in_just_their_shares(tmp_path: Path) -> None:
         ("[devices]\nspeed = [1.0, -1.0]\n", r"devices.speed\[1\]"),
         ("[devices]\nspeed = {law = 'lognormal'}\n", "devices.speed.spread"),
         ("[devices]\nspeed = {law = 'normal', spread = 1}\n", "devices.speed.law"),
-        ("[devices]\nspeed = {law = 'log-uniform', least = 0, most = 1}\n", "devices.least"),
-        ("[devices]\nspeed = {law = 'log-uniform', least = 2, most = 1}\n", "devices.least"),
+        ("[devices]\nspeed = {law = 'log-uniform', least = 0, most = 1}\n", "devices.speed.least"),
+        ("[devices]\nspeed = {law = 'log-uniform', least = 2, most = 1}\n", "devices.speed.least"),
         ("[devices]\nspeeds = 1\n", "devices.speeds"),
         ("[devices]\nclasses = [{name = 'a', share = 0.5}]\n", "devices.classes"),
         ("[devices]\nspeed = 0.5\nclasses = [{share = 1.0}]\n", "devices.speed"),
@@ -120,7 +120,7 @@ def test_a_bad_table_names_the_key(tmp_path: Path, text: str, field: str) -> Non
 def test_a_bad_trace_is_named_before_training(tmp_path: Path, trace: str, says: str) -> None:
     def begin() -> None:
         own = profile(tmp_path, "[availability]\ntrace = 'trace.csv'\n", trace)
-        Algorithm.of("sd-feel", Network.ring(2, 1), profile=own, parameters=10)
+        algorithm_of(Network.ring(2, 1), own)
 
     with pytest.raises(InputError, match=says):
         begin()
@@ -142,7 +142,7 @@ def test_a_trace_says_who_is_there_and_begins_anew(tmp_path: Path) -> None:
 @given(st.integers(0, 2**64 - 1), st.lists(st.floats(0, 1e4), min_size=1, max_size=20))
 def test_drawn_spans_do_not_depend_on_who_asked_before(seed: int, times: list[float]) -> None:
     """Or a resumed run would see other devices than the one that it goes on with."""
-    law = Availability(law="exponential", on=30.0, off=10.0)
+    law = Exponential(on=30.0, off=10.0)
     asked, fresh = law.draw(2, seed), law.draw(2, seed)
     for at in times:
         asked.off(1, at)
@@ -151,8 +151,8 @@ def test_drawn_spans_do_not_depend_on_who_asked_before(seed: int, times: list[fl
 
 def test_drawn_devices_are_on_for_the_share_that_they_should() -> None:
     for law, share in (
-        (Availability(law="exponential", on=30.0, off=10.0), 0.75),
-        (Availability(law="diurnal", period=100.0, share=0.3), 0.3),
+        (Exponential(on=30.0, off=10.0), 0.75),
+        (Diurnal(period=100.0, share=0.3), 0.3),
     ):
         presence = law.draw(50, 0)
         mean = np.mean([presence.share(client, 4000.0) for client in range(50)])
@@ -163,13 +163,11 @@ def test_synchronous_periods_go_on_without_who_is_off(tmp_path: Path) -> None:
     """A device that goes off before its model is uploaded does not count either."""
     trace = "client,from,to\n0,0,100\n1,50,100\n2,0,0.001\n2,50,100\n3,0,100\n"
     own = profile(tmp_path, "[availability]\ntrace = 'trace.csv'\n", trace)
-    found = Algorithm.of(
-        "sd-feel", Network.ring(2, 2), Schedule(2, 1, 1), profile=own, parameters=10
-    )
+    found = algorithm_of(Network.ring(2, 2), own, 10, schedule=Schedule(2, 1, 1))
     at = np.zeros(2)
-    assert found.pace.next(1, found, at).clients.tolist() == [True, False, False, True]
-    assert found.pace.next(1, found, at + 60).clients.all()
-    assert found.pace.next(1, found).clients.all()  # nobody said when
+    assert found.present(0, 2, at).tolist() == [True, False, False, True]
+    assert found.present(0, 2, at + 60).all()
+    assert clients_of(next(found.events())) == [0, 3]
 
 
 def test_the_devices_of_a_profile_as_a_table_and_as_json() -> None:

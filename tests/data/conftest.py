@@ -15,6 +15,8 @@ class Web:
     url: str = ""
     pages: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True
+    encoding: str = ""  # what it claims of the bytes
+    moved: dict[str, str] = field(default_factory=dict)
     cut_after: list[int] = field(default_factory=list)  # bytes sent before each next break
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -29,6 +31,12 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
         def do_GET(self) -> None:
             wanted = self.headers.get("Range")
             web.asked.append((self.path, wanted))
+            if self.path in web.moved:
+                self.send_response(302)
+                self.send_header("Location", web.moved[self.path])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             page = web.pages.get(self.path)
             if page is None:
                 self.send_error(404)
@@ -41,6 +49,8 @@ def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
             self.send_response(206 if start else 200)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(page) - 1}/{len(page)}")
+            if web.encoding:
+                self.send_header("Content-Encoding", web.encoding)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: web.cut_after.pop(0)] if web.cut_after else body)

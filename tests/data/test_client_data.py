@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from sdfeel.data import ClientData
+from sdfeel.data import ClientData, ClientSource
 from sdfeel.errors import InputError
 
 
@@ -38,10 +39,10 @@ X = torch.arange(24.0).reshape(12, 2)
 Y = torch.arange(12)
 
 
-def assert_same(one: ClientData, other: ClientData) -> None:
-    assert torch.equal(one.inputs, other.inputs)
-    assert torch.equal(one.targets, other.targets)
-    assert one.offsets.tolist() == other.offsets.tolist()
+def assert_same(store: ClientData, other: ClientData) -> None:
+    assert torch.equal(store.inputs, other.inputs)
+    assert torch.equal(store.targets, other.targets)
+    assert store.offsets.tolist() == other.offsets.tolist()
 
 
 def test_all_ways_in_give_the_same_store() -> None:
@@ -59,7 +60,7 @@ def test_all_ways_in_give_the_same_store() -> None:
     assert_same(ClientData.from_datasets(nested), expected)
     items = [Items([(X[i].numpy(), int(Y[i])) for i in p]) for p in parts]
     assert_same(ClientData.from_datasets(items), expected)
-    assert [dataset.reads for dataset in items] == [2, 1, 3]
+    assert [dataset.reads for dataset in items] == [4, 2, 6], "once, and a few again as a check"
     assert_same(ClientData.from_datasets([Subset(d, range(len(d))) for d in items]), expected)
 
 
@@ -75,6 +76,56 @@ def test_select_takes_clients_in_the_given_order(sizes: list[int], data: st.Data
     for new, old in enumerate(chosen):
         assert picked.client(new)[0].tolist() == parts[old].tolist()
     assert picked.inputs.is_contiguous()
+
+
+def test_the_head_of_a_dataset_reads_no_more() -> None:
+    """A model's shapes and FLOPs need a sample or two, however large the data is."""
+    items = Items([(X[i], int(Y[i])) for i in range(12)])
+    for dataset in (items, TensorDataset(X, Y), (X, Y), ClientData.from_datasets([(X, Y)])):
+        head = ClientData.head(dataset, 2)
+        assert torch.equal(head.inputs, X[:2])
+        assert head.targets.tolist() == [0, 1]
+    assert items.reads == 2
+    assert ClientData.head((X[:1], Y[:1]), 2).samples.tolist() == [1]
+
+
+@pytest.mark.parametrize("partition", [None, [[5, 4, 3], [0, 1]]])
+def test_the_first_samples_of_a_source(partition: list[list[int]] | None) -> None:
+    pairs = [(X[[5, 4, 3]], Y[[5, 4, 3]]), (X[[0, 1]], Y[[0, 1]])]
+    stores = [pairs, ClientData.from_datasets(pairs)] if partition is None else [(X, Y)]
+    for data in stores:
+        source = ClientSource.of(data, partition, 2, 0)
+        assert source.first(2).targets.tolist() == [5, 4]
+        assert source.first(9).targets.tolist() == [5, 4, 3]
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize("clients", [1, 2, 6])
+def test_one_pair_for_all_clients_says_that_it_is_shared_out_by_partition(
+    kind: type, clients: int
+) -> None:
+    """With two clients, too, where the pair is as long as the list of their data would be."""
+    for pair in ((X, Y), (X.numpy(), pd.Series(Y.numpy())), ({"a": X, "b": X}, Y)):
+        with pytest.raises(InputError, match=r"one pair \(inputs, targets\).*partition='iid'"):
+            ClientSource.of(kind(pair), None, clients, 0)
+    assert ClientSource.of(kind([(X, Y), (X, Y)]), None, 2, 0).samples.tolist() == [12, 12]
+
+
+def test_too_many_datasets_name_the_other_way_as_well() -> None:
+    """A list of samples looks like a list of clients."""
+    with pytest.raises(InputError, match=r"= 3: the network has 2 clients.*partition="):
+        ClientSource.of([(X[0], 0), (X[1], 1), (X[2], 0)], None, 2, 0)
+
+
+def test_the_batch_size_of_loaders_is_known_where_they_agree() -> None:
+    data = TensorDataset(X, Y)
+    assert ClientSource.of([data, data], None, 2, 0).batch_size is None
+    loaders = [DataLoader(data, batch_size=size) for size in (4, 4, 5)]
+    assert ClientSource.of(loaders[:2], None, 2, 0).batch_size == 4
+    assert ClientSource.of(loaders[0], "iid", 3, 0).batch_size == 4
+    assert ClientSource.of([loaders[0], data], None, 2, 0).batch_size == 4
+    with pytest.raises(InputError, match=r"batch_size = \[4, 5\].*is needed"):
+        assert ClientSource.of(loaders, None, 3, 0).batch_size
 
 
 def test_a_subclass_with_its_own_items_is_read_by_item() -> None:

@@ -4,20 +4,16 @@ import gzip
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sdfeel.data import fetch as fetch_by_name
-from sdfeel.data.archives import ar_member, gunzip, tar_members
-from sdfeel.data.catalogue import DATASETS
-from sdfeel.data.download import Download, SourceError
-from sdfeel.data.fetch import obtain
-from sdfeel.data.files import File
-from sdfeel.data.registries import apt_package, debian_files, npm_address
-from sdfeel.data.sources import Source, sources
+from sdfeel.data.archives import ar_member, debian_files, gunzip, tar_members
+from sdfeel.data.catalogue import DATASETS, File, Source
+from sdfeel.data.download import obtain
+from sdfeel.data.registries import SourceError, apt_package, npm_address
 from sdfeel.errors import InputError, RunError
 from sdfeel.files import cache_folder
 
@@ -42,19 +38,12 @@ def tarball(**members: bytes) -> bytes:
     return out.getvalue()
 
 
-def _unpack(paths: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    with paths[0].open("rb") as stream:
-        limits = {"package/a.bin": 10_000, "package/b.bin": 10_000}
-        for name, content in tar_members(stream, limits):
-            yield name.removeprefix("package/"), content
-
-
 def source(web: Any, title: str, content: bytes, *, online: bool = True) -> Source:
     if online:
         web.pages[f"/{title}.tgz"] = content
     digest = hashlib.sha256(content).hexdigest()
-    item = Download(f"{web.url}/{title}.tgz", len(content), digest)
-    return Source(title, (item,), _unpack)
+    address = f"{web.url}/{title}.tgz"
+    return Source(title, "tar", (address,), inside="package", size=len(content), sha256=digest)
 
 
 def names(folder: Path) -> list[str]:
@@ -188,13 +177,14 @@ def test_apt_is_asked_if_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     deb = _deb(tmp_path / "set_1_all.deb", A)
     limits = {"a.bin": len(A)}
     _fake_apt(tmp_path, f"cp {deb} .", monkeypatch)
-    assert list(apt_package("set", "usr/share/set", limits)) == [("a.bin", A)]
+    with apt_package("set") as package:
+        assert list(debian_files(package, "usr/share/set", limits)) == [("a.bin", A)]
     _fake_apt(tmp_path, "echo 'E: no such package' >&2; exit 100", monkeypatch)
-    with pytest.raises(SourceError, match="E: no such package"):
-        list(apt_package("set", "usr/share/set", limits))
+    with pytest.raises(SourceError, match="E: no such package"), apt_package("set"):
+        pass
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(SourceError, match="no apt-get"):
-        list(apt_package("set", "usr/share/set", limits))
+    with pytest.raises(SourceError, match="no apt-get"), apt_package("set"):
+        pass
 
 
 def test_the_users_npm_registry_is_respected(
@@ -203,14 +193,14 @@ def test_the_users_npm_registry_is_respected(
     for name in ("npm_config_registry", "NPM_CONFIG_REGISTRY", "npm_config_userconfig"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert npm_address("p", "1.0").endswith("/p/-/p-1.0.tgz")
+    assert npm_address("p-1.0").endswith("/p/-/p-1.0.tgz")
     (tmp_path / ".npmrc").write_text(
         "fund=false\n@x:registry=http://other\nregistry = http://${H}/n/\n"
     )
     monkeypatch.setenv("H", "mine")
-    assert npm_address("p", "1.0") == "http://mine/n/p/-/p-1.0.tgz"
+    assert npm_address("p-1.0") == "http://mine/n/p/-/p-1.0.tgz"
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "http://env/")
-    assert npm_address("p", "1.0") == "http://env/p/-/p-1.0.tgz"
+    assert npm_address("p-1.0") == "http://env/p/-/p-1.0.tgz"
 
 
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,11 +217,15 @@ def test_every_downloadable_set_has_an_official_source_and_a_registry() -> None:
     for dataset in DATASETS.values():
         if dataset.embedded:
             continue
-        titles = [option.title for option in sources(dataset.name)]
-        assert any("official" in title for title in titles)
-        assert any("npm" in title or "Debian" in title for title in titles)
-        for option in sources(dataset.name):
-            assert all(item.url.startswith("http") and item.size for item in option.downloads)
+        assert any("official" in source.title for source in dataset.sources)
+        assert any(source.npm or source.debian for source in dataset.sources)
+        for source in dataset.sources:
+            assert all(address.startswith("http") for address in source.addresses)
+            if source.unpack == "gzip":
+                assert all(address.endswith("/") for address in source.addresses)
+                assert all(file.gzip for file in dataset.files)
+            elif source.addresses or source.npm or source.debian:
+                assert (source.size > 0, len(source.sha256)) == (True, 64)
 
 
 def test_the_embedded_set_needs_no_fetching_and_an_unknown_one_is_named() -> None:

@@ -26,10 +26,10 @@ import torch
 from google.protobuf.message import DecodeError
 from harness import as_toml, content
 
-from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.clock import load_profile
 from sdfeel.data.archives import ar_member, gunzip, tar_members
-from sdfeel.data.download import SourceError
+from sdfeel.data.registries import SourceError
 from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import read_model
@@ -261,10 +261,24 @@ participation = 0.5
 every = 10
 """
 
+METHODS = b"""
+scheme = "fedbuff"
+steps = 100
+until = 5.5
+lr = 0.1
+rate = {name = "cosine", over = 9, floor = 0.01, warmup = 2}
+optimizer = {name = "momentum", momentum = 0.5, nesterov = true, clip = 1.5, memory = "keep"}
+server_optimizer = {name = "fedadam", eta = 0.1, beta1 = 0.5}
+averaging_rule = {name = "trimmed", trim = 0.3}
+correction = {name = "two-level", gamma = 0.5}
+codecs = {up = {name = "top-k", k = 3}, down = "int8"}
+pace = {name = "fedbuff", size = 3, rate = 0.5}
+"""
+
 
 def run_file(folder: Path) -> Parser:
     parse = _file(folder, "run.toml")(lambda path: run_config(read_table(str(path))))
-    return Parser("run file", [RUN], parse, 12_000)
+    return Parser("run file", [RUN, METHODS], parse, 12_000)
 
 
 def setting() -> Parser:
@@ -303,10 +317,10 @@ def graph_file(folder: Path) -> Parser:
 
 def checkpoint(folder: Path) -> Parser:
     path = folder / "checkpoint.safetensors"
-    tensors = {"servers": torch.zeros(2, 3), "clients": torch.ones(2, 3)}
+    tensors = {"servers.model": torch.zeros(2, 3), "clients.up.residual": torch.ones(2, 3)}
+    tensors["servers.aside"] = torch.zeros(2, 3, dtype=torch.float64)
     rows = [{"iteration": 0.0, "train_loss": 1.0}]
-    clock = torch.zeros(2, dtype=torch.float64)
-    good = checkpoints.Checkpoint(3, tensors, clock, 3, rows, 0.5)
+    good = checkpoints.Checkpoint(3, 2, 1.5, tensors, rows, 0.5, 3, 0.25)
     checkpoints.write_checkpoint(path, good, "run", "reference")
     parse = _file(folder, path.name)(lambda path: checkpoints.read_checkpoint(path, None))
     return Parser("checkpoint", [path.read_bytes()], parse, 12_000, respoil_checkpoint)

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.topology import Topology
 
 Line = Mapping[str, Any]

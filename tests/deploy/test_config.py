@@ -54,13 +54,14 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
         ({"local": {"batchsize": 9}}, "did you mean 'batch_size'"),
         ({"local": {"name": "momentm"}}, "did you mean 'momentum'"),
         ({"local": {"name": []}}, r"local.name = \[\]"),
-        ({"local": {"momentum": 0.9}}, "local.momentum = 0.9: sgd has no such setting"),
-        ({"local": {"name": "momentum", "momentum": 1.5}}, "beta, from 0 to below 1"),
+        ({"local": {"momentum": 0.9}}, "local.momentum = 0.9: unknown key"),
+        ({"local": {"name": "momentum", "momentum": 1.5}}, "local.momentum = 1.5: .* below 1"),
         ({"local": {"clip": 0}}, "local.clip"),
         ({"local": {"memory": 3}}, "local.memory = 3"),
         ({"local": {"weight_decay": 10**400}}, "local.weight_decay"),
-        ({"rate": {"name": "cosine"}}, "rate.over = None: cosine needs it"),
+        ({"rate": {"name": "cosine"}}, "rate.over = None: is needed"),
         ({"rate": {"name": "cosine", "over": 9, "floor": 1.0}}, "from 0 to lr = 0.01"),
+        ({"rate": {"name": "cosine", "over": 9, "warmpu": 1}}, "rate.warmpu = 1: .*'warmup'"),
         ({"rate": {"eta": 0.1}}, "the rate itself is local.lr"),
         ({"correction": {"name": "two-level"}}, "correction"),
     ],
@@ -97,7 +98,7 @@ def test_an_averager_that_would_drown_in_rounding_is_refused(tmp_path: Path) -> 
         Topology(parse_deployment(table, tmp_path))
 
 
-def test_a_flower_app_takes_no_local_rule(tmp_path: Path) -> None:
+def test_a_flower_app_takes_no_optimizer(tmp_path: Path) -> None:
     """It would do nothing, and nobody would say so."""
     local = {"trainer": "flower:my_app:app", "name": "momentum"}
     deployment = parse_deployment(content((1,), local=local), tmp_path)

@@ -28,8 +28,8 @@ from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.operate.export import export
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError, RunError
-from sdfeel.simulation.parameters import ParameterLayout
 
 
 class Odd(nn.Module):

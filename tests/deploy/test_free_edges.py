@@ -13,7 +13,7 @@ import pytest
 import toy
 from harness import World, content, deploy
 
-from sdfeel import InputError
+from sdfeel import Deadline, InputError
 from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.exchange.allowance import Allowance
 from sdfeel.deploy.exchange.counts import Counts
@@ -144,6 +144,7 @@ def test_steps_that_cannot_be_are_refused(tmp_path: Path, steps: int) -> None:
         ({"pace": {**PACE, "speed": 1}}, "pace.speed"),
         ({"pace": "fedbuff"}, "pace"),
         ({"pace": {"name": "deadline", "seconds": 1.0}}, "pace.name"),
+        ({"pace": Deadline(seconds=1.0)}, "pace"),
         ({"averager": "all-reduce"}, "schedule.averager"),
         ({"alpha": 2}, "schedule.alpha"),
         ({"local": {"trainer": "flower:my_app:app"}}, "local.trainer"),

@@ -16,7 +16,7 @@ from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_edges_cheap
 from virtual import NODE
 
-from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector

@@ -12,7 +12,7 @@ from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_deployment
 from virtual import VirtualLoop
 
-from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.deploy.link.transport import Call
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.packing import PACKINGS, Packed, pack

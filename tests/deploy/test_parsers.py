@@ -9,7 +9,7 @@ import pytest
 from harness import as_toml, content
 
 from sdfeel.data.archives import ar_member
-from sdfeel.data.download import SourceError
+from sdfeel.data.registries import SourceError
 from sdfeel.deploy.config import load_deployment, parse_deployment
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError

@@ -17,7 +17,7 @@ from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
-from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.engines.parameters import ParameterLayout
 
 AVERAGERS = ["paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
 

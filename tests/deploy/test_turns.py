@@ -17,7 +17,7 @@ from twin_world import TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
 import sdfeel
-from sdfeel.algorithm.averaging import Rule
+from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.clock import LatencyProfile
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import Layout, ModelFile
@@ -25,7 +25,7 @@ from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node import edge as edge_module
 from sdfeel.deploy.node.torch_trainer import TorchTrainer
 from sdfeel.deploy.topology import Topology
-from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.engines.parameters import ParameterLayout
 
 LINKS = {
     "ring": [("e00", "e01"), ("e01", "e02"), ("e00", "e02")],

@@ -13,9 +13,9 @@ from harness import content
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel.algorithm.blocks import Int4
+from sdfeel.algorithm.methods.codecs import Draw, Int4
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.model import packing, wire
+from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.packing import PACKINGS, Packed
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, as_vector
 from sdfeel.deploy.node import downlink
@@ -61,7 +61,7 @@ def test_what_does_not_arrive_is_owed_once_a_model_is_accepted(
             owed = rest
     last = client.load(9, 9, GIVEN, np.zeros(SIZE))
     wanted = Packed(PACKINGS["int4"], SIZE, GIVEN.sha256)
-    wanted.write(PACKINGS["int4"].pack(owed, packing.Dice(packing.Draw(0, np.array([2]), 9))))
+    wanted.write(PACKINGS["int4"].pack(owed, Draw(0, np.array([2]), 9)))
     assert last.sha256 == wanted.sha256
 
 
@@ -80,7 +80,7 @@ def test_without_error_feedback_nothing_is_kept() -> None:
     client.accepted(1)
     assert client.load(1, 1, GIVEN, np.linspace(0, 1, SIZE)).sha256 == first
     assert not PACKINGS["int8"].remembers
-    assert PACKINGS["int4"].remembers == bool(Int4.keeps)
+    assert PACKINGS["int4"].remembers == Int4.feeds_back
 
 
 # Down.

@@ -1,4 +1,4 @@
-"""Codecs and local rules in a deployment: the simulator's result, and the bytes that they say."""
+"""Codecs and optimizers in a deployment: the simulator's result, and the bytes that they say."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness import World, content, run_to_the_end
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from sdfeel.algorithm.averaging import Rule
-from sdfeel.algorithm.codecs import CODECS
+from sdfeel.algorithm.methods.averaging import Rule
+from sdfeel.algorithm.methods.codecs import CODECS
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
 from sdfeel.deploy.config import Deployment, parse_deployment
@@ -23,8 +23,8 @@ from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import BLOCK, as_vector
 from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.topology import Topology
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.experiments.config import run_config
-from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.settings import Settings
 
 PERIODS, TAU1 = 4, 3
@@ -62,8 +62,9 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
         for n, client in enumerate(deployment.clients)
     }
     deployed = run_to_the_end(deployment, trainers)
-    own = {"local": dict(local.model_extra or {}), "lr": local.lr, "codecs": tables.get("codecs")}
-    settings = Settings.take_from({**own, "rate": tables.get("rate", "constant")})
+    own = {"optimizer": dict(local.model_extra or {}), "codecs": tables.get("codecs")}
+    rate = {"lr": local.lr, "rate": tables.get("rate", "constant")}
+    settings = Settings.take_from({**own, **rate})
     simulated = train(
         make_model(),
         datasets,
@@ -75,7 +76,7 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
         engine="reference",
         evaluate_every=TAU1 * PERIODS,
         averaging_rule=tables.get("averaging"),
-        **{key: getattr(Settings.of(settings), key) for key in ("local", "lr", "codecs")},
+        **{key: getattr(Settings.of(settings), key) for key in ("optimizer", "lr", "codecs")},
     )
     layout = ParameterLayout.of(make_model())
     expected = [layout.vector(model).detach().numpy() for model in simulated.server_models]
@@ -110,7 +111,7 @@ def test_bit_for_bit_the_simulators(tmp_path: Path, codecs: dict[str, str]) -> N
     ],
     ids=str,
 )
-def test_local_rules_and_rates_are_the_simulators(
+def test_optimizers_and_rates_are_the_simulators(
     tmp_path: Path, local: dict[str, Any], rate: dict[str, Any]
 ) -> None:
     deployed, simulated = both(tmp_path, local={"lr": 0.1, **local}, rate=rate)
@@ -168,10 +169,10 @@ def test_bytes_on_the_wire_are_those_of_the_codecs(
     assert 0 < up - 2 * 5 * lengths["up"] < 150 * messages, "but for headers"
 
 
-def test_a_run_file_and_a_deployment_file_mean_the_same_rule(tmp_path: Path) -> None:
+def test_a_run_file_and_a_deployment_file_mean_the_same_optimizer(tmp_path: Path) -> None:
     rule = {"name": "momentum", "momentum": 0.5, "prox": 0.1}
     shape = {"name": "cosine", "over": 100}
     deployment = deploy_toy(tmp_path, 3, local={"lr": 0.2, **rule}, rate=shape)
-    run = run_config({"lr": 0.2, "local": rule, "rate": shape}).settings
-    assert deployment.local.rule == run.local
+    run = run_config({"lr": 0.2, "optimizer": rule, "rate": shape}).settings
+    assert deployment.local.rule == run.optimizer
     assert deployment.lr == run.lr

@@ -87,8 +87,7 @@ def test_a_file_runs_what_python_would(mine):
     """The same data, partition, start and seed through `sdfeel.train`."""
     import importlib
 
-    own = config(mine, {"arguments": {"count": 30}}, {"arguments": {"width": 4}})
-    found = run(own)
+    result = run(config(mine, {"arguments": {"count": 30}}, {"arguments": {"width": 4}}))
     module = importlib.import_module(mine)
     train, test = module.load(30)
     torch.manual_seed(0)
@@ -97,8 +96,8 @@ def test_a_file_runs_what_python_would(mine):
         model, train, partition="iid", test=test, network=sdfeel.Network.build("path", 2, 2),
         **{key: value for key, value in BASE.items() if key != "network"},
     )  # fmt: skip
-    np.testing.assert_array_equal(found.history["test_loss"], alone.history["test_loss"])
-    assert found.history["test_accuracy"].iloc[-1] == alone.history["test_accuracy"].iloc[-1]
+    np.testing.assert_array_equal(result.history["test_loss"], alone.history["test_loss"])
+    assert result.history["test_accuracy"].iloc[-1] == alone.history["test_accuracy"].iloc[-1]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_file_runs_what_python_would(mine):
     ],
 )
 def test_what_may_be_brought(mine, data, model):
-    data, model = ({k: _named(v, mine) for k, v in own.items()} for own in (data, model))
+    data, model = ({k: _named(v, mine) for k, v in table.items()} for table in (data, model))
     assert np.isfinite(run(config(mine, data, model)).history["train_loss"]).all()
 
 
@@ -135,7 +134,7 @@ def test_what_may_be_brought(mine, data, model):
     ],
 )
 def test_what_does_not_fit_is_named(mine, data, model, match):
-    data, model = ({k: _named(v, mine) for k, v in own.items()} for own in (data, model))
+    data, model = ({k: _named(v, mine) for k, v in table.items()} for table in (data, model))
     with pytest.raises(InputError, match=match):
         simulation_of(config(mine, data, model))
 

@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from sdfeel.algorithm.codecs import codec_of
-from sdfeel.algorithm.correction import Correction
-from sdfeel.algorithm.local import SGD, Momentum, local_rule
-from sdfeel.algorithm.rates import Constant
+from sdfeel.algorithm.methods.codecs import CODECS
+from sdfeel.algorithm.methods.corrections import Correction
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, SGD, Momentum
+from sdfeel.algorithm.methods.rates import Constant
 from sdfeel.errors import InputError
-from sdfeel.experiments.compare import Interrupted
 from sdfeel.experiments.config import run_config
+from sdfeel.experiments.jobs import Interrupted
 from sdfeel.experiments.reproduce import (
     TARGETS,
     carry_out,
@@ -24,7 +24,7 @@ from sdfeel.experiments.reproduce import (
 )
 from sdfeel.experiments.reproduce.choice import Choice, choose, kept
 from sdfeel.experiments.reproduce.document import notes
-from sdfeel.experiments.reproduce.runner import run_folder
+from sdfeel.experiments.reproduce.plan import RUNS
 from sdfeel.experiments.reproduce.spec import CurveSpec, Planning
 from sdfeel.files import FileLock
 
@@ -66,11 +66,11 @@ def tiny(*names, seeds=2):
 
 def outputs(out):
     """What a reader sees of an experiment, without paths and machines."""
-    found = sorted(
+    files = sorted(
         [*out.glob("fig*/*.csv"), *out.glob("fig*/*.svg"), *out.glob("**/verdicts.json")]
     )
-    assert found
-    return {str(path.relative_to(out)): path.read_bytes() for path in found}
+    assert files
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,9 @@ def test_settings_are_those_of_the_paper():
         assert (config.network.servers, config.network.clients_per_server) == (10, 5)
         assert (config.data.partition, config.data.concentration) == ("dirichlet-fedma", 0.5)
         assert (config.data.seed, config.model.seed) == (None, None)  # they follow the run's seed
-    half = [job for job in plan.jobs if job.label == "fig6: beta = 0.5, seed 0"]
+    half = [job for job in plan.jobs if job.name == "fig6: beta = 0.5, seed 0"]
     assert half[0].config.settings.participation == 0.5
-    by_label = {job.label: job.config.settings.schedule for job in plan.jobs}
+    by_label = {job.name: job.config.settings.schedule for job in plan.jobs}
     s = by_label["fig3: sd-feel, seed 0"]
     assert (s.tau1, s.tau2, s.alpha) == (2, 1, 5)
     s = by_label["fig4: tau1 = 20, seed 0"]
@@ -162,9 +162,9 @@ def test_it_writes_figures_tables_verdicts_and_a_page(finished):
     for name in ("fig6.png", "fig6.svg", "table.csv", "table.md", "curves.csv", "verdicts.md"):
         assert (out / "fig6" / name).stat().st_size > 0
     assert "fig6" in (out / "index.html").read_text("utf-8").lower()
-    kept = json.loads((out / "verdicts.json").read_text("utf-8"))
-    assert [v["claim"] for v in kept] == [v.claim for v in verdicts]
-    assert {v["seeds"] for v in kept} == {2}
+    written = json.loads((out / "verdicts.json").read_text("utf-8"))
+    assert [v["claim"] for v in written] == [v.claim.says for v in verdicts]
+    assert {v["seeds"] for v in written} == {2}
     curves = pd.read_csv(out / "fig6" / "curves.csv")
     assert set(curves["seed"]) == {0, 1}
     assert set(curves["curve"]) == {"beta = 1", "beta = 0.8", "beta = 0.5"}
@@ -202,7 +202,7 @@ def test_interrupted_and_resumed_gives_the_same_table(finished, tmp_path):
     for stop in stops:
         with pytest.raises(Interrupted):
             carry_out(plan, tmp_path, on_progress=interrupt)
-        half = run_folder(tmp_path, plan.jobs[stop - 1].folder)
+        half = tmp_path / RUNS / plan.jobs[stop - 1].folder
         assert json.loads((half / "summary.json").read_text("utf-8"))["interrupted"] is True
     carry_out(plan, tmp_path)
     write_reports(plan, tmp_path)
@@ -212,7 +212,7 @@ def test_interrupted_and_resumed_gives_the_same_table(finished, tmp_path):
 def test_what_another_process_has_begun_is_left_to_it_until_the_end(finished, tmp_path):
     """Two processes share the work: one that waited for the other's run would only follow it."""
     plan = tiny("fig6")
-    theirs = run_folder(tmp_path, plan.jobs[0].folder)
+    theirs = tmp_path / RUNS / plan.jobs[0].folder
     theirs.parent.mkdir(parents=True)
     other = FileLock(theirs.parent / f".{theirs.name}.lock")
     other.acquire()
@@ -243,45 +243,45 @@ def test_a_report_on_the_way_has_what_is_complete(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     plan = tiny("fig4", "fig6", seeds=3)
     verdicts = write_reports(plan, tmp_path)
-    assert {(v.figure, v.seeds) for v in verdicts} == {("fig6", 2)}
+    assert {(v.figure, len(v.values)) for v in verdicts} == {("fig6", 2)}
     text = (tmp_path / "results.md").read_text("utf-8")
     assert "Not finished: 2 of 3 seeds." in text
     assert text.count("Not finished.") == 1  # figure 4
 
 
 def test_the_planner_is_asked_once_with_the_time_of_the_figure_and_its_choice_is_run():
-    asked = []
+    questions = []
 
     def ask(config, budget, effort, planned):
-        asked.append((config, budget, effort.pilot, planned))
+        questions.append((config, budget, effort.pilot, planned))
         return CHOICE
 
     plan = reproduction_of(["planner"], profile="quick", dataset="mnist-5k", settings=TINY, ask=ask)
-    ((config, budget, pilot, planned),) = asked  # for three seeds
+    ((config, budget, pilot, planned),) = questions  # for three seeds
     assert (budget, pilot, planned) == (60 * 0.35, 500 * 0.35, ["schedule"])
     assert config.model.name == "logistic"  # what --set says holds for the planner too
-    chosen = [job.config for job in plan.jobs if "planner's choice" in job.label]
-    assert [one.settings.seed for one in chosen] == [0, 1, 2]
-    for one in chosen:
-        s = one.settings.schedule
-        assert (s.tau1, s.tau2, s.alpha, one.settings.averager) == (10, 2, 3, "chebyshev")
+    chosen = [job.config for job in plan.jobs if "planner's choice" in job.name]
+    assert [config.settings.seed for config in chosen] == [0, 1, 2]
+    for config in chosen:
+        s = config.settings.schedule
+        assert (s.tau1, s.tau2, s.alpha, config.settings.averager) == (10, 2, 3, "chebyshev")
 
 
 def test_a_choice_is_kept_for_the_same_question_only(tmp_path):
-    asked = []
-    ask = kept(tmp_path, lambda *question: asked.append(question) or CHOICE)
+    questions = []
+    ask = kept(tmp_path, lambda *question: questions.append(question) or CHOICE)
     config, effort = run_config({}), Planning(pilot=10, racers=1, heats=1, iterations=100)
     question = (config, 60.0, effort, ["schedule"])
     assert ask(*question) == ask(*question) == CHOICE
-    assert len(asked) == 1
+    assert len(questions) == 1
     ask(config, 61.0, effort, ["schedule"])
     ask(config.changed(lr=Constant(0.5)), 60.0, effort, ["schedule"])
     ask(config, 60.0, effort, ["schedule", "codecs"])
-    assert len(asked) == 4
+    assert len(questions) == 4
     for path in tmp_path.glob("choice-*.json"):
         path.write_text('{"tau1": "damaged"}')
     assert ask(*question) == CHOICE
-    assert len(asked) == 5
+    assert len(questions) == 5
 
 
 def test_the_page_says_what_the_planner_chose(tmp_path):
@@ -296,36 +296,38 @@ def test_the_page_says_what_the_planner_chose(tmp_path):
 
 def test_every_planned_curve_of_a_figure_has_its_own_choice():
     """One choice for a figure was what all its planned curves once had."""
-    asked = {}
+    budgets = {}
 
     def ask(config, budget, _, planned):
         both = "correction" in planned and "codecs" in planned
-        asked[tuple(planned), config.settings.profile] = budget
+        budgets[tuple(planned), config.settings.profile] = budget
         also = {"codecs": {"up": "int8"}, "correction": "two-level"} if both else {}
-        if "local" in planned:
-            also |= {"local": {"name": "momentum", "momentum": 0.9}, "lr": 0.03}
+        if "optimizer" in planned:
+            also |= {"optimizer": {"name": "momentum", "momentum": 0.9}, "lr": 0.03}
         return CHOICE.model_copy(update=also)
 
     plan = reproduction_of(["methods"], seeds=1, ask=ask)
     # The planning's own, and not the 500 of the curves; less where levels come sooner.
-    assert asked.pop((("schedule", "codecs", "correction", "local"), "paper")) == 60.0
-    assert set(asked.values()) == {200.0}
-    assert len(asked) + 1 == sum(bool(curve.planned) for curve in read_target("methods").curve)
-    found = {job.label: job.config.settings for job in plan.jobs}
-    both = found["methods: planner: schedule, codecs, correction, seed 0"]
-    assert (both.codecs["up"], both.correction) == (codec_of("up", "int8"), Correction())
-    down = found["methods: downlink: planner: schedule, codecs, correction, seed 0"]
+    assert budgets.pop((("schedule", "codecs", "correction", "optimizer"), "paper")) == 60.0
+    assert set(budgets.values()) == {200.0}
+    assert len(budgets) + 1 == sum(bool(curve.planned) for curve in read_target("methods").curve)
+    settings_of = {job.name: job.config.settings for job in plan.jobs}
+    both = settings_of["methods: planner: schedule, codecs, correction, seed 0"]
+    assert (both.codecs["up"], both.correction) == (CODECS["int8"](), Correction())
+    down = settings_of["methods: downlink: planner: schedule, codecs, correction, seed 0"]
     assert (down.profile, down.correction) == ("paper-downlink", Correction())
-    ruled = found["methods: planner: schedule, codecs, correction, local rule and rate, seed 0"]
-    assert (ruled.local, ruled.lr) == (Momentum(0.9), Constant(0.03))
-    plain = found["methods: planner: schedule, seed 0"]
-    assert (plain.local, plain.lr) == (SGD(), Constant(0.01))
+    ruled = settings_of[
+        "methods: planner: schedule, codecs, correction, local rule and rate, seed 0"
+    ]
+    assert (ruled.optimizer, ruled.lr) == (Momentum(0.9), Constant(0.03))
+    plain = settings_of["methods: planner: schedule, seed 0"]
+    assert (plain.optimizer, plain.lr) == (SGD(), Constant(0.01))
     assert plain.codecs["up"].exact
     assert plain.correction is None
     words = notes(plan.targets[0], plan)
-    assert any(said.startswith("planner: schedule, codecs, correction: for 60 s") for said in words)
-    assert any("chebyshev with int8 up, correction two-level, out of" in said for said in words)
-    assert any("the local rule momentum at a rate of 0.03, out of" in said for said in words)
+    assert any(note.startswith("planner: schedule, codecs, correction: for 60 s") for note in words)
+    assert any("chebyshev with int8 up, correction two-level, out of" in note for note in words)
+    assert any("the optimizer momentum at a rate of 0.03, out of" in note for note in words)
 
 
 @pytest.mark.parametrize("planned", [["codecs"], ["schedule", "colour"]])
@@ -353,10 +355,11 @@ def test_the_planner_itself_answers_for_a_small_network():
     assert set(also.codecs) == {"up", "down", "between"}
     assert also.correction is None
     settings = run_config({**table, **also.settings()}).settings
-    assert settings.codecs["up"] == codec_of("up", also.codecs["up"])
-    ruled = choose(run_config(table), 3.0, effort, ["schedule", "local"], laboratories=known)
+    assert settings.codecs["up"] == CODECS[also.codecs["up"]]()
+    ruled = choose(run_config(table), 3.0, effort, ["schedule", "optimizer"], laboratories=known)
     settings = run_config({**table, **ruled.settings()}).settings
-    assert (settings.local, settings.lr) == (local_rule(ruled.local["name"]), Constant(ruled.lr))
+    named = OPTIMIZERS[ruled.optimizer["name"]]()
+    assert (settings.optimizer, settings.lr) == (named, Constant(ruled.lr))
     assert (ruled.codecs, ruled.correction) == ({}, None)
     alone = choose(run_config(table), 3.0, effort, ["schedule", "codecs"])
     assert alone == also  # sharing runs changes no answer

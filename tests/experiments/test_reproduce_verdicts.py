@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sdfeel.experiments.reproduce.document import measured
+from sdfeel.experiments.reproduce.document import verdict_rows
 from sdfeel.experiments.reproduce.measures import (
-    Curve,
     level,
     level_noise,
     noise,
@@ -17,6 +16,7 @@ from sdfeel.experiments.reproduce.measures import (
 )
 from sdfeel.experiments.reproduce.spec import Claim
 from sdfeel.experiments.reproduce.verdicts import Finding, decide, judge
+from sdfeel.records.curves import Curve
 
 ITERATIONS = np.arange(0, 1001, 40)
 
@@ -150,13 +150,13 @@ def test_decide(margins, expected):
 
 
 def test_measures_by_hand():
-    line = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.0]), falling=True)
+    line = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.0]), is_falling=True)
     assert level(line, 10.0) == pytest.approx(0.1)
     assert level(line, 10.0, (0.0, 1.0)) == pytest.approx(0.5)
     assert level(line, 5.0) == pytest.approx(0.55)
-    assert shared_stretch([line, Curve(np.array([0.0, 4.0]), np.zeros(2), falling=True)]) == 4.0
+    assert shared_stretch([line, Curve(np.array([0.0, 4.0]), np.zeros(2), is_falling=True)]) == 4.0
     assert math.isnan(noise(line))
-    slow = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.5]), falling=True)
+    slow = Curve(np.array([0.0, 10.0]), np.array([1.0, 0.5]), is_falling=True)
     assert time_ratio(line, slow) == pytest.approx(2.0, rel=1e-2)
     assert time_ratio(slow, line) == pytest.approx(0.5, rel=1e-1)
 
@@ -164,7 +164,7 @@ def test_measures_by_hand():
 def test_noise_is_that_of_one_evaluation_whatever_the_trend():
     x = np.arange(4000.0)
     wobble = np.random.default_rng(1).normal(0, 0.3, len(x))
-    curve = Curve(x, 5 - x / 1000 + wobble, falling=True)
+    curve = Curve(x, 5 - x / 1000 + wobble, is_falling=True)
     assert noise(curve) == pytest.approx(0.3, rel=0.05)
     assert level_noise(curve, 3999.0) == pytest.approx(0.3 / math.sqrt(800), rel=0.06)
 
@@ -172,13 +172,13 @@ def test_noise_is_that_of_one_evaluation_whatever_the_trend():
 def test_sooner_is_a_ratio_of_times_to_a_level():
     """At equal floors the curves differ by speed alone; a loss and an accuracy say the same."""
     runs = {"a": seeds(1.0, 1.0), "b": seeds(1.0, 1.0, speed=0.25), "high": seeds(1.8, 1.8)}
-    for y, asked in (("train_loss", 1.3), ("test_accuracy", 0.5)):
-        far = claim("sooner", "a", "b", x="seconds", y=y, threshold=3.0, level=asked)
+    for y, goal in (("train_loss", 1.3), ("test_accuracy", 0.5)):
+        far = claim("sooner", "a", "b", x="seconds", y=y, threshold=3.0, level=goal)
         verdict = judge("fig", far, runs)
         assert verdict.verdict == "pass"
         assert verdict.value == pytest.approx(4.0, rel=0.05)
         assert verdict.unit == "ratio"
-        more = claim("sooner", "a", "b", x="seconds", y=y, threshold=5.0, level=asked)
+        more = claim("sooner", "a", "b", x="seconds", y=y, threshold=5.0, level=goal)
         assert outcome(more, **runs) == "fail"
 
 
@@ -207,13 +207,13 @@ def test_seeds_that_never_arrive_have_no_part_in_numbers(arrive, spread, note):
     assert (verdict.verdict, verdict.note) == ("inconclusive", note)
     assert (verdict.value is not None) == (arrive > 0)
     assert (verdict.spread is not None) == spread
-    assert "nan" not in measured(verdict)
+    assert "nan" not in verdict_rows([verdict])[0]["measured"]
 
 
 def test_a_level_goes_with_sooner_and_with_nothing_else():
-    for kind, asked in (("sooner", None), ("behind", 1.0)):
+    for kind, goal in (("sooner", None), ("behind", 1.0)):
         with pytest.raises(ValueError, match="level"):
-            claim(kind, "a", "b", level=asked)
+            claim(kind, "a", "b", level=goal)
 
 
 def test_what_is_kept_may_be_better_and_worse_by_a_part_of_it_only():
@@ -231,8 +231,8 @@ def test_what_is_kept_may_be_better_and_worse_by_a_part_of_it_only():
 
 def test_a_limit_holds_everywhere_and_not_only_at_the_end():
     never = [falling(1.0).assign(idle_share=0.0) for _ in range(3)]
-    once = [own.assign(idle_share=own["iteration"] == 40) for own in never]
-    asked = claim("most", "a", y="idle_share", threshold=1e-9)
-    assert outcome(asked, a=never) == "pass"
-    assert outcome(asked, a=once) == "fail"
-    assert outcome(asked, a=never[:1]) == "pass"
+    once = [frame.assign(idle_share=frame["iteration"] == 40) for frame in never]
+    limit = claim("most", "a", y="idle_share", threshold=1e-9)
+    assert outcome(limit, a=never) == "pass"
+    assert outcome(limit, a=once) == "fail"
+    assert outcome(limit, a=never[:1]) == "pass"

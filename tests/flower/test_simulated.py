@@ -88,6 +88,47 @@ def test_a_star_without_rounds_takes_an_app_as_it_takes_an_engine(scheme: str) -
     assert found.seconds == pytest.approx(native.seconds)
 
 
+@pytest.mark.parametrize(
+    ("options", "rounds", "rows"),
+    [
+        ({"rounds": 4}, [(1, 3), (2, 3), (3, 3), (4, 3)], [0, 3, 6, 9, 12]),
+        ({"steps": 12, "evaluate_every": 4}, [(1, 3), (2, 3), (3, 3), (4, 3)], [0, 6, 9, 12]),
+        ({"steps": 11}, [(1, 3), (2, 3), (3, 3), (4, 2)], [0, 3, 6, 9, 11]),
+        ({"scheme": "fedavg", "rounds": 2}, [(1, 6), (2, 6)], [0, 6, 12]),
+        (
+            {"schedule": Schedule(lambda number: 2 if number < 1 else 3, 2, 2), "rounds": 5},
+            [(1, 2), (2, 2), (3, 3), (4, 3), (5, 3)],
+            [0, 2, 4, 7, 10, 13],
+        ),
+    ],
+    ids=["rounds", "rows", "shorter", "fedavg", "changing"],
+)
+def test_a_round_is_an_upload_period_whatever_its_length(
+    options: dict[str, Any], rounds: list[tuple[int, int]], rows: list[int]
+) -> None:
+    app, trained, evaluated = ClientApp(), [], []
+
+    @app.train()
+    def train(msg: Message, context: Any) -> Message:
+        config = msg.content["config"]
+        if context.node_config["partition-id"] == 4:
+            trained.append((config["server-round"], config["local-steps"]))
+        return good(msg, msg.content["arrays"].to_numpy_ndarrays())
+
+    @app.evaluate()
+    def evaluate(msg: Message, context: Any) -> Message:
+        if context.node_config["partition-id"] == 4:
+            evaluated.append(msg.content["config"]["server-round"])
+        metrics = MetricRecord({"num-examples": 5, "loss": 1.0})
+        return Message(RecordDict({"metrics": metrics}), reply_to=msg)
+
+    found = run(app, initial=START, **options)
+    assert trained == [rounds[0], *rounds], "asked once before, for its num-examples"
+    assert found.history["iteration"].tolist() == rows
+    ends = np.cumsum([0, *(steps for _, steps in rounds)]).tolist()
+    assert evaluated == [ends.index(row) for row in rows]
+
+
 def test_scikit_learn_trains_in_float64() -> None:
     found = run(sklearn_app.app, initial=sklearn_app.initial(), rounds=6)
     assert {t.dtype for t in found.model.state_dict().values()} == {torch.float64}

@@ -140,10 +140,12 @@ def test_the_network_replays_and_the_timeline_adds_up(serve, visit, trained: Pat
     total = page.locator("[data-bar=clock] [data-part=total]")
     total.wait_for()
     config = json.loads((trained / "small" / "network.json").read_text())
+    from sdfeel.algorithm.costs import round_cost
     from sdfeel.page.timeline import algorithm_of
 
     run = json.loads((trained / "small" / "run.json").read_text())
-    assert float(total.get_attribute("data-value")) == algorithm_of(config, run).round_cost().total
+    cost = round_cost(algorithm_of(config, run))
+    assert float(total.get_attribute("data-value")) == cost.total
     assert page.get_by_test_id("timeline").locator("rect[data-part=compute]").count() > 0
 
 
@@ -151,7 +153,7 @@ def test_a_run_without_rounds_has_a_timeline(serve, visit, trained: Path) -> Non
     server = serve(trained)
     page = visit(server)
     page.get_by_test_id("time-of").select_option("without rounds")
-    page.wait_for_selector("[data-bar=mean] th:text('turns')")
+    page.wait_for_selector("[data-bar=mean] th:text('periods')")
     told = page.evaluate(
         "fetch('api/timeline?rounds=4&run=without+rounds').then((answer) => answer.json())"
     )
@@ -182,7 +184,13 @@ def test_narrow_and_in_both_themes(serve, visit, trained: Path, theme: str) -> N
     page.get_by_role("button", name="Use").click()
     assert page.evaluate("document.documentElement.dataset.theme") != theme
     for place in ("curves", "network", "timeline"):
-        sizes = page.get_by_test_id(place).locator("svg text").evaluate_all(HEIGHTS)
+        texts = page.get_by_test_id(place).locator("svg text")
+        sizes = texts.evaluate_all(HEIGHTS)
+        for _ in range(20):  # a picture learns its width a moment after it is drawn first
+            if min(sizes) > 9:
+                break
+            page.wait_for_timeout(100)
+            sizes = texts.evaluate_all(HEIGHTS)
         assert min(sizes) > 9, f"{place} can be read: letters of {min(sizes)} pixels"
 
 

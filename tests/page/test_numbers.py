@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,7 @@ from sdfeel.algorithm.timeline import timeline as spans_of
 from sdfeel.cli import app
 from sdfeel.page.lanes import PARTS
 from sdfeel.page.runs import Runs
-from sdfeel.page.timeline import Timeline, algorithm_of, timeline_of
-from sdfeel.page.turns import TurnTimeline
+from sdfeel.page.timeline import Timeline, algorithm_of
 from sdfeel.page.views import Views
 from sdfeel.page.what_if import choices, what_if
 from sdfeel.records.following import FollowedRun
@@ -60,6 +60,8 @@ def test_what_if_is_what_the_commands_print(asked: dict[str, str], tmp_path: Pat
     said = printed(clock, tmp_path)
     for name in ("seconds_per_round", "compute", "upload", "exchange", "download"):
         assert found[name] == said[name], name
+    assert found["waiting"] == said["wait"]
+    assert sum(found[part] for part in PARTS) == pytest.approx(found["seconds_per_round"])
     assert found["bytes_per_round"] == said["bytes_per_round"]
     said = printed(topology, tmp_path)
     for name in ("zeta", "contraction"):
@@ -86,7 +88,7 @@ def test_what_has_no_rounds_or_devices_of_its_own_is_not_offered() -> None:
     assert not {"fedasync", "fedbuff"} & set(words["scheme"])
     assert "paper-h10" not in words["profile"]
     for asked in ({"scheme": "fedbuff"}, {"profile": "paper-h10"}):
-        with pytest.raises(sdfeel.InputError):
+        with pytest.raises(sdfeel.InputError, match=rf"^{next(iter(asked))} = "):
             what_if(asked)
 
 
@@ -98,6 +100,30 @@ def train(small: Problem, out: Path, **options) -> FollowedRun:
     run = FollowedRun(out)
     run.look()
     return run
+
+
+def played(timeline: Timeline, run: FollowedRun) -> None:
+    """From row to row, and at each it is where the run was."""
+    for number in range(run.metrics.rows):
+        row = run.metrics.row(number)
+        assert timeline.advance(row)
+        assert not timeline.is_past(row)
+        if number:
+            assert timeline.event.k == row["iteration"]
+            assert timeline.event.ends == row["seconds"]
+        else:
+            assert timeline.event is None
+
+
+def lanes_of(timeline: Timeline) -> list:
+    """The boxes of each lane, which follow one another from the beginning: nothing is lost."""
+    found = [[box for box in timeline.boxes if box.lane == lane] for lane in range(timeline.lanes)]
+    for lane in found:
+        assert lane[0].start == 0
+        for box, following in pairwise(lane):
+            assert box.end == pytest.approx(following.start, rel=1e-9)
+    assert min(seconds for box in timeline.boxes for seconds in box.parts.values()) >= 0
+    return found
 
 
 @pytest.mark.parametrize(
@@ -113,19 +139,19 @@ def train(small: Problem, out: Path, **options) -> FollowedRun:
 def test_the_timeline_ends_where_the_clock_of_the_run_was(small, tmp_path: Path, options) -> None:
     schedule = sdfeel.Schedule(tau1=3, tau2=2, alpha=2)
     run = train(small, tmp_path / "run", schedule=schedule, **options)
-    timeline = Timeline(algorithm_of(run.network, run.config))
-    for row in range(run.metrics.rows):
-        taken = run.metrics.row(row)
-        assert timeline.advance(taken)
-        if timeline.k == taken["iteration"]:
-            assert float(timeline.clock.at.max()) == taken["seconds"]
-    tau1 = timeline.algorithm.schedule.tau1
-    assert timeline.k == 23 // tau1 * tau1, "whole upload periods only"
-    for period in timeline.periods:
-        assert all((seconds >= 0).all() for seconds in period.parts.values())
-    # Nothing is lost: the parts of all periods add up to every server's time.
-    added = sum(period.parts[part] for period in timeline.periods for part in PARTS)
-    assert added == pytest.approx(timeline.clock.at, rel=1e-9)
+    timeline = Timeline(algorithm_of(run.network, run.config), steps=23)
+    assert timeline.has_rounds
+    played(timeline, run)
+    assert timeline.event.k == 23
+    assert timeline.event.is_short, "the last period has two iterations instead of three"
+    ends = [lane[-1].end for lane in lanes_of(timeline)]
+    assert max(ends) == pytest.approx(timeline.event.ends, rel=1e-9)
+    # It is whole at the end of a run, and the page shows that too.
+    views = Views(Runs([tmp_path]))
+    views.table["runs"]({})
+    shown = views.table["timeline"]({"run": "run", "rounds": "4"})
+    assert (shown["iteration"], shown["seconds"]) == (23, timeline.event.ends)
+    assert shown["boxes"] == [box.as_dict() for box in timeline.boxes]
 
 
 def test_devices_that_are_off_are_off_on_the_page_too(small, tmp_path: Path) -> None:
@@ -135,11 +161,18 @@ def test_devices_that_are_off_are_off_on_the_page_too(small, tmp_path: Path) -> 
     profile.write_text(f"{unequal.read_text()}\n{law}")
     options = {"scheme": "fedavg", "schedule": sdfeel.Schedule(1, 1, 1), "evaluate_every": 1}
     run = train(small, tmp_path / "run", profile=str(profile), **options)
-    timeline = Timeline(algorithm_of(run.network, run.config))
-    for row in range(run.metrics.rows):
-        taken = run.metrics.row(row)
-        assert timeline.advance(taken)
-        assert float(timeline.clock.at.max()) == taken["seconds"]
+    played(Timeline(algorithm_of(run.network, run.config)), run)
+
+
+def next_begins(timeline: Timeline) -> dict[int, float]:
+    """When each lane began the period that is not over yet, by the stream alone."""
+    begun: dict[int, float] = {}
+    for event in timeline.algorithm.events():
+        if event.number > timeline.event.number:
+            begun = {g.number: at for g, at in zip(event.groups, event.begun, strict=True)} | begun
+        if len(begun) == timeline.lanes:
+            return begun
+    raise AssertionError("a stream does not end")
 
 
 @pytest.mark.parametrize(
@@ -152,39 +185,36 @@ def test_devices_that_are_off_are_off_on_the_page_too(small, tmp_path: Path) -> 
         {"scheme": "fedasync", "profile": "paper-downlink"},
     ],
 )
-def test_turns_are_those_of_the_run_and_of_the_command(small, tmp_path: Path, options) -> None:
-    """Ends where the run's agenda was at every row; its boxes are the spans of `sdfeel clock`."""
+def test_periods_are_those_of_the_run_and_of_the_command(small, tmp_path: Path, options) -> None:
+    """Ends where the run was at every row; its boxes are the spans of `sdfeel clock`."""
     schedule = sdfeel.Schedule(tau1=3, tau2=2, alpha=2)
     run = train(small, tmp_path / "run", schedule=schedule, **options)
-    timeline = timeline_of(algorithm_of(run.network, run.config))
-    assert isinstance(timeline, TurnTimeline)
-    for row in range(run.metrics.rows):
-        taken = run.metrics.row(row)
-        assert timeline.advance(taken)
-        assert timeline.agenda.seconds == taken["seconds"]
-    assert min(seconds for box in timeline.boxes for seconds in box.parts.values()) >= 0
-    boxes = list(timeline.boxes)
-    spans = spans_of(timeline.algorithm, timeline.agenda.seconds)
-    for lane, begun in enumerate(timeline.agenda.begun):
-        own = [box for box in boxes if box.lane == lane]
-        assert own[0].start == 0
-        assert own[-1].end == pytest.approx(begun, rel=1e-9), "nothing is lost"
-        who = f"{'client' if timeline.is_star else 'server'} {lane}"
-        kinds = {"computes": ("compute",)} if timeline.is_star else {"collects": COLLECTS}
+    timeline = Timeline(algorithm_of(run.network, run.config))
+    assert not timeline.has_rounds
+    played(timeline, run)
+    spans = spans_of(timeline.algorithm, timeline.event.ends)
+    begun = next_begins(timeline)
+    for lane, own in enumerate(lanes_of(timeline)):
+        assert own[-1].end == pytest.approx(begun[lane], rel=1e-9), "nothing is lost"
+        is_star = timeline.kind == "client"
+        who = f"{timeline.kind} {lane}"
+        kinds = {"computes": ("compute",)} if is_star else {"collects": COLLECTS}
         for does, parts in kinds.items():
             wanted = [(s.begin, s.end - s.begin) for s in spans if (s.who, s.does) == (who, does)]
             found = [(box.start, sum(box.parts[part] for part in parts)) for box in own]
             assert np.array(found) == pytest.approx(np.array(wanted[: len(found)]), rel=1e-9)
 
 
-def test_who_is_fast_has_more_turns(small, tmp_path: Path) -> None:
+def test_who_is_fast_has_more_periods(small, tmp_path: Path) -> None:
     run = train(small, tmp_path / "run", pace="asynchronous", profile="paper-h10", seed=5)
     views = Views(Runs([tmp_path]))
     views.table["runs"]({})
-    shown = views.table["timeline"]({"run": "run", "rounds": "16"})
+    shown = views.table["timeline"]({"run": "run", "rounds": "5"})
     counts = [sum(box["lane"] == lane for box in shown["boxes"]) for lane in range(3)]
     assert shown["names"] == ["server 0", "server 1", "server 2"]
     assert max(counts) > min(counts) > 0
+    assert shown["mean_of"] == f"mean of the last {sum(counts)} periods"
+    assert 5 <= min(counts) <= 6, "of the slowest as many as asked for"
     assert shown["seconds"] == run.metrics.row(run.metrics.rows - 1)["seconds"]
     assert shown["clock"] is None, "there are no rounds"
     network = views.table["network"]({"run": "run"})
@@ -198,8 +228,10 @@ def test_unequal_servers_wait(small, tmp_path: Path) -> None:
     algorithm = algorithm_of(run.network, run.config)
     algorithm.uplink.latencies.t_cmp[:] = [1, 1, 1, 2, 1, 1]
     timeline = Timeline(algorithm)
-    timeline.advance({"iteration": 10})
-    waited = sum(period.parts["waiting"] for period in timeline.periods)
+    tenth = next(islice(algorithm.events(), 9, None))
+    assert timeline.advance({"seconds": tenth.ends})
+    assert timeline.event.k == 10
+    waited = [sum(box.parts["waiting"] for box in lane) for lane in lanes_of(timeline)]
     assert waited[0] == pytest.approx(0, abs=1e-9), "client 3 is of server 0, the slowest"
     assert min(waited[1:]) > 0.5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ def test_as_planned_is_the_plan(plan: SavedPlan) -> None:
         plan.averager, "as planned", "as planned",
     )  # fmt: skip
     assert (told["servers"], told["clients"], told["parameters"]) == (4, 2, 84)
+    assert told["scheme"] == "sd-feel"
+    assert json.loads(json.dumps(found)) == found, "a page can be told"
     curves = found["plan"]["curves"]
     assert curves["this schedule"] == curves["as planned"]
     pilot = plan.predictor.path.curve

@@ -7,21 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laboratories import NETWORK, laboratory
-
-from sdfeel.algorithm.codecs import codec_of
-from sdfeel.algorithm.correction import Correction
-from sdfeel.algorithm.schedule import Schedule
-from sdfeel.clock import load_profile
-from sdfeel.errors import InputError
 from sdfeel.planner.brought import brought
 from sdfeel.planner.candidates import Candidate, candidates, cost
 from sdfeel.planner.methods import PLAIN, Methods, methods_of
 from sdfeel.planner.owed import owed
 from sdfeel.planner.planner import Effort, recommend
+from sdfeel.planner.training import Training
+
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.methods.codecs import CODECS
+from sdfeel.algorithm.methods.corrections import Correction
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.clock import load_profile
+from sdfeel.errors import InputError
 from sdfeel.planner.prediction import unlearned
 from sdfeel.planner.race import Objective
 from sdfeel.planner.report import other_topologies, plan_dict
-from sdfeel.planner.training import Training
 
 
 def grid(own, methods=None, **more):
@@ -44,7 +45,7 @@ def test_every_candidate_costs_what_a_run_s_own_clock_says(profile):
     for one in found:
         schedule = Schedule(one.tau1, one.tau2, one.alpha)
         algorithm = own.assembling()(schedule, one.averager, one.methods)
-        assert sum(one.cost.parts.values()) == pytest.approx(algorithm.round_cost().total)
+        assert sum(one.cost.parts.values()) == pytest.approx(round_cost(algorithm).total)
 
 
 def test_the_vector_of_a_correction_is_paid_for_where_there_is_a_downlink():
@@ -100,7 +101,7 @@ def test_codecs_owe_the_less_the_more_bits_they_have():
     shares = NETWORK.shares
     for way in ("up", "down", "between"):
         names = ("float32", "float16", "int8", "int4", "top-k")
-        found = [owed(way, codec_of(way, name), gradients, shares) for name in names]
+        found = [owed(way, CODECS[name](), gradients, shares) for name in names]
         assert found[0] == 0
         assert found == sorted(found)
         assert found[2] < 0.05 * np.linalg.norm(gradients[0]) < found[4]

@@ -5,21 +5,21 @@ import json
 import numpy as np
 import pytest
 from laboratories import world
+from sdfeel.planner.candidates import candidates
+from sdfeel.planner.paces import PacePlan, beside_rounds, counted_rate, devices_differ
+from sdfeel.planner.planner import Effort, recommend
 from typer.testing import CliRunner
 
 import sdfeel
-from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.asynchronous import Asynchronous, times_of
-from sdfeel.algorithm.pace import Deadline
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.paces import Deadline
+from sdfeel.algorithm.paces.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
 from sdfeel.errors import DivergedError
 from sdfeel.network import Network
-from sdfeel.planner.candidates import candidates
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.paces import PacePlan, beside_rounds, counted_rate, devices_differ
-from sdfeel.planner.planner import Effort, recommend
 from sdfeel.planner.race import Objective
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
@@ -50,27 +50,29 @@ def plan_for(laboratory, objective):
 
 
 def algorithm(profile, pace, tau1=5):
-    own = {"profile": load_profile(profile), "parameters": 1000, "averager": "all-reduce"}
-    return Algorithm.of("sd-feel", NETWORK, Schedule(tau1, 1, 1), pace=pace, seed=3, **own)
+    own = {"schedule": Schedule(tau1, 1, 1), "averager": "all-reduce", "pace": pace, "seed": 3}
+    return Settings.of(own).algorithm(NETWORK, load_profile(profile), 1000)
 
 
 @pytest.mark.parametrize("compensation", [0.0, 0.5, 1.0])
 def test_equal_devices_make_the_iterations_of_rounds(compensation):
     pace = Asynchronous(compensation=compensation)
-    rounds = algorithm("paper", "synchronous").round_cost().total
+    rounds = round_cost(algorithm("paper", "synchronous")).total
     assert counted_rate(pace, algorithm("paper", pace)) == pytest.approx(5 / rounds)
 
 
 def test_compensation_counts_as_many_iterations_as_the_slowest_makes():
     full, none = (Asynchronous(compensation=a) for a in (1.0, 0.0))
     own = algorithm("paper-h10", full)
-    agenda = full.agenda(own)
-    while agenda.seconds < 200:
-        _, agenda = agenda.window(10**9, 10**9, 200.0)
+    made = np.zeros(NETWORK.servers)
+    for event in own.events():
+        made[[group.server for group in event.groups]] = [group.k for group in event.groups]
+        if event.ends >= 200:
+            break
     # Exchanges come on top of a deadline, so rates are not quite what clusters make in a second.
-    slowest, mean = agenda.made.min(), NETWORK.shares.cluster @ agenda.made
-    assert counted_rate(full, own) == pytest.approx(slowest / agenda.seconds, rel=0.1)
-    assert counted_rate(none, own) == pytest.approx(mean / agenda.seconds, rel=0.1)
+    slowest, mean = made.min(), NETWORK.shares.cluster @ made
+    assert counted_rate(full, own) == pytest.approx(slowest / event.ends, rel=0.1)
+    assert counted_rate(none, own) == pytest.approx(mean / event.ends, rel=0.1)
     assert mean > 1.2 * slowest
 
 
@@ -141,7 +143,11 @@ def test_a_pace_that_diverges_has_lost_and_one_that_refuses_the_run_is_not_offer
     assert [one.measured for one in lost] == [np.inf, np.inf]
     assert lost[0].table()["measured"] is None
     assert not any(one is paces.choice for one in lost)
-    ruled = Settings.of(OWN | {"server": "fedavgm"})
+
+    class ByRounds(sdfeel.Method):
+        needs = frozenset({"rounds"})
+
+    ruled = Settings.of(OWN | {"methods": [ByRounds()]})
     place = TrainingLaboratory(Simulation.assemble(*world(NETWORK), ruled, network=NETWORK))
     assert [one.kind for one in beside_rounds(found, place).tried] == ["deadline"]
 

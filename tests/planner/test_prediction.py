@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from softmax_lab import plain_choices
 
 from sdfeel.clock import load_profile
 from sdfeel.network import Network
 from sdfeel.planner.calibration import calibrate
-from sdfeel.planner.candidates import candidates
-from sdfeel.planner.pilot_path import LossCurve, PathPoint, PilotPath
-from sdfeel.planner.planner import predicted_scores
+from sdfeel.planner.candidate import Place
+from sdfeel.planner.grid import candidates
+from sdfeel.planner.pilot import PathPoint, PilotPath
+from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Objective
+from sdfeel.simulation.settings import Settings
 
 FLAT = (PathPoint(1.0, 2.0, 1.0), PathPoint(0.5, 2.0, 1.0))
 
@@ -72,18 +75,23 @@ def test_kappa_goes_on_as_it_fell_but_no_faster_than_the_root_of_the_loss(last, 
 def figure_4():
     seen = json.loads((File(__file__).parent / "figure_4.json").read_text())
     network = Network.ring(10, 5).with_samples(seen["samples"])
-    times = load_profile("paper").latencies(seen["parameters"], 50, 10)
-    found = candidates(network, times, tau1=(1, 3, 20), tau2=(1,), alpha=(1,), averagers=("paper",))
-    grid = sorted(found, key=lambda one: one.tau1)
+    settings = Settings.of({"lr": seen["lr"]})
+    place = Place(settings, network, load_profile("paper"), seen["parameters"])
+    choices = plain_choices(tau1=(1, 3, 20), tau2=1, alpha=1, averager="paper")
+    grid = sorted(candidates(place, choices), key=lambda row: row.tau1)
 
-    def curve(of, candidate):
+    def curve(of, row):
         iterations = np.array(of["iterations"])
-        return LossCurve(iterations, candidate.cost.seconds(iterations), np.array(of["losses"]))
+        return LossCurve(iterations, row.price.seconds_of(iterations), np.array(of["losses"]))
 
     points = tuple(PathPoint(*values) for values in seen["points"])
     pilot = PilotPath(curve(seen["pilot"], grid[0]), points, seen["lr"])
-    probe = next(one for one in grid if one.tau1 == seen["probe"]["tau1"])
-    return calibrate(pilot, [(probe, curve(seen["probe"], probe))]), grid
+    probe = next(row for row in grid if row.tau1 == seen["probe"]["tau1"])
+    probe.curve = curve(seen["probe"], probe)
+    predictor = calibrate(pilot, [probe])
+    for row, predicted in zip(grid, predictor.curves(grid, beyond=True), strict=True):
+        row.predicted = predicted
+    return predictor, grid
 
 
 def _overtaken():
@@ -108,8 +116,8 @@ def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figur
     predictor, grid = figure_4
 
     def order(budget):
-        scores = predicted_scores(predictor, grid, Objective(budget=budget))
-        return [grid[row].tau1 for row in np.argsort(scores)]
+        ranking = sorted(grid, key=Objective(budget=budget).predicted)
+        return [row.tau1 for row in ranking]
 
     overtaken = _overtaken()
     assert overtaken == pytest.approx(52 * 60, rel=0.02)
@@ -117,7 +125,7 @@ def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figur
     assert order(1.5 * overtaken)[0] == 3
     assert order(overtaken / 1.5) == [20, 3, 1]
     assert order(60.0) == [20, 3, 1]
-    promised = predicted_scores(predictor, grid, Objective(budget=250 * 60.0))
+    promised = [Objective(budget=250 * 60.0).predicted(row) for row in grid]
     assert promised == pytest.approx([0.326, 0.266, 0.332], rel=0.02)  # as docs/planner.md has them
     _, needed = predictor.needed(grid, beyond=True)
     assert np.all(needed[0, 1:] < needed[1, 1:])
@@ -126,4 +134,4 @@ def test_figure_4_for_the_papers_time_three_is_first_and_by_iterations_one(figur
 
 def test_figure_4_the_prediction_fits_what_was_seen(figure_4):
     """The gradient's own norm in place of the descent gave 18 % here: it swings."""
-    assert figure_4[0].error < 0.05
+    assert figure_4[0].numbers.error < 0.05

@@ -59,13 +59,13 @@ def test_a_chosen_rule_and_rate_are_among_its_settings(tmp_path):
     model, data = world()
     found = sdfeel.plan(
         model, data, network=NETWORK, target_loss=0.7, pilot=200, racers=2, engine="vectorised",
-        choose={**CHOOSE, "local": ("sgd", "momentum"), "lr": (0.001, 0.05)}, seed=2,
+        choose={**CHOOSE, "optimizer": ("sgd", "momentum"), "lr": (0.001, 0.05)}, seed=2,
     )  # fmt: skip
     assert float(found.settings["lr"](1)) == 0.05
     assert str(found).startswith(f"{found.recommendation.option}: tau1")
     found.save(tmp_path)
     again = read_plan(tmp_path)
-    assert again.settings.local == found.settings["local"]
+    assert again.settings.optimizer == found.settings["optimizer"]
     own = found.predicted()
     seconds, losses = predicted(again)
     np.testing.assert_allclose(seconds, own["seconds"], rtol=1e-12)
@@ -131,7 +131,7 @@ def test_a_folder_without_a_plan(tmp_path):
 
 
 DAMAGE = {
-    "version": 2, "objective": {}, "choice": {"tau1": 0}, "seconds": "soon", "reasons": [3],
+    "version": 1, "objective": {}, "choice": {"tau1": 0}, "seconds": "soon", "reasons": [3],
     "raced": [{"label": "a"}], "pilot": {"iterations": [1], "seconds": [], "losses": []},
     "points": [], "lr": 0.0, "numbers": {"magic": 1.0}, "network": {"clusters": [[0]]},
     "profile": {"rates": {}}, "parameters": "many", "settings": {"lr": -1}, "extra": 1,

@@ -1,4 +1,4 @@
-"""Local rules and rates in a plan: what momentum does, who is tried, and who diverges."""
+"""Optimizers and rates in a plan: what momentum does, who is tried, and who diverges."""
 
 import json
 import math
@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laboratories import laboratory
-
-from sdfeel.algorithm.local import SGD, AdamW, Momentum
-from sdfeel.algorithm.rates import Constant, Cosine
-from sdfeel.errors import DivergedError, InputError
 from sdfeel.planner.brought import brought
 from sdfeel.planner.candidates import _gain, candidates
 from sdfeel.planner.methods import methods_of
-from sdfeel.planner.options import rated, rule_named
-from sdfeel.planner.pilot import NotReachableError
+from sdfeel.planner.options import optimizer_named, rated
 from sdfeel.planner.planner import Effort, recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.report import plan_dict
 from sdfeel.planner.training import Training
 from sdfeel.planner.tuning import recommend_among
+
+from sdfeel.algorithm.methods.optimizers import SGD, AdamW, Momentum
+from sdfeel.algorithm.methods.rates import Constant, Cosine
+from sdfeel.errors import DivergedError, InputError
+from sdfeel.planner.pilot import NotReachableError
+from sdfeel.planner.race import Objective
+from sdfeel.planner.report import plan_dict
 
 EFFORT = Effort(pilot=80, first=2, later=1, heats=1, iterations=300)
 HUGE = 3e38  # models overflow at once
@@ -56,7 +56,7 @@ def test_a_gain_is_how_far_a_constant_gradient_carries_an_iteration(tau1, beta, 
 
 def test_a_plan_with_momentum_knows_that_long_periods_go_further():
     """It once took the pilot, whose momentum has no time to grow, for the fastest of all."""
-    own = laboratory(local={"name": "momentum"}, lr=0.01)
+    own = laboratory(optimizer={"name": "momentum"}, lr=0.01)
     plan = recommend(
         own.network, own.latencies, own, Objective(target=0.4), grid=grid(own), effort=EFFORT
     )
@@ -89,12 +89,14 @@ def test_rules_and_rates_are_tried_and_the_plan_says_how_each_did():
     )  # fmt: skip
     assert plan.iterations_spent > without.iterations_spent  # the trials are counted
     gains = {gain.what: gain for gain in brought(plan)}
-    assert (gains["local"].value, gains["lr"].value) == ("momentum", "0.02")
-    assert gains["local"].with_it < gains["local"].without == gains["local"].best_without
+    assert (gains["optimizer"].value, gains["lr"].value) == ("momentum", "0.02")
+    assert (
+        gains["optimizer"].with_it < gains["optimizer"].without == gains["optimizer"].best_without
+    )
     assert gains["lr"].with_it < gains["lr"].best_without
     assert gains["lr"].after == plan.trials[0].seconds[0]
     said = json.loads(json.dumps(plan_dict(plan), allow_nan=False))
-    assert (said["local"], said["lr"]) == ("momentum", 0.02)
+    assert (said["optimizer"], said["lr"]) == ("momentum", 0.02)
     assert [row["losses"] for row in said["trials"] if row["lr"] == HUGE] == [[None], [None]]
 
 
@@ -106,14 +108,14 @@ def test_who_is_at_the_target_first_wins():
         own.network, own.latencies, options, Objective(target=0.5), effort=EFFORT
     )
     assert plan.option.eta == 0.1
-    assert plan.option.local == own.simulation.settings.local
+    assert plan.option.optimizer == own.simulation.settings.optimizer
 
 
 def test_where_all_diverge_the_plan_says_so():
     own = laboratory(codecs={"up": "int8"})  # which cannot send what is not finite
     words = own.network, own.latencies
     options = own.options(("sgd", "momentum"), (HUGE,), grid=grid)
-    with pytest.raises(NotReachableError, match="all 2 local rules and rates diverged"):
+    with pytest.raises(NotReachableError, match="all 2 optimizers and rates diverged"):
         recommend_among(*words, options, Objective(budget=6.0), effort=EFFORT)
     (alone,) = own.options(None, (HUGE,), grid=grid)
     with pytest.raises(NotReachableError, match=r"pilot.*diverged before iteration 1: .*smaller"):
@@ -159,10 +161,10 @@ def test_a_rule_that_takes_no_correction_is_tried_without():
 
 def test_what_every_rule_has_stays_when_another_is_tried():
     own = SGD(weight_decay=0.1, prox=0.2, clip=3.0)
-    assert rule_named("momentum", own) == Momentum(0.9, weight_decay=0.1, prox=0.2, clip=3.0)
-    assert rule_named("momentum", Momentum(0.5)) == Momentum(0.5)
-    assert rule_named("adamw", SGD()) == AdamW()
+    assert optimizer_named("momentum", own) == Momentum(0.9, weight_decay=0.1, prox=0.2, clip=3.0)
+    assert optimizer_named("momentum", Momentum(0.5)) == Momentum(0.5)
+    assert optimizer_named("adamw", SGD()) == AdamW()
     assert rated(0.3, Cosine(0.1, over=50)) == Cosine(0.3, over=50)
     assert rated(0.3, Constant(0.1)) == Constant(0.3)
-    with pytest.raises(InputError, match="local"):
-        rule_named("sdg", own)
+    with pytest.raises(InputError, match=r"^optimizer(\.name)? = 'sdg'"):
+        optimizer_named("sdg", own)

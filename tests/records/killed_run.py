@@ -20,17 +20,15 @@ from worlds import classification
 import sdfeel
 import sdfeel.api  # before the forks: names of sdfeel are imported when first used
 from sdfeel.records.checkpoints import read_checkpoint
-from sdfeel.simulation import by_rounds as loop
 
 torch.set_num_threads(1)
 
-STEPS = 120
+STEPS = 360
 KILLS = 5
 
 
 def train(out: Path, checkpoint_seconds: float) -> None:
     warnings.simplefilter("ignore")
-    loop.LONGEST = 0.0
     problem = classification((12, 5, 9), [[0, 2], [1]])
     sdfeel.train(
         problem.model,
@@ -78,11 +76,11 @@ def main(folder: Path) -> None:
     chance = random.Random(time.time_ns())  # noqa: S311 - any moment will do, and each run another
     out, kept, kills = folder / "killed", [0], 0
     while kills < KILLS:
-        child = in_a_fork(out, checkpoint_seconds=0)  # after every step
+        child = in_a_fork(out, checkpoint_seconds=0)  # after every period
         if not wait_for(child, out / "checkpoint.safetensors", chance.randint(1, 12)):
             sys.exit("the run ended before it was killed")
         for _ in range(chance.randint(0, 20_000)):
-            pass  # somewhere inside a step, or inside the writing of a file
+            pass  # somewhere inside a period, or inside the writing of a file
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         kills += 1

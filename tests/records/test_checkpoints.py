@@ -13,15 +13,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import InputError, RunError, Schedule
+from sdfeel.records import checkpoints
 from sdfeel.records.checkpoints import read_checkpoint
-from sdfeel.simulation import by_rounds as loop
-from sdfeel.simulation.loop import Progress
+from sdfeel.records.folder import RunFolder
+from sdfeel.simulation.listening import Progress
+from sdfeel.simulation.state import State
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -57,56 +60,119 @@ def stop_at(iteration: int, number: int = signal.SIGINT) -> Callable[[Progress],
     return signalled
 
 
-@pytest.fixture
-def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop looks up after every iteration, so that a run can end at any of them."""
-    monkeypatch.setattr(loop, "LONGEST", 0.0)
-
-
 def models_of(folder: Path) -> tuple[bytes, bytes]:
     names = ("model.safetensors", "servers.safetensors")
     return tuple((folder / name).read_bytes() for name in names)  # type: ignore[return-value]
 
 
-@pytest.mark.usefixtures("every_step")
-@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
-@pytest.mark.parametrize("stops", [[5], [10], [12], [4], [1, 2, 7, 19, 22]])
-def test_a_resumed_run_is_the_uninterrupted_one(
-    tmp_path: Path, engine: str, stops: list[int]
-) -> None:
-    """At an aggregation, an exchange, an evaluation, in the middle of a period; several times."""
-    whole = train(tmp_path / "whole", engine=engine)
-    parts = tmp_path / "parts"
-    for number, iteration in enumerate(stops):
-        stopped = train(parts, engine=engine, resume=number > 0, on_progress=stop_at(iteration))
-        assert stopped.interrupted
-        assert stopped.iterations == iteration
-    result = train(parts, engine=engine, resume=True)
+def assert_same(result: sdfeel.Result, whole: sdfeel.Result, folders: tuple[Path, Path]) -> None:
+    """Two runs are the same, and so is what they leave behind."""
     assert not result.interrupted
     assert result.iterations == STEPS
     assert result.seconds == whole.seconds
     pd.testing.assert_frame_equal(result.history, whole.history, check_exact=True)
     np.testing.assert_array_equal(vector(result.model), vector(whole.model))
-    assert models_of(parts) == models_of(tmp_path / "whole")
-    assert (parts / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+    assert models_of(folders[0]) == models_of(folders[1])
+    metrics = [(folder / "metrics.csv").read_bytes() for folder in folders]
+    assert metrics[0] == metrics[1]
 
 
-@pytest.mark.usefixtures("every_step")
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+@pytest.mark.parametrize(
+    ("schedule", "stops"),
+    [
+        (Schedule(5, 2, 2), [5]),
+        (Schedule(5, 2, 2), [10]),
+        (Schedule(5, 2, 2), [5, 10, 15, 20]),
+        (Schedule(1, 5, 2), [12]),
+        (Schedule(1, 5, 2), [4]),
+        (Schedule(1, 5, 2), [1, 2, 7, 19, 22]),
+    ],
+)
+def test_a_resumed_run_is_the_uninterrupted_one(
+    tmp_path: Path, engine: str, schedule: Schedule, stops: list[int]
+) -> None:
+    """At an aggregation, an exchange, an evaluation, in the middle of a round; several times."""
+    parts, own = tmp_path / "parts", {"engine": engine, "schedule": schedule}
+    whole = train(tmp_path / "whole", **own)
+    for number, iteration in enumerate(stops):
+        stopped = train(parts, **own, resume=number > 0, on_progress=stop_at(iteration))
+        assert stopped.interrupted
+        assert stopped.iterations == iteration
+    assert_same(train(parts, **own, resume=True), whole, (parts, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+def test_whenever_a_run_is_stopped_it_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is trained in the middle of a period is dropped, and made again."""
+    is_training, asked, at, stopped_in_training = False, 0, 0, []
+    plain_train = State.train
+
+    def noting_train(*given: object) -> object:
+        nonlocal is_training
+        is_training = True
+        try:
+            return plain_train(*given)
+        finally:
+            is_training = False
+
+    def stop(_: RunFolder) -> bool:
+        nonlocal asked
+        asked += 1
+        if asked == at:
+            stopped_in_training.append(is_training)
+        return asked == at
+
+    monkeypatch.setattr(State, "train", noting_train)
+    monkeypatch.setattr(RunFolder, "stop", stop)
+    whole = train(tmp_path / "whole", engine=engine)
+    for at in np.linspace(1, asked - 1, 7).astype(int).tolist():
+        asked, parts = 0, tmp_path / f"stopped-{at}"
+        stopped = train(parts, engine=engine)
+        assert stopped.interrupted
+        assert stopped.iterations in (0, 5, 10, 15, 20)
+        asked = at  # not again
+        assert_same(train(parts, engine=engine, resume=True), whole, (parts, tmp_path / "whole"))
+    assert any(stopped_in_training)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_after_the_step_with_a_checkpoint(
+def test_a_signal_ends_the_run_after_the_period_with_a_checkpoint(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     before = signal.getsignal(number)
-    result = train(tmp_path, on_progress=stop_at(7, number))
+    result = train(tmp_path, on_progress=stop_at(5, number))
     assert result.interrupted
     snapshot, engine = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert snapshot.iteration == 7
-    assert "period.model" in snapshot.tensors  # in the middle of a period all models are kept
+    assert (snapshot.iteration, snapshot.events) == (5, 1)
     assert engine == "vectorised"
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.usefixtures("every_step")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_period_does_not_wait_for_its_end(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """The checkpoint is that of the end of the period before."""
+    batches = 0
+
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        nonlocal batches
+        batches += outputs.requires_grad
+        if batches == 50:  # six clients make 30 at most in a period
+            signal.raise_signal(number)
+        return torch.nn.functional.cross_entropy(outputs, targets)
+
+    result = train(tmp_path, engine="reference", loss=loss, participation=1.0)
+    assert result.interrupted
+    assert 50 <= batches < 60, "the second period is not trained to its end"
+    assert result.iterations == 5
+    snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
+    assert (snapshot.iteration, snapshot.events) == (5, 1)
+
+
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
     def impatient(_: Progress) -> None:
         # To this thread: two signals that another thread takes may arrive as one.
@@ -127,7 +193,7 @@ def test_after_an_aggregation_a_checkpoint_holds_the_servers_only(tmp_path: Path
     """10,000 clients' models would be 10,000 times the model; they equal their servers'."""
     train(tmp_path, steps=20)
     snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert set(snapshot.tensors) == {"servers.model", "servers.waited"}
+    assert set(snapshot.tensors) == {"servers.model"}
     assert len(snapshot.tensors["servers.model"]) == 3
 
 
@@ -150,11 +216,13 @@ def test_the_time_left_counts_what_this_start_has_done(tmp_path: Path) -> None:
         assert progress.left == pytest.approx((1 - progress.fraction) / pace)
 
 
-def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
-    whole = train(tmp_path)
+@pytest.mark.parametrize("steps", [20, STEPS])
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path, steps: int) -> None:
+    whole = train(tmp_path, steps=steps)
     before = models_of(tmp_path)
-    again = train(tmp_path, resume=True)
-    assert again.client_steps == 0
+    again = train(tmp_path, steps=steps, resume=True)
+    # A shorter last period is made again: a longer run would have another one there.
+    assert again.client_steps <= 6 * (steps % 5)
     pd.testing.assert_frame_equal(again.history, whole.history, check_exact=True)
     assert models_of(tmp_path) == before
 
@@ -214,7 +282,7 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, what: str) -> 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     folder = tmp_path_factory.mktemp("run")
-    train(folder, steps=7)
+    train(folder, steps=10)
     return (folder / "checkpoint.safetensors").read_bytes()
 
 
@@ -245,7 +313,16 @@ def test_a_truncated_checkpoint_is_refused(
 
 def test_a_checkpoint_that_was_not_touched_is_taken(written: bytes, tmp_path: Path) -> None:
     (tmp_path / "checkpoint.safetensors").write_bytes(written)
-    assert read_checkpoint(tmp_path / "checkpoint.safetensors", None)[0].iteration == 7
+    assert read_checkpoint(tmp_path / "checkpoint.safetensors", None)[0].iteration == 10
+
+
+def test_a_checkpoint_of_another_version_says_so(
+    written: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoint.safetensors").write_bytes(written)
+    monkeypatch.setattr(checkpoints, "FORMAT", "sdfeel-checkpoint-4")
+    with pytest.raises(InputError, match=r"sdfeel-checkpoint-3.*another version"):
+        read_checkpoint(tmp_path / "checkpoint.safetensors", None)
 
 
 def test_a_damaged_checkpoint_stops_the_run_and_stays(tmp_path: Path, written: bytes) -> None:
@@ -260,19 +337,20 @@ def test_a_damaged_checkpoint_stops_the_run_and_stays(tmp_path: Path, written: b
         read_checkpoint(tmp_path / "checkpoint.safetensors", None)
 
 
-@pytest.mark.usefixtures("every_step")
-def test_a_loss_that_becomes_nan_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tau1", [1, 3, 5])
+def test_a_loss_that_becomes_nan_leaves_the_last_good_checkpoint(tmp_path: Path, tau1: int) -> None:
     poisoned = classification((30, 30, 30, 30), [[0, 1], [2, 3]], "path")
     poisoned.inputs[2][7] = np.nan
+    own = {"of": poisoned, "steps": 200, "participation": 1.0, "schedule": Schedule(tau1, 2, 2)}
     with pytest.raises(RunError, match="client 2 became nan") as error:
-        train(tmp_path, of=poisoned, steps=200, participation=1.0, checkpoint_seconds=0)
+        train(tmp_path, **own, checkpoint_seconds=0)
     failed = int(str(error.value).split("iteration ")[1].split(";")[0])
     assert "last good checkpoint is kept" in str(error.value)
     snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert snapshot.iteration == failed - 1 > 0
+    assert snapshot.iteration == (failed - 1) // tau1 * tau1 > 0
     assert snapshot.tensors["servers.model"].isfinite().all()
     with pytest.raises(RunError, match=f"iteration {failed};"):
-        train(tmp_path, of=poisoned, steps=200, participation=1.0, resume=True)
+        train(tmp_path, **own, resume=True)
 
 
 # kill -9

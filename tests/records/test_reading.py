@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from sdfeel.errors import InputError
-from sdfeel.reports import RunRecord, compare_settings, group_runs, read_run
+from sdfeel.records.reading import RunRecord, read_run
+from sdfeel.reports.settings import compare_settings, group_runs
 
 
 def test_a_run_reads_back_as_it_was_written(write_run, curve):

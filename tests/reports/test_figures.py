@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import sdfeel.reports
+from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.errors import InputError
 from sdfeel.reports import (
     Panel,
     draw_topology,
-    figure_over_time,
+    figure_of_metrics,
     figure_panels,
     plot_curves,
     save_figure,
+    style,
 )
 from sdfeel.reports.bands import band
-from sdfeel.reports.style import line_style
+from sdfeel.reports.style import line_style, line_styles
 
 
 def legend_texts(figure):
@@ -48,7 +50,7 @@ def test_one_line_and_legend_entry_per_label(curve):
 
 
 def test_layout_of_figure_3(curve):
-    figure = figure_over_time({"a": curve(), "b": curve(20)})
+    figure = figure_of_metrics({"a": curve(), "b": curve(20)})
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "(a) training loss",
         "(b) test accuracy",
@@ -99,15 +101,15 @@ def test_bands_keep_monotone_curves_monotone(seeds, kind):
         at = np.concatenate([[0.0], np.cumsum(gaps)])
         value = 10 - np.concatenate([[0.0], np.cumsum(falls)])
         frames.append(pd.DataFrame({"seconds": at, "train_loss": value}))
-    found = band(frames, "seconds", "train_loss", kind)
-    assert found is not None
-    assert found.seeds == len(seeds)
-    assert found.x[-1] == min(frame["seconds"].iloc[-1] for frame in frames)
-    assert (np.diff(found.x) > 0).all()
-    for edge in (found.low, found.middle, found.high):
+    lines = band(frames, "seconds", "train_loss", kind)
+    assert lines is not None
+    assert lines.seeds == len(seeds)
+    assert lines.x[-1] == min(frame["seconds"].iloc[-1] for frame in frames)
+    assert (np.diff(lines.x) > 0).all()
+    for edge in (lines.low, lines.middle, lines.high):
         assert (np.diff(edge) <= 1e-9).all()
-    assert (found.low <= found.middle + 1e-9).all()
-    assert (found.middle <= found.high + 1e-9).all()
+    assert (lines.low <= lines.middle + 1e-9).all()
+    assert (lines.middle <= lines.high + 1e-9).all()
 
 
 def test_seeds_without_a_common_stretch(curve):
@@ -119,12 +121,13 @@ def test_seeds_without_a_common_stretch(curve):
 
 def test_missing_columns_are_said_not_hidden(curve):
     without = curve().drop(columns="test_accuracy")
-    figure = figure_over_time({"a": curve(), "b": without})
+    figure = figure_of_metrics({"a": curve(), "b": without})
     assert [len(axes.lines) for axes in figure.axes] == [2, 1]
     assert figure.legends[0].get_title().get_text() == "test accuracy not recorded: b"
-    figure = figure_over_time({"a": without, "b": without})
+    loss, accuracy = Panel({"a": without}), Panel({"a": without}, y="test_accuracy")
+    figure = figure_panels([loss, accuracy])
     assert [text.get_text() for text in figure.axes[1].texts] == ["not recorded"]
-    figure = figure_over_time({"a": curve(), "b": curve()[["iteration"]]})
+    figure = figure_of_metrics({"a": curve(), "b": curve()[["iteration"]]})
     assert "b (not recorded)" in legend_texts(figure)
     drawn(figure)
     with pytest.raises(InputError, match="did you mean 'train_loss'"):
@@ -140,39 +143,88 @@ def test_nothing_to_draw():
         figure_panels([])
 
 
-def test_panels_with_different_curves_have_their_own_legends(curve):
+def test_panels_with_different_curves_share_a_legend_and_a_curve_looks_the_same_in_all(curve):
     figure = figure_panels(
         [
             Panel({"ring": curve(30), "full": curve(10)}, "iteration", "test_accuracy", "graphs"),
-            Panel({"alpha 1": [curve(), curve()]}, "iteration", "test_accuracy", "alpha"),
+            Panel(
+                {"alpha 1": [curve(), curve()], "full": curve(9)}, "seconds", "train_loss", "alpha"
+            ),
         ]
     )
-    notes = [axes.get_legend().get_title().get_text() for axes in figure.axes]
-    assert notes == ["", "line: median of 2 seeds; band: min to max"]
-    assert figure.legends == []
-    texts = [[t.get_text() for t in axes.get_legend().get_texts()] for axes in figure.axes]
-    assert texts == [["ring", "full"], ["alpha 1"]]
+    assert legend_texts(figure) == ["ring", "full", "alpha 1"]
+    note = figure.legends[0].get_title().get_text()
+    assert note == "line: median of 1 to 2 seeds; band: min to max"
+    drawn_as = [{line.get_label(): line.get_color() for line in on.lines} for on in figure.axes]
+    assert drawn_as[0].keys() == {"ring", "full"}
+    assert drawn_as[1].keys() == {"alpha 1", "full"}
+    assert drawn_as[0]["full"] == drawn_as[1]["full"]
+    assert len({*drawn_as[0].values(), *drawn_as[1].values()}) == 3
 
 
-def overlap(one, other):
-    return one.padded(-1).overlaps(other.padded(-1))
+def test_a_legend_is_read_row_by_row_in_the_order_of_the_curves(curve):
+    """Matplotlib fills columns; with five entries in two columns it would begin with 1, 4, 2."""
+    labels = [f"curve number {number}" for number in range(5)]
+    figure = plot_curves({label: curve(4 + number) for number, label in enumerate(labels)})
+    renderer = drawn(figure)
+    boxes = {text.get_text(): text.get_window_extent(renderer) for text in
+             figure.legends[0].get_texts()}  # fmt: skip
+    rows = {round(box.y0) for box in boxes.values()}
+    assert 1 < len(rows) < 5
+    assert sorted(boxes, key=lambda label: (-round(boxes[label].y0), boxes[label].x0)) == labels
+
+
+def test_accuracies_are_in_percent_and_losses_are_not(curve):
+    figure = figure_of_metrics({"a": curve()})
+    drawn(figure)
+    loss, accuracy = ([t.get_text() for t in on.get_yticklabels()] for on in figure.axes)
+    assert "60 %" in accuracy
+    assert not any("%" in text for text in loss)
+
+
+def test_a_scheme_has_one_look_whatever_stands_beside_it():
+    """By place or by alphabet, FedAvg would be blue in one figure and green in the next."""
+    alone = line_styles(["fedavg"])["fedavg"]
+    for others in (["a"], ["sd-feel", "feel"], ["mine", "x", "y", "z"]):
+        assert line_styles([*others, "fedavg"])["fedavg"] == alone
+        assert (
+            line_styles(["fedavg (shared backhaul)", *others])["fedavg (shared backhaul)"] == alone
+        )
+    assert set(style.SCHEMES) == set(SCHEMES)
+
+
+labels_of = st.lists(
+    st.sampled_from(
+        [*SCHEMES, "fedavg (b)", "fedavg, tau1 3", "sd-feel (a)", "a", "b", "tau1 = 3"]
+    ),
+    unique=True,
+)
+
+
+@given(labels_of)
+def test_every_curve_of_a_figure_has_a_look_of_its_own(labels):
+    looks = line_styles(labels)
+    assert list(looks) == labels
+    assert len({(look.colour, look.dashes, look.marker) for look in looks.values()}) == len(labels)
+
+
+def overlap(box, other):
+    return box.padded(-1).overlaps(other.padded(-1))
 
 
 @pytest.mark.parametrize("count", [1, 4, 9])
 @pytest.mark.parametrize("words", [1, 12])
-@pytest.mark.parametrize("own", [False, True])
-def test_nothing_overlaps_and_nothing_is_clipped(curve, count, words, own):
+@pytest.mark.parametrize("panels", [1, 2])
+def test_nothing_overlaps_and_nothing_is_clipped(curve, count, words, panels):
     curves = {f"{k} " + "label " * words: [curve(4 + 3 * k), curve(5)] for k in range(count)}
-    if own:
-        panels = [Panel(curves), Panel({"other": curve()}, y="test_accuracy")]
-        figure = figure_panels(panels, title="A title of many words " * 6)
-        legends = [axes.get_legend() for axes in figure.axes]
+    if panels == 2:
+        both = [Panel(curves), Panel({"other": curve()}, y="test_accuracy")]
+        figure = figure_panels(both, title="A title of many words " * 6)
     else:
         figure = plot_curves(curves, title="A title of many words " * 4)
-        legends = figure.legends
     renderer = drawn(figure)
     sheet = figure.bbox.padded(1)
-    boxes = [legend.get_window_extent(renderer) for legend in legends]
+    boxes = [legend.get_window_extent(renderer) for legend in figure.legends]
     for axes in figure.axes:
         labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]
         for box in boxes:
@@ -199,7 +251,7 @@ def test_no_two_curves_look_alike():
 
 def test_saved_as_png_and_svg_that_never_change(curve, tmp_path):
     def save(name):
-        return save_figure(figure_over_time({"a": [curve(), curve(seed=1)]}), tmp_path / name)
+        return save_figure(figure_of_metrics({"a": [curve(), curve(seed=1)]}), tmp_path / name)
 
     png, svg = save("deep/er/fig.3")
     assert (png.name, svg.name) == ("fig.3.png", "fig.3.svg")
@@ -220,7 +272,7 @@ def test_a_place_that_cannot_be_written(curve, tmp_path):
 
 def test_matplotlib_is_left_as_it_was(curve, tmp_path):
     before = dict(mpl.rcParams)
-    save_figure(figure_over_time({"a": curve()}), tmp_path / "x")
+    save_figure(figure_of_metrics({"a": curve()}), tmp_path / "x")
     assert dict(mpl.rcParams) == before
 
 
@@ -233,7 +285,7 @@ def test_a_users_style_does_not_leak_in(curve, tmp_path):
 
 def test_the_room_opens_no_other_door():
     folder = Path(sdfeel.reports.__file__).parent
-    own = ("sdfeel.errors", "sdfeel.files", "sdfeel.reports", "sdfeel.records.")
+    rooms = ("sdfeel.errors", "sdfeel.files", "sdfeel.reports", "sdfeel.records.")
     for path in folder.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom | ast.Import):
@@ -244,7 +296,7 @@ def test_the_room_opens_no_other_door():
                     assert name is not None
                     assert not name.startswith(("torch", "matplotlib.pyplot"))
                     if name.startswith("sdfeel"):
-                        assert name.startswith(own)
+                        assert name.startswith(rooms)
 
 
 @pytest.mark.parametrize(

@@ -6,46 +6,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from sdfeel.errors import InputError
-from sdfeel.reports import (
-    RunRecord,
-    compare_table,
-    html_table,
-    markdown_table,
-    read_run,
-    rich_table,
-    time_to,
-)
-
-steps = st.lists(st.floats(1e-3, 10), min_size=2, max_size=20)
-
-
-@given(gaps=steps, climbs=steps, part=st.floats(0, 1), falling=st.booleans())
-def test_time_to_inverts_a_monotone_curve(gaps, climbs, part, falling):
-    count = min(len(gaps), len(climbs))
-    at, value = np.cumsum(gaps[:count]), np.cumsum(climbs[:count])
-    value = -value if falling else value
-    level = float(np.interp(part, [0, 1], [value[0], value[-1]]))
-    column = "train_loss" if falling else "test_accuracy"
-    found = time_to(pd.DataFrame({"seconds": at, column: value}), column, level)
-    assert found is not None
-    assert at[0] <= found <= at[-1]
-    assert np.interp(found, at, value) == pytest.approx(level, rel=1e-6, abs=1e-6)
-
-
-@given(values=st.lists(st.floats(-5, 5), min_size=1, max_size=12), level=st.floats(-5, 5))
-def test_time_to_is_the_first_time(values, level):
-    frame = pd.DataFrame({"seconds": range(len(values)), "test_accuracy": values})
-    found = time_to(frame, "test_accuracy", level)
-    reached = [k for k, value in enumerate(values) if value >= level]
-    if not reached:
-        assert found is None
-    else:
-        assert max(reached[0] - 1, 0) <= found <= reached[0]
+from sdfeel.records.reading import RunRecord, read_run
+from sdfeel.reports import compare_table, time_to
+from sdfeel.reports.rendering import html_table, markdown_table, rich_table
 
 
 def test_time_to_special_cases():
@@ -67,16 +33,42 @@ def test_time_to_special_cases():
 
 
 def test_one_row_per_label(curve):
-    rows = compare_table({"a": curve(10), "b": curve(30)}, accuracies=[0.8, 0.9], losses=[0.5])
+    rows = compare_table({"a": curve(10), "b": curve(30)}, accuracies=[0.8, 0.9])
     assert [row["label"] for row in rows] == ["a", "b"]
     assert rows[0]["iterations"] == 1950
     assert rows[0]["accuracy"] == pytest.approx(curve(10)["test_accuracy"].iloc[-1])
     assert rows[0]["seconds_to_accuracy_0.8"] < rows[1]["seconds_to_accuracy_0.8"]
     assert rows[0]["seconds_to_accuracy_0.9"] == time_to(curve(10), "test_accuracy", 0.9)
     assert rows[1]["seconds_to_accuracy_0.9"] is None
-    assert rows[1]["seconds_to_loss_0.5"] == time_to(curve(30), "train_loss", 0.5)
     assert "seeds" not in rows[0]
     assert json.loads(json.dumps(rows)) == rows
+
+
+def untested(frame):
+    return frame.rename(columns={"test_accuracy": "train_accuracy"})
+
+
+def test_times_are_those_of_the_accuracy_that_the_levels_are_of(curve):
+    """Levels were once taken from the training samples and times from the test samples: never."""
+    (row,) = compare_table({"a": untested(curve(5))})
+    (tested,) = compare_table({"a": curve(5)})
+    times = {key: time for key, time in row.items() if key.startswith("seconds_to")}
+    assert times == {key: tested[key] for key in times}
+    assert len(times) == 3
+    assert None not in times.values()
+    assert row["accuracy"] == tested["accuracy"]
+    assert row["accuracy_of"] == "training samples"
+    assert "accuracy_of" not in tested
+
+
+def test_a_table_says_on_which_samples_an_accuracy_is(curve):
+    header, _, first, second = markdown_table(
+        compare_table({"a": untested(curve()), "b": curve()})
+    ).splitlines()
+    assert "| accuracy |" in header
+    assert "test accuracy" not in header
+    assert "| training samples |" in first
+    assert "| test samples |" in second
 
 
 def test_levels_follow_the_best_run(curve):
@@ -124,8 +116,8 @@ def test_nothing_to_compare(curve):
 def test_markdown(curve):
     rows = compare_table({"a|b\n<i>": curve(), "c": curve(20)}, accuracies=[0.9])
     head, rule, first, *_ = markdown_table(rows).splitlines()
-    assert head.startswith("| run | iterations | simulated time | training loss | test accuracy")
-    assert head.endswith("| to 90 % |")
+    assert head.startswith("| run | iterations | simulated s | training loss | test accuracy")
+    assert head.endswith("| s to 90 % |")
     assert rule.count("---:") == 6
     assert r"| a\|b &lt;i&gt; |" in first
     assert "| 94.8 % |" in first
@@ -154,6 +146,16 @@ def test_rich_fits_a_terminal(curve):
     assert "medians of 2 seeds" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert text.count("94.4 %") == 4
+    assert "iterations" in text  # no word is broken
+    assert "simulated" in text
+
+
+def test_seconds_are_simulated_and_never_in_another_unit():
+    """A column in which 90 s and 20 min stand below each other cannot be read downwards."""
+    text = markdown_table([{"seconds": 0.237344}, {"seconds": 90.04}, {"seconds": 2742.31}])
+    assert text.splitlines() == [
+        "| simulated s |", "| ---: |", "| 0.237 |", "| 90.0 |", "| 2,742.3 |",
+    ]  # fmt: skip
 
 
 def test_html_shows_the_spread_and_escapes(curve):

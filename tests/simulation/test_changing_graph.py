@@ -138,9 +138,15 @@ def test_the_weighted_mean_stays_on_every_graph() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"pace": "asynchronous"}, r"pace = 'Asynchronous': has no rounds"),
-        ({"correction": "two-level"}, "correction = 'two-level': its gamma"),
-        ({"codecs": {"between": "int8"}}, "codecs.between.*a new neighbour"),
+        ({"pace": "asynchronous"}, "pace.*needs one mixing.*a graph that changes"),
+        (
+            {"correction": "two-level"},
+            "correction = 'two-level': needs one mixing.*a graph that changes",
+        ),
+        (
+            {"codecs": {"between": "int8"}},
+            "codecs.between.*needs neighbours that stay.*a graph that changes",
+        ),
         ({"averager": np.full((4, 4), 0.25)}, "averager"),
     ],
 )
@@ -168,7 +174,7 @@ def test_the_planner_plans_for_one_graph() -> None:
         ("ring", "graphs = 'ring': a list"),
         ([("rink", 2)], r"graphs\[0\]: graph = 'rink': did you mean 'ring'"),
         ([("ring", 0)], "at least 1 round"),
-        (["ring", [(0, 1), (2, 3)]], r"graphs\[1\].*connected"),
+        ([[(0, 1)], [(2, 3)]], r"graphs = '2 parts'.*connected"),
         (lambda number: "rink" if number else "ring", "graph of round 1: graph = 'rink'"),
         (lambda _: None, "graph of round 0"),
     ],
@@ -194,3 +200,44 @@ def test_the_page_reads_the_graphs_back() -> None:
     simulation = Simulation.assemble(own.model, own.datasets, Settings(), network=network)
     again = network_of(simulation.drawn(), {})
     assert again.turns == network.turns
+
+
+@pytest.mark.parametrize("averager", ["paper", "metropolis"])
+def test_a_round_need_not_be_connected_if_all_together_are(averager: str) -> None:
+    """Pairs meet in turn: each mixes by itself, and the others keep their models."""
+    network = Network(CLUSTERS, "ring", SAMPLES).changing([[(0, 1), (2, 3)], [(1, 2)]])
+    shares = network.shares.cluster
+    for number, parts in enumerate(([[0, 1], [2, 3]], [[1, 2], [0], [3]])):
+        own = network.at(number).averager(averager, 2)
+        np.testing.assert_allclose(own.operator @ shares, shares, atol=1e-12)
+        np.testing.assert_allclose(own.operator.sum(axis=0), 1)
+        for part in parts:
+            outside = [d for d in range(4) if d not in part]
+            assert not own.operator[np.ix_(part, outside)].any()
+            if averager == "paper":  # two servers agree at once
+                within = np.outer(shares[part] / shares[part].sum(), np.ones(len(part)))
+                np.testing.assert_allclose(own.operator[np.ix_(part, part)], within, atol=1e-12)
+    with pytest.raises(InputError, match="needs a connected graph in every round"):
+        train(network, 2, averager="all-reduce")
+
+
+def test_matchings_that_are_drawn_bring_all_together() -> None:
+    """No round's graph is connected; the model is what a product of their matrices says."""
+
+    def matching(number: int) -> list[tuple[int, int]]:
+        a, b, c, d = (int(server) for server in np.random.default_rng(number).permutation(4))
+        return [(a, b), (c, d)]
+
+    own, rounds = problem(), 6
+    result = train(Network(CLUSTERS, "ring").changing(matching), 2 * rounds)
+    gradients = [softmax_gradient(x, y, 3) for x, y in zip(own.inputs, own.targets, strict=True)]
+    models, m = np.stack([vector(own.model)] * 4), np.array(SAMPLES) / sum(SAMPLES)
+    for number in range(rounds):
+        for _ in range(2):
+            models = np.stack([w - LR * g(w) for w, g in zip(models, gradients, strict=True)])
+        before = models.copy()
+        for a, b in matching(number):
+            flow = min(m[a], m[b]) / 2  # Metropolis: both have one neighbour
+            for end, far in ((a, b), (b, a)):
+                models[end] = before[end] + flow / m[end] * (before[far] - before[end])
+    np.testing.assert_allclose(servers_of(result), models, rtol=0, atol=1e-10)

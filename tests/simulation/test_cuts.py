@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel.simulation.arrival import cuts
+from sdfeel.simulation.training import cuts
 
 SIZES = st.lists(st.integers(0, 9), max_size=8)
 

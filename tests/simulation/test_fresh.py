@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import sdfeel
-from sdfeel.data import ClientData, Fresh
+from sdfeel.data import ClientData, Fresh, RandomTransformWarning
+from sdfeel.engines.engine import Work
+from sdfeel.engines.plain import PlainUpdates
+from sdfeel.engines.problem import make_problem
 from sdfeel.errors import InputError
-from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.plain import PlainUpdates
-from sdfeel.simulation.problem import make_problem
 
 NETWORK = sdfeel.Network.ring(servers=3, clients_per_server=2)
 OWN = {"network": NETWORK, "lr": 0.1, "batch_size": 3}
@@ -52,9 +52,10 @@ def weights(result: sdfeel.Result) -> Tensor:
 def test_without_fresh_a_transform_is_frozen_and_with_it_not() -> None:
     frozen = [each.dataset for each in clients()]
     torch.manual_seed(1)
-    other = weights(sdfeel.train(model(), frozen, steps=4, engine="reference", **OWN))
-    one = weights(sdfeel.train(model(), clients(), steps=4, engine="reference", **OWN))
-    assert not torch.equal(one, other)
+    with pytest.warns(RandomTransformWarning, match=r"sdfeel\.data\.Fresh"):
+        other = weights(sdfeel.train(model(), frozen, steps=4, engine="reference", **OWN))
+    fresh = weights(sdfeel.train(model(), clients(), steps=4, engine="reference", **OWN))
+    assert not torch.equal(fresh, other)
     # A client with one batch of data would see the same batch at every k.
     data = ClientData.from_datasets(clients())
     rows = torch.arange(3)
@@ -101,7 +102,8 @@ def test_a_rank_with_some_of_the_clients_draws_what_one_process_draws() -> None:
     found = []
     for problem, places in ((whole, held), (some, np.arange(3))):
         rows = start.repeat(3, 1)
-        PlainUpdates(problem).carry_out(rows, None, Work(places, ends - 4, ends))
+        begin = rows.clone(), np.arange(3)
+        PlainUpdates(problem).carry_out(rows, Work(places, ends - 4, ends, begin))
         found.append(rows)
     assert torch.equal(*found)
     assert torch.equal(whole.data.select(held).batch(2, torch.tensor([12]), 1)[0],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,11 @@ from worlds import Problem, classification, vector
 
 import sdfeel
 from sdfeel import RunError, Schedule
-from sdfeel.simulation import by_rounds as loop
-from sdfeel.simulation.loop import Progress
+from sdfeel.algorithm.methods.optimizers import Momentum
+from sdfeel.records.checkpoints import Checkpoint
+from sdfeel.simulation.listening import Keeper, Progress
+from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.simulation import Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
 
@@ -28,6 +32,7 @@ def train(problem: Problem, **options: object) -> sdfeel.Result:
         "participation": 0.7,
         "evaluate_every": 4,
         "engine": "vectorised",
+        "profile": "paper",
     }
     return sdfeel.train(problem.model, problem.datasets, **{**settings, **options})
 
@@ -38,34 +43,55 @@ def with_dropout(problem: Problem) -> Problem:
     return problem
 
 
-@pytest.mark.parametrize("engine", ["reference", "vectorised"])
-@pytest.mark.parametrize("dropout", [False, True])
-def test_where_the_loop_pauses_changes_no_bit(
-    small: Problem, monkeypatch: pytest.MonkeyPatch, engine: str, dropout: bool
-) -> None:
-    """How often it looks up depends on the machine's speed; the numbers must not."""
-    problem = with_dropout(small) if dropout else small
-    results = []
-    for response in (1e9, 0.0):  # never between two events; after every single iteration
-        monkeypatch.setattr(loop, "LONGEST", response)
-        results.append(train(problem, engine=engine))
-    one, two = results
-    np.testing.assert_array_equal(vector(one.model), vector(two.model))
-    pd.testing.assert_frame_equal(one.history, two.history, check_exact=True)
-    assert one.seconds == two.seconds
-    assert one.client_steps == two.client_steps
-
-
-def test_the_loop_does_pause(small: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the test above would hold for nothing."""
+def test_a_run_is_looked_at_where_upload_periods_end(small: Problem) -> None:
+    """Nowhere else: how fast the machine is does not show."""
     seen: list[Progress] = []
-    monkeypatch.setattr(loop, "LONGEST", 0.0)
     train(small, on_progress=seen.append)
-    assert [progress.iteration for progress in seen] == list(range(1, 24))
-    seen.clear()
-    monkeypatch.setattr(loop, "LONGEST", 1e9)
-    train(small, on_progress=seen.append)
-    assert [progress.iteration for progress in seen] == [4, 5, 8, 10, 12, 15, 16, 20, 23]
+    assert [progress.iteration for progress in seen] == [5, 10, 15, 20, 23]
+
+
+class Patient(Keeper):
+    """Wants to stop at its n-th look; then again never."""
+
+    keeps, rescue = True, ""
+
+    def __init__(self, looks: int) -> None:
+        self.left, self.checkpoint = looks, None
+
+    def stop(self) -> bool:
+        self.left -= 1
+        return self.left <= 0
+
+    def due(self) -> bool:
+        return False
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    def saw(self, iteration: int, servers: torch.Tensor) -> None:
+        pass
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+@pytest.mark.parametrize("looks", [1, 2, 3, 7, 20, 61])
+def test_training_that_is_interrupted_is_dropped(small: Problem, engine: str, looks: int) -> None:
+    """Wherever it is stopped, between two steps or clients: what was saved goes on bit for bit."""
+    simulation = Simulation.assemble(
+        small.model,
+        small.datasets,
+        Settings.of({"schedule": Schedule(5, 2, 2), "optimizer": Momentum(0.9, memory="keep"),
+                     "steps": 23, "lr": 0.1, "batch_size": 4, "participation": 0.7}),
+        network=small.network,
+    )  # fmt: skip
+    keeper = Patient(looks)
+    with closing(simulation.engine(engine).engine) as own:
+        whole = simulation.run(own, keeper=Patient(10**9))
+        part = simulation.run(own, keeper=keeper)
+        assert part.interrupted == (part.iteration < 23)
+        assert part.iteration % 5 == 0 or part.iteration == 23
+        again = simulation.run(own, start=keeper.checkpoint)
+    assert torch.equal(again.servers, whole.servers)
+    assert torch.equal(again.mean, whole.mean)
 
 
 def test_random_parts_of_a_model_are_a_function_of_the_seed(small: Problem) -> None:
@@ -82,7 +108,8 @@ def test_random_parts_of_a_model_are_a_function_of_the_seed(small: Problem) -> N
 
 def test_rows_of_the_history(small: Problem) -> None:
     history = train(small).history
-    assert history["iteration"].tolist() == [0, 4, 8, 12, 16, 20, 23]
+    # The first ends of periods at or after 4, 8, 12, 16 and 20, and the end of the run.
+    assert history["iteration"].tolist() == [0, 5, 10, 15, 20, 23]
     assert history["iteration"].dtype == int
     assert history["seconds"].is_monotonic_increasing
     assert history["seconds"].iloc[0] == 0
@@ -121,14 +148,9 @@ def test_until_ends_at_the_first_aggregation_at_or_after_that_time(small: Proble
     assert exactly.iterations == 6
 
 
-def test_until_does_not_end_a_run_in_the_middle_of_a_period(
-    small: Problem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There the clock is looked at more or less often, depending on the machine."""
-    for response in (0.0, 1e9):
-        monkeypatch.setattr(loop, "LONGEST", response)
-        result = train(small, until=0.02, schedule=Schedule(5, 2, 2))
-        assert result.iterations == 5
+def test_until_ends_a_run_at_the_end_of_a_period(small: Problem) -> None:
+    result = train(small, until=0.02, schedule=Schedule(5, 2, 2))
+    assert result.iterations == 5
 
 
 def test_progress_goes_from_0_to_1(small: Problem) -> None:
@@ -184,23 +206,24 @@ def test_of_several_the_first_is_named() -> None:
 def test_a_model_that_overflows_in_the_last_step_is_no_result(small: Problem) -> None:
     """No further loss would tell: the end of the run must look at the models themselves."""
     small.inputs = [x * np.float32(1e6) for x in small.inputs]
-    for tau1 in (1, 5):  # the servers' models, or those of clients in the middle of a period
+    for tau1 in (1, 5):  # the end of a period, and of a shorter one
         with pytest.raises(RunError, match=r"no longer finite at iteration 1\."):
             train(small, lr=1e37, steps=1, schedule=Schedule(tau1, 1, 1), participation=1.0)
 
 
-@pytest.mark.parametrize("first", [3, 4, 5, 7, 8, 9])  # around evaluations, every 4
+@pytest.mark.parametrize("first", [3, 4, 5, 6, 9, 10, 11])  # around periods, of 5 iterations
 def test_a_run_that_is_made_longer_has_the_rows_of_a_long_one(small, tmp_path, first: int) -> None:
     """A run is evaluated where it ends, also between two evaluations; a longer one is not there."""
     train(small, steps=first, out=tmp_path)
     again = train(small, steps=first, out=tmp_path, resume=True)
     assert int(again.history["iteration"].iloc[-1]) == first
-    longer = train(small, steps=11, out=tmp_path, resume=True, evaluate_every=4)
-    whole = train(small, steps=11)
+    longer = train(small, steps=18, out=tmp_path, resume=True, evaluate_every=4)
+    whole = train(small, steps=18)
     pd.testing.assert_frame_equal(longer.history, whole.history, check_exact=True)
 
 
 def test_rows_of_another_interval_stay(small: Problem, tmp_path) -> None:
-    train(small, steps=6, evaluate_every=3, out=tmp_path)
-    longer = train(small, steps=8, evaluate_every=4, out=tmp_path, resume=True)
+    one = {"schedule": Schedule(1, 2, 2)}
+    train(small, steps=6, evaluate_every=3, out=tmp_path, **one)
+    longer = train(small, steps=8, evaluate_every=4, out=tmp_path, resume=True, **one)
     assert list(longer.history["iteration"]) == [0, 3, 6, 8]

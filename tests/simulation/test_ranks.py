@@ -22,8 +22,8 @@ from worlds import classification
 from sdfeel.errors import InputError
 from sdfeel.network import Clusters
 from sdfeel.records.checkpoints import read_checkpoint
-from sdfeel.simulation import simulation
-from sdfeel.simulation.ranks import Ranks, place
+from sdfeel.simulation import ranks
+from sdfeel.simulation.ranks import place
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
@@ -87,9 +87,9 @@ def write(folder: Path, steps=11, checkpoint=1000, engine="fast", **own: str) ->
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.data())
 def test_every_cluster_is_whole_on_one_rank_and_no_rank_is_idle(sizes, data):
-    ranks = data.draw(st.integers(1, len(sizes)))
+    count = data.draw(st.integers(1, len(sizes)))
     clusters = Clusters.of_sizes(sizes)
-    placement = place(clusters, ranks)
+    placement = place(clusters, count)
     assert [d for servers in placement.servers for d in servers] == list(range(len(sizes)))
     assert all(placement.servers)
     for servers, clients in zip(placement.servers, placement.clients, strict=True):
@@ -170,7 +170,7 @@ def test_ctrl_c_stops_all_ranks_with_a_checkpoint(tmp_path):
 
 def test_a_rank_holds_the_data_of_its_own_clients_and_lets_go_of_the_rest(monkeypatch):
     """The argument once kept all of it alive."""
-    monkeypatch.setattr(simulation, "join", lambda: Ranks(1, 2))
+    monkeypatch.setattr(ranks, "join", lambda: (1, 2))
     world = classification((12, 5, 9, 20, 4, 7), [[0, 3], [1, 2, 4], [5]], "path")
     datasets = world.datasets
     watched = [weakref.ref(dataset) for dataset in datasets]

@@ -1,24 +1,23 @@
-"""The state of a run: what aggregations do to models, and that nothing else shows in them."""
+"""The state of a run: what events do to models, and that nothing else shows in them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from worlds import Problem as World
 from worlds import classification, networks
 
 import sdfeel
 from sdfeel import AVERAGERS, Network
-from sdfeel.algorithm.pace import Event
-from sdfeel.simulation import arrival as room
-from sdfeel.simulation.engines.choose import ENGINES
-from sdfeel.simulation.engines.engine import Engine
+from sdfeel.algorithm.events import Event
+from sdfeel.engines.choose import ENGINES
+from sdfeel.engines.engine import Engine, Interrupted, Work
+from sdfeel.simulation import training
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.simulation.state import State
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarnin
 
 SAMPLES = (12, 5, 9, 20, 4, 7)
 CLUSTERS = [[0, 3], [4, 1, 2], [5]]
-SOME = np.array([True, True, False, True, True, False])
 
 
 def simulation(world: World | None = None, **options: object) -> Simulation:
@@ -39,76 +37,96 @@ def simulation(world: World | None = None, **options: object) -> Simulation:
 
 
 def begin(own: Simulation, engine: str = "vectorised") -> tuple[State, Engine]:
-    state = State(own.problem, own.algorithm, own.start, own.ranks, own.placement)
+    state = State(own.problem, own.algorithm, own.start, own.ranks)
     return state, ENGINES[engine](own.problem)
 
 
-def event(own: Simulation, clients: np.ndarray | None = None) -> Event:
-    first = own.algorithm.pace.next(1, own.algorithm)
-    return first if clients is None else replace(first, clients=clients)
+def events(own: Simulation, count: int = 1) -> list[Event]:
+    return list(islice(own.algorithm.events(), count))
 
 
-def models_of(own: Simulation, asked: Event) -> dict[int, np.ndarray]:
+def take(state: State, engine: Engine, *window: Event) -> list[np.ndarray]:
+    """Train a window and take it, without the exchanges of its events; losses."""
+    trained = state.train(window, engine, lambda: False)
+    for event in window:
+        state.take(event, trained)
+    return trained.losses
+
+
+def models_of(own: Simulation, event: Event) -> dict[int, np.ndarray]:
     """Each present client's model at the end of the period, trained alone by the reference."""
     found = {}
-    for client in np.flatnonzero(asked.clients):
-        state, engine = begin(own, "reference")
-        alone = replace(asked, clients=np.arange(len(asked.clients)) == client)
-        state.local_updates(engine, alone, asked.first, asked.last)
-        server = own.algorithm.network.clusters.server_of[client]
-        found[int(client)] = state.models[server].numpy()
+    for group in event.groups:
+        for client, first, last in zip(group.clients, group.first, group.last, strict=True):
+            engine = ENGINES["reference"](own.problem)
+            models = own.start[None].clone()
+            start = own.start[None], np.zeros(1, dtype=int)
+            one = np.array([client])
+            engine.train(Work(one, np.array([first]), np.array([last]), start), models)
+            found[int(client)] = models[0].numpy()
     return found
+
+
+# With this seed clients 1 and 5 are absent in the first period, so that a server has nobody.
+ABSENT = {"participation": 0.5, "seed": 1}
+
+
+def test_who_is_absent_here() -> None:
+    (event,) = events(simulation(**ABSENT))
+    assert [len(group.clients) for group in event.groups][2] == 0
+    assert 0 < len(event.groups[1].clients) < 3
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 def test_servers_take_the_weighted_mean_of_those_present(engine: str) -> None:
-    own = simulation(world=classification(SAMPLES, CLUSTERS, "path", dtype=torch.float64))
-    asked = event(own, SOME)
+    world = classification(SAMPLES, CLUSTERS, "path", dtype=torch.float64)
+    own = simulation(world=world, **ABSENT)
+    (event,) = events(own)
     state, engine_ = begin(own, engine)
     before = state.models.clone()
-    losses = state.local_updates(engine_, asked, asked.first, asked.last)
+    losses = take(state, engine_, event)
     engine_.close()
-    assert losses is not None
-    assert losses.shape == (4, 3)
-    clients = models_of(own, asked)
-    weights = own.network.shares.within_present(SOME)
-    for server, members in enumerate(CLUSTERS[:2]):
-        expected = sum(weights[i] * clients[i] for i in members if SOME[i])
-        np.testing.assert_allclose(state.models[server].numpy(), expected, atol=1e-13)
+    assert [len(own) for own in losses] == [3] * sum(len(group.clients) for group in event.groups)
+    clients = models_of(own, event)
+    for group in event.groups[:2]:
+        samples = np.array(SAMPLES)[group.clients]
+        np.testing.assert_allclose(group.shares, samples / samples.sum())
+        expected = sum(share * clients[i] for i, share in zip(group.clients, group.shares))  # noqa: B905
+        np.testing.assert_allclose(state.models[group.server].numpy(), expected, atol=1e-13)
     assert torch.equal(state.models[2], before[2])  # nobody came: it keeps its model
 
 
 def test_a_rule_takes_the_place_of_the_mean() -> None:
     seen = []
 
-    def rule(models: Tensor, weights: Tensor, server: Tensor) -> Tensor:
-        seen.append((models.clone(), weights.clone(), server.clone()))
-        return models.max(dim=0).values
+    def rule(models, shares, held):
+        seen.append((models.copy(), shares.copy(), held.copy()))
+        return models.max(axis=0)
 
-    own = simulation(averaging_rule=rule)
-    asked = event(own, np.arange(6) != 2)
+    own = simulation(averaging_rule=rule, **ABSENT)
+    (event,) = events(own)
     state, engine = begin(own)
-    state.local_updates(engine, asked, asked.first, asked.last)
-    clients = models_of(replace(own, algorithm=replace(own.algorithm, rule=None)), asked)
-    models, weights, server = seen[1]
-    np.testing.assert_allclose(models.numpy(), np.stack([clients[4], clients[1]]), atol=1e-13)
-    np.testing.assert_allclose(weights.numpy(), np.array([4, 5]) / 9, rtol=1e-12)
-    assert torch.equal(server, own.start)
-    assert torch.equal(state.models[1], models.max(dim=0).values)
+    take(state, engine, event)
+    clients = models_of(simulation(**ABSENT), event)
+    models, shares, held = seen[1]
+    group = event.groups[1]
+    np.testing.assert_allclose(models, np.stack([clients[i] for i in group.clients]), atol=1e-13)
+    np.testing.assert_allclose(shares, group.shares, rtol=1e-12)
+    np.testing.assert_array_equal(held, own.start.numpy())
+    np.testing.assert_array_equal(state.models[1].numpy(), models.max(axis=0))
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 @pytest.mark.parametrize("rule", ["sgd", "momentum"])
-def test_blocks_and_pauses_show_in_no_bit(monkeypatch, engine: str, rule: str) -> None:
-    """Clients in blocks below, at and above a cluster's size; a period in one leg or in three."""
+def test_blocks_show_in_no_bit(monkeypatch, engine: str, rule: str) -> None:
+    """Clients in blocks below, at and above a cluster's size."""
     world = classification(SAMPLES, CLUSTERS, "path", hidden=5)
-    own = simulation(world=world, local=rule)
+    own = simulation(world=world, optimizer=rule)
     found = []
-    for block, legs in ((6, [(1, 3)]), (1, [(1, 3)]), (2, [(1, 1), (2, 2), (3, 3)]), (3, [(1, 3)])):
-        monkeypatch.setattr(State, "block", lambda *_, most=block: most)
+    for block in (6, 1, 2, 3):
+        monkeypatch.setattr(training.Training, "_block", lambda *_, most=block: most)
         state, engine_ = begin(own, engine)
-        for first, last in legs:
-            state.local_updates(engine_, event(own), first, last)
+        take(state, engine_, *events(own))
         engine_.close()
         found.append(state.models)
     for other in found[1:]:
@@ -116,46 +134,45 @@ def test_blocks_and_pauses_show_in_no_bit(monkeypatch, engine: str, rule: str) -
 
 
 def test_a_rule_sees_whole_clusters_whatever_the_block(monkeypatch) -> None:
-    monkeypatch.setattr(State, "block", lambda *_, most=1: most)
+    monkeypatch.setattr(training.Training, "_block", lambda *_, most=1: most)
     sizes = []
 
-    def rule(models: Tensor, weights: Tensor, server: Tensor) -> Tensor:
+    def rule(models, shares, held):
         sizes.append(len(models))
-        return weights.to(models) @ models
+        return shares @ models
 
     own = simulation(averaging_rule=rule)
     state, engine = begin(own)
-    state.local_updates(engine, event(own), 1, 3)
+    take(state, engine, *events(own))
     assert sizes == [2, 3, 1]
 
 
-def test_a_client_s_model_exists_only_in_its_block(monkeypatch) -> None:
+def test_a_clients_model_exists_only_in_its_block(monkeypatch) -> None:
     """Memory is that of servers and of a block, not of clients."""
     rows = []
     own = simulation()
     state, engine = begin(own)
-    local_updates = engine.local_updates
+    train = engine.train
     monkeypatch.setattr(
-        engine,
-        "local_updates",
-        lambda models, *more: rows.append(len(models)) or local_updates(models, *more),
+        engine, "train", lambda work, models: rows.append(len(models)) or train(work, models)
     )
-    monkeypatch.setattr(State, "block", lambda *_, most=2: most)
-    state.local_updates(engine, event(own), 1, 3)
+    monkeypatch.setattr(training.Training, "_block", lambda *_, most=2: most)
+    take(state, engine, *events(own))
     assert rows == [2, 2, 2]
-    assert set(state.save(event(own))) == {"servers.model"}
-    state.local_updates(engine, replace(event(own), first=4, last=6), 4, 5)
-    assert set(state.save(event(own))) == {"servers.model", "period.model"}
+    state.begin(*events(own))
+    assert set(state.save()) == {"servers.model"}
 
 
-def test_a_signal_between_two_blocks_leaves_the_period_s_beginning(monkeypatch) -> None:
-    monkeypatch.setattr(State, "block", lambda *_, most=2: most)
-    own = simulation()
+def test_training_that_is_stopped_between_two_blocks_changes_nothing(monkeypatch) -> None:
+    monkeypatch.setattr(training.Training, "_block", lambda *_, most=2: most)
+    own = simulation(optimizer=sdfeel.Momentum(0.9, memory="keep"))
     state, engine = begin(own)
-    before = state.models.clone()
-    assert state.local_updates(engine, event(own), 1, 3, pause=lambda: True) is None
-    assert torch.equal(state.models, before)
-    assert set(state.save(event(own))) == {"servers.model"}
+    before = {name: rows.clone() for name, rows in state.save().items()}
+    asked = iter([False] * 8 + [True])
+    with pytest.raises(Interrupted):
+        state.train(events(own), engine, lambda: next(asked))
+    for name, rows in state.save().items():
+        assert torch.equal(rows, before[name])
 
 
 @settings(max_examples=40, deadline=None)
@@ -172,8 +189,10 @@ def test_exchanges_apply_the_averagers_operator(network: Network, name: str, dat
     state, _ = begin(own)
     before = torch.randn(state.models.shape, generator=torch.Generator().manual_seed(0)).double()
     state.models = before.clone()
-    averager = own.algorithm.averager
-    state.exchange(averager)
+    (event,) = events(own)
+    averager = event.mixing
+    assert averager is own.algorithm.averager
+    state.mix(event)
     expected = (before.numpy().T @ averager.operator).T
     scale = max(1.0, averager.amplification) * 1e-12
     np.testing.assert_allclose(state.models.numpy(), expected, atol=1e-11 + scale)
@@ -181,69 +200,69 @@ def test_exchanges_apply_the_averagers_operator(network: Network, name: str, dat
     np.testing.assert_allclose(
         shares @ state.models.numpy(), shares @ before.numpy(), atol=1e-11 + scale
     )
+    np.testing.assert_allclose(state.mean(), shares @ state.models.numpy(), atol=1e-12)
 
 
-def test_the_mean_is_that_of_all_clients_in_the_middle_of_a_period_too() -> None:
-    own = simulation()
-    state, engine = begin(own)
-    state.local_updates(engine, event(own), 1, 2)
-    middle = replace(event(own), last=2)
-    clients = models_of(own, middle)
-    expected = sum(share * clients[i] for i, share in enumerate(own.network.shares.client))
-    before = state.models.clone()
-    np.testing.assert_allclose(state.mean(event(own)).numpy(), expected, atol=1e-13)
-    assert torch.equal(state.models, before)  # asking changes nothing
-    state.local_updates(engine, event(own), 3, 3)
-    shares = own.network.shares.cluster
-    np.testing.assert_allclose(
-        state.mean(event(own)).numpy(), shares @ state.models.numpy(), atol=1e-13
-    )
-
-
+@pytest.mark.parametrize("pace", ["synchronous", "asynchronous"])
 @pytest.mark.parametrize("memory", ["reset", "keep"])
-@pytest.mark.parametrize("last", [2, 3])
-def test_going_on_from_what_was_saved_changes_no_bit(memory: str, last: int) -> None:
-    """In the middle of a period and at its end; memories of a period and of the whole run."""
-    own = simulation(local=sdfeel.Momentum(0.9, memory=memory))
-    (state, engine), (other, _) = begin(own), begin(own)
-    state.local_updates(engine, event(own), 1, last)
-    saved = state.save(event(own))
-    assert ("clients.velocity" in saved) == (memory == "keep")
-    assert ("period.velocity" in saved) == (memory == "reset" and last == 2)
-    kept = {name: rows.clone() for name, rows in saved.items()}
-    other.restore(kept, event(own))
-    second = replace(event(own), first=4, last=6)
-    for each in (state, other):
-        if last == 2:
-            each.local_updates(engine, event(own), 3, 3)
-        each.local_updates(engine, second, 4, 6)
-    assert torch.equal(state.models, other.models)
-    for name, rows in saved.items():  # what was saved is a copy
-        assert torch.equal(rows, kept[name])
+def test_going_on_from_what_was_saved_changes_no_bit(memory: str, pace: str) -> None:
+    """After every event; memories of a period and of the whole run."""
+    own = simulation(
+        optimizer=sdfeel.Momentum(0.9, memory=memory), pace=pace, profile="paper-h10", seed=1
+    )
+    stream = events(own, 7)
+    state, engine = begin(own)
+    for number, event in enumerate(stream):
+        trained = state.train([event], engine, lambda: False)
+        state.take(event, trained)
+        state.mix(event)
+        state.begin(event)
+        saved = state.save()
+        assert ("clients.momentum.velocity" in saved) == (memory == "keep")
+        copy = {name: rows.clone() for name, rows in saved.items()}
+        other, _ = begin(own)
+        other.restore(saved)
+        for later in stream[number + 1 :]:
+            trained = other.train([later], engine, lambda: False)
+            other.take(later, trained)
+            other.mix(later)
+            other.begin(later)
+        for name, rows in saved.items():  # what was saved is a copy
+            assert torch.equal(rows, copy[name])
+        if number == 0:
+            whole = other
+        assert torch.equal(whole.models, other.models)
 
 
 def test_memories_that_are_kept_go_on_where_a_client_left_off() -> None:
     """With `keep` a second period differs from one with new memories; the absent keep theirs."""
     results = {}
     for memory in ("reset", "keep"):
-        own = simulation(local=sdfeel.Momentum(0.9, memory=memory))
+        own = simulation(optimizer=sdfeel.Momentum(0.9, memory=memory), participation=0.5, seed=6)
         state, engine = begin(own)
-        state.local_updates(engine, event(own), 1, 3)
-        state.local_updates(engine, replace(event(own, SOME), first=4, last=6), 4, 6)
-        results[memory] = (state.models, state.save(event(own)).get("clients.velocity"))
+        first, second = events(own, 2)
+        took = [{int(i) for group in e.groups for i in group.clients} for e in (first, second)]
+        assert took[0] - took[1]
+        assert took[0] & took[1]
+        for event in (first, second):
+            take(state, engine, event)
+            state.begin(event)
+        results[memory] = (state.models, state.save().get("clients.momentum.velocity"))
     assert not torch.equal(results["reset"][0], results["keep"][0])
     velocity = results["keep"][1]
     assert velocity is not None
-    assert (velocity != 0).any(dim=1).all()
+    order = [i for members in CLUSTERS for i in members]
+    has_trained = [client in took[0] | took[1] for client in order]
+    assert (velocity != 0).any(dim=1).tolist() == has_trained
 
 
 def test_what_a_codec_loses_is_lost_on_the_way_up() -> None:
     own = simulation(codecs={"up": "float16"})
-    asked = event(own)
+    (event,) = events(own)
     state, engine = begin(own)
-    state.local_updates(engine, asked, 1, 3)
+    take(state, engine, event)
     start = own.start.numpy()
-    clients = models_of(simulation(), asked)
+    clients = models_of(simulation(), event)
     weights = own.network.shares.within
     for server, members in enumerate(CLUSTERS):
         sent = [start + (clients[i] - start).astype(np.float16).astype(float) for i in members]
@@ -257,7 +276,7 @@ def test_a_change_that_a_codec_cannot_carry_is_named() -> None:
     own = simulation(codecs={"up": "float16"}, lr=1e9)
     state, engine = begin(own)
     with pytest.raises(sdfeel.InputError, match=r"65,504"):
-        state.local_updates(engine, event(own), 1, 3)
+        take(state, engine, *events(own))
 
 
 def test_blocks_hold_more_clients_than_a_machine_has_threads() -> None:
@@ -265,5 +284,6 @@ def test_blocks_hold_more_clients_than_a_machine_has_threads() -> None:
     own = simulation(world=classification([3] * 40, [list(range(40))], "path"))
     state, engine = begin(own)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "BLOCK", 1)
-        assert state.block(engine) == max(room.FEWEST, 2 * torch.get_num_threads())
+        patch.setattr(training, "BLOCK", 1)
+        most = state._training._block(engine, None)
+        assert most == max(training.FEWEST, 2 * torch.get_num_threads())

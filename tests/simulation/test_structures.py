@@ -95,7 +95,17 @@ def test_a_loader_is_its_samples_in_their_order(small: Problem) -> None:
     """Else a run would not be a function of its seed: this loader shuffles."""
     data = [DataLoader(d, batch_size=2, shuffle=True) for d in small.datasets]
     result = train(small, data=data, test=data[0])
-    np.testing.assert_array_equal(vector(result.model), vector(train(small).model))
+    expected = train(small, batch_size=2)
+    np.testing.assert_array_equal(vector(result.model), vector(expected.model))
+    assert result.config["batch_size"] == 2
+
+
+def test_batch_size_counts_more_than_a_loader_s_own(small: Problem) -> None:
+    several = [DataLoader(d, batch_size=2 + i) for i, d in enumerate(small.datasets)]
+    result = train(small, data=several, batch_size=3)
+    np.testing.assert_array_equal(vector(result.model), vector(train(small, batch_size=3).model))
+    with pytest.raises(InputError, match=r"batch_size = \[2, 3, 4, 5, 6, 7\].*is needed"):
+        train(small, data=several)
 
 
 def test_a_loader_may_pick_samples_and_have_its_own_collate(small: Problem) -> None:
@@ -104,11 +114,11 @@ def test_a_loader_may_pick_samples_and_have_its_own_collate(small: Problem) -> N
         return torch.stack(x), torch.stack(y)
 
     loaders = [
-        DataLoader(d, sampler=SubsetRandomSampler([2, 0, 1]), collate_fn=collate)
+        DataLoader(d, batch_size=3, sampler=SubsetRandomSampler([2, 0, 1]), collate_fn=collate)
         for d in small.datasets
     ]
     first = [(d.tensors[0][:3], d.tensors[1][:3]) for d in small.datasets]
-    expected = train(small, data=first)
+    expected = train(small, data=first, batch_size=3)
     np.testing.assert_array_equal(vector(train(small, data=loaders).model), vector(expected.model))
 
 

@@ -21,8 +21,8 @@ from worlds import Matrix, Problem, classification, networks, softmax_gradient, 
 
 import sdfeel
 from sdfeel import InputError, Network, Schedule
-from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.clock import load_profile, profile_of, profile_table
+from sdfeel.simulation.settings import Settings
 
 SAMPLES = (9, 4, 7, 12, 6)
 CLUSTERS = [[3, 0], [1, 4, 2]]
@@ -113,23 +113,18 @@ def test_the_clock_charges_links_between_clients(network: Network, tau1: int, ro
     rates = np.linspace(1e6, 9e6, network.clients)
     table = profile_table(load_profile("paper"))
     profile = profile_of(table | {"rates": table["rates"] | {"client_server": rates}})
-    own = Algorithm.of("d-psgd", network, Schedule(tau1, 2, 2), profile=profile, parameters=1000)
-    clock, at = own.clock(), np.zeros(network.clients)
-    everyone = np.ones(network.clients, dtype=bool)
-    for k in range(1, tau1 * rounds + 1):
-        event = own.rounds.next(k, own)
-        clock.local_updates(1)
-        if k == event.last:
-            own.end(event, clock)
-            at, before = at + tau1 * 0.01384, at + tau1 * 0.01384
-            at = before.copy()
-            for i, j in network.clients_graph.edges():
-                arrives = max(before[i], before[j]) + 32_000 / min(rates[i], rates[j])
-                at[i], at[j] = max(at[i], arrives), max(at[j], arrives)
-    assert clock.seconds(everyone) == pytest.approx(at.max(), rel=1e-9)
-    assert own.round_bytes()["up"] == own.round_bytes()["down"] == 0
+    settings = Settings.of({"scheme": "d-psgd", "schedule": Schedule(tau1, 2, 2)})
+    own, at = settings.algorithm(network, profile, 1000), np.zeros(network.clients)
     links = network.clients_graph.number_of_edges()
-    assert own.round_bytes()["between"] == 2 * links * 4000
+    for event in own.events(tau1 * rounds):
+        before = at + tau1 * 0.01384
+        at = before.copy()
+        for i, j in network.clients_graph.edges():
+            arrives = max(before[i], before[j]) + 32_000 / min(rates[i], rates[j])
+            at[i], at[j] = max(at[i], arrives), max(at[j], arrives)
+        assert event.ends == pytest.approx(at.max(), rel=1e-9)
+        assert event.bytes == {"up": 0, "down": 0, "between": 2 * links * 4000}
+    assert event.k == tau1 * rounds
 
 
 def test_codecs_between_clients_are_charged_and_applied() -> None:
@@ -144,19 +139,19 @@ def test_codecs_between_clients_are_charged_and_applied() -> None:
 @pytest.mark.parametrize(
     ("scheme", "options", "match"),
     [
-        ("d-psgd", {"participation": 0.5}, "participation = 0.5.*clients wait for each other"),
-        ("d-psgd", {"pace": sdfeel.Deadline(9.0)}, "pace.*synchronous"),
+        ("d-psgd", {"participation": 0.5}, "scheme.*all clients in every.*participation = 0.5"),
+        ("d-psgd", {"pace": sdfeel.Deadline(9.0)}, "all clients in every.*the pace Deadline"),
         ("d-psgd", {"pace": "asynchronous"}, "pace"),
-        ("d-psgd", {"codecs": {"up": "int8"}}, "codecs.up.*nothing goes this way"),
-        ("d-psgd", {"server": "fedadam"}, "server.*has no servers"),
-        ("d-psgd", {"averaging_rule": "median"}, "averaging_rule.*has no servers"),
-        ("local", {"codecs": {"between": "int8"}}, "codecs.between.*nothing goes this way"),
-        ("local", {"correction": "two-level"}, "correction.*nobody meets others"),
+        ("d-psgd", {"codecs": {"up": "int8"}}, "codecs.up.*needs servers beside.*scheme d-psgd"),
+        ("d-psgd", {"server_optimizer": "fedadam"}, "server_optimizer.*needs servers"),
+        ("d-psgd", {"averaging_rule": "median"}, "averaging_rule.*needs servers"),
+        ("local", {"codecs": {"between": "int8"}}, "codecs.between.*needs servers that meet"),
+        ("local", {"correction": "two-level"}, "correction.*needs servers that meet"),
         (
             "d-psgd",
             {"profile": profile_table(load_profile("paper"))
              | {"availability": {"law": "exponential", "on": 5.0, "off": 1.0}}},
-            "always there",
+            "all clients in every period.*devices that come and go",
         ),
     ],
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Theory against simulation: asynchronous servers on quadratics, where the optimum is known.
 
 50 clients in a ring of ten servers with unequal clusters, speeds log-uniform over H. Carried out in
-plain numpy from the turns of the pace: what is tested is the order of events and their weights.
+plain numpy from the events of the pace: what is tested is their order and their weights.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import pytest
 
 from sdfeel import Asynchronous, Network, Schedule, load_profile
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.turns import Flow
-from sdfeel.clock import Devices, Law
-from sdfeel.theory.quadratics import Quadratic, random_quadratic
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.clock import Devices, LogUniform
+from sdfeel.simulation.settings import Settings
+from quadratics import Quadratic, random_quadratic
 
 NETWORK = Network.ring(10, [2, 8, 5, 5, 3, 7, 4, 6, 5, 5])
 ETA, TAU1, NEAR, ROUNDS, DIMENSION = 0.02, 5, 0.25, 200, 4
@@ -28,10 +29,10 @@ PACES = {
 
 
 def algorithm(pace, spread: float, seed: int) -> Algorithm:
-    law = Devices(Law("log-uniform", least=1 / spread, most=1.0))
+    law = Devices(LogUniform(least=1 / spread, most=1.0))
     profile = replace(load_profile("paper"), devices=law)
-    own = {"profile": profile, "parameters": 1000, "pace": pace, "averager": "exact", "seed": seed}
-    return Algorithm.of("sd-feel", NETWORK, Schedule(TAU1, 1, 1), **own)
+    own = {"schedule": Schedule(TAU1, 1, 1), "pace": pace, "averager": "exact", "seed": seed}
+    return Settings.of(own).algorithm(NETWORK, profile, 1000)
 
 
 def descend(problem: Quadratic, start, clients, steps, rng):
@@ -55,7 +56,7 @@ def run(pace, spread: float, seed: int, nearer: float = 1.0) -> tuple[float, flo
     problem = replace(problem, start=start)
     found = algorithm(pace, spread, seed)
     rounds = algorithm("synchronous", spread, seed)
-    end = ROUNDS * rounds.round_cost().total
+    end = ROUNDS * round_cost(rounds).total
     shares = NETWORK.shares.cluster
     models = np.repeat(problem.start[:, None], NETWORK.servers, axis=1)
     begun, seen = models.copy(), []
@@ -68,22 +69,21 @@ def run(pace, spread: float, seed: int, nearer: float = 1.0) -> tuple[float, flo
             u = models @ shares
             seen.append(((number + 1) * end / ROUNDS, np.linalg.norm(u - problem.optimum) / far))
     else:
-        agenda = found.pace.agenda(found)
-        while agenda.seconds < end:
-            turns, agenda = agenda.window(2**60, 2**60, end)
-            for turn in turns:
-                part, d = turn.part, turn.server
-                start = np.repeat(begun[:, [d]], len(part.clients), axis=1)
-                w = descend(problem, start, part.clients, part.last - part.first + 1, rng)
-                models[:, d] += w @ part.weights - part.total * begun[:, d]
-                flow = turn.mixing
-                assert isinstance(flow, Flow)
-                own, near = models[:, [d]].copy(), models[:, list(flow.neighbours)].copy()
-                models[:, d] = own[:, 0] + (near - own) @ np.array(flow.inward)
-                models[:, list(flow.neighbours)] = near + (own - near) * np.array(flow.outward)
-                begun[:, d] = models[:, d]
+        for event in found.events():
+            (group,), mixing = event.groups, event.mixing
+            d = group.server
+            start = np.repeat(begun[:, [d]], len(group.clients), axis=1)
+            w = descend(problem, start, group.clients, group.last - group.first + 1, rng)
+            models[:, d] += w @ group.weights - group.total * begun[:, d]
+            near = sorted([d, *NETWORK.neighbours(d)])
+            assert mixing.among == tuple(near)
+            assert mixing.exchanges == 1
+            models[:, near] = models[:, near] @ mixing.exchange(0)
+            begun[:, d] = models[:, d]
             u = models @ shares
-            seen.append((agenda.seconds, np.linalg.norm(u - problem.optimum) / far))
+            seen.append((event.ends, np.linalg.norm(u - problem.optimum) / far))
+            if event.ends >= end:
+                break
     table = np.array(seen)
     reached = table[table[:, 1] < NEAR]
     last = table[table[:, 0] > 0.9 * end]

@@ -16,21 +16,23 @@ LEAST = 0.3
 
 def train(problem, one, lr, steps, points=()):
     """Algorithm 1 step by step, which `floor` does not know of: the curve, and kappa at points."""
-    shares, server_of = problem.network.shares, problem.network.clusters.server_of
-    W = np.repeat(problem.start[None], problem.network.clients, axis=0)
+    shares = problem.network.shares
+    weights = Weights(problem.network, shares.samples)
+    schedule = Schedule(one.tau1, one.tau2, 1)
+    models = recursion(
+        np.repeat(problem.start[:, None], problem.network.clients, axis=1),
+        lambda _, W: problem.client_gradients(W.T).T,
+        lambda k: weights.T(k, schedule, one.averager.operator),
+        lr,
+    )
     seen, measured = [(0, problem.loss(problem.start))], []
-    for k in range(1, steps + 1):
-        W = W - lr * problem.client_gradients(W)
+    for k, W in enumerate(islice(models, steps), 1):
+        mean = W @ shares.client
         if k % one.tau1 == 0:
-            models = shares.V.T @ W
-            if k % (one.tau1 * one.tau2) == 0:
-                models = one.averager.operator.T @ models
-            W = models[server_of]
-            seen.append((k, problem.loss(shares.client @ W)))
+            seen.append((k, problem.loss(mean)))
         if k in points:
-            mean = shares.client @ W
-            found = kappa_split(problem.client_gradients(mean), shares)
-            measured.append(PathPoint(problem.loss(mean), found.inside**0.5, found.between**0.5))
+            split = kappa_split(problem.client_gradients(mean), shares)
+            measured.append(PathPoint(problem.loss(mean), split.inside**0.5, split.between**0.5))
     iterations = np.array([k for k, _ in seen])
     losses = np.array([loss for _, loss in seen])
     return LossCurve(iterations, one.cost.seconds(iterations), losses), tuple(measured)

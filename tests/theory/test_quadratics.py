@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sdfeel.network import Network, weighted_norm
 from sdfeel.theory.drift import ages, disagreement_eigenvalues
 from sdfeel.theory.on_network import bound_on
-from sdfeel.theory.quadratics import Quadratic, random_quadratic, simulate
+from quadratics import Quadratic, random_quadratic, simulate
 
 
 @st.composite

@@ -50,3 +50,11 @@ class Participation:
             ranked = there[np.argsort(numbers[there], kind="stable")]
             mask[ranked[self.drawn :]] = False
         return mask
+
+    def among(self, clients: NDArray[np.int64], period: int) -> NDArray[np.bool_]:
+        """The same of some clients; it costs what they are, where nobody is drawn from all."""
+        if self.drawn is not None or self.reach is not None:
+            return self.present(period)[clients]
+        if self.beta == 1.0:
+            return np.ones(len(clients), dtype=bool)
+        return uniforms(self.seed, clients, period, PARTICIPATION) < self.beta

@@ -11,15 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdfeel.algorithm.apart import no_exchange
-from sdfeel.algorithm.pace import Pace
-from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.star import FedAsync, FedBuff
-from sdfeel.clock import Destination
-from sdfeel.errors import InputError, closest
-from sdfeel.network import Builder
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["SCHEMES", "Scheme", "scheme_of"]
+from sdfeel.algorithm.paces import FedAsync, FedBuff, Pace
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.clock import Destination
+from sdfeel.network import Averager, Builder
+
+__all__ = ["SCHEMES", "Scheme"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Scheme:
 
 def _whole_round(schedule: Schedule) -> Schedule:
     """One aggregation every tau = tau1 tau2 iterations."""
+    if schedule.changes:
+        return Schedule(tau1=lambda number: schedule.at(number).tau, tau2=1, alpha=1)
     return Schedule(tau1=schedule.tau, tau2=1, alpha=1)
 
 
@@ -62,6 +65,12 @@ def _every_step(schedule: Schedule) -> Schedule:
 def _every_period(schedule: Schedule) -> Schedule:
     """One exchange after every tau1 iterations."""
     return Schedule(schedule.tau1, 1, 1)
+
+
+def no_exchange(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
+    """Every server keeps what it has, at no cost."""
+    nothing = np.zeros((len(shares), len(shares)))
+    return Averager("none", "neighbours", shares, nothing, (), 1.0, 0.0)
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -133,12 +142,3 @@ SCHEMES: dict[str, Scheme] = {
         ),
     )
 }
-
-
-def scheme_of(scheme: str | Scheme) -> Scheme:
-    """A row of the table by its name, or one of the user's."""
-    if isinstance(scheme, Scheme):
-        return scheme
-    if scheme not in SCHEMES:
-        raise InputError("scheme", scheme, closest(str(scheme), SCHEMES))
-    return SCHEMES[scheme]

@@ -1,20 +1,20 @@
 """A timeline: who computes, sends, collects, exchanges or waits, from when to when.
 
-It follows from the algorithm's clock alone, without any training. A server waits only where it does
-so for another cluster; while its own clients work it collects. A client waits once its model is
-sent, until its server's next one has come.
+It follows from the stream of events alone, without any training. A server waits only for other
+clusters; while its own clients work it collects. A client waits once its model is sent, until its
+server's next one has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.events import SPANS, Event
 
 __all__ = ["SIGNS", "Does", "Span", "as_text", "timeline", "waiting_share"]
 
@@ -40,9 +40,18 @@ class Span:
 
 def timeline(algorithm: Algorithm, seconds: float) -> list[Span]:
     """Everybody's spans that begin within so many seconds."""
-    made = _by_turns if isinstance(algorithm.pace, TurnPace) else _by_rounds
-    spans = [s for s in made(algorithm, seconds) if s.end > s.begin and s.begin < seconds]
-    return sorted(spans, key=lambda span: (_order(span.who), span.begin))
+    spans: list[Span] = []
+    ends: dict[int, float] = {}
+    groups = algorithm.network.clients if algorithm.pace.groups == "clients" else None
+    groups = groups or algorithm.network.servers
+    for event in algorithm.events():
+        spans += _spans(algorithm, event)
+        done = event.begun + sum(event.spans[name] for name in SPANS)
+        ends |= {group.number: float(end) for group, end in zip(event.groups, done, strict=True)}
+        if len(ends) == groups and min(ends.values()) >= seconds:
+            break
+    shown = [s for s in spans if s.end > s.begin and s.begin < seconds]
+    return sorted(shown, key=lambda span: (_order(span.who), span.begin))
 
 
 def waiting_share(spans: list[Span], kind: str) -> float:
@@ -69,50 +78,33 @@ def as_text(spans: list[Span], seconds: float, columns: int = 60) -> list[str]:
     return lines
 
 
-def _by_rounds(algorithm: Algorithm, seconds: float) -> Iterator[Span]:
-    clock, k = algorithm.clock(), 1
-    while clock.at.min() < seconds:
-        begin = clock.at.copy()
-        event = algorithm.rounds.next(k, algorithm, begin)
-        clock.local_updates(event.last - event.first + 1)
-        waited = clock.waited.copy()
-        aside = replace(clock)  # the same upload without what follows it
-        aside.at, aside.steps = clock.at.copy(), clock.steps
-        algorithm.rounds.end(replace(event, mixing=None), aside)
-        algorithm.end(event, clock)
-        for d in range(algorithm.network.servers):
-            idle = float(clock.waited[d] - waited[d])
-            yield from _server(d, begin[d], aside.at[d], idle, clock.at[d])
-        sending = algorithm.uplink.seconds(event.clients)
-        steps = np.where(event.clients, event.last - event.first + 1, 0)
-        server_of = algorithm.network.clusters.server_of
-        for i, d in enumerate(server_of):
-            yield from _client(algorithm, i, begin[d], int(steps[i]), sending[i], clock.at[d])
-        k = event.last + 1
+def _spans(algorithm: Algorithm, event: Event) -> Iterator[Span]:
+    everyone = np.ones(algorithm.network.clients, dtype=bool)
+    present = np.zeros_like(everyone)
+    for group in event.groups:
+        present[group.clients] = True
+    is_star = algorithm.pace.groups == "clients"
+    sending = algorithm.uplink.seconds(everyone if is_star else present)
+    for at, group in enumerate(event.groups):
+        begin = float(event.begun[at])
+        length = {name: float(event.spans[name][at]) for name in SPANS}
+        end = begin + sum(length.values())
+        if not is_star:
+            yield from _server(group.server, begin, length)
+        members = [group.number] if is_star else algorithm.network.clusters.members[group.server]
+        steps = dict(zip(group.clients.tolist(), group.last - group.first + 1, strict=True))
+        for client in members:
+            made = int(steps.get(client, 0))
+            yield from _client(algorithm, client, begin, made, float(sending[client]), end)
 
 
-def _by_turns(algorithm: Algorithm, seconds: float) -> Iterator[Span]:
-    assert isinstance(algorithm.pace, TurnPace)  # noqa: S101 - `timeline` asked
-    agenda = algorithm.pace.agenda(algorithm)
-    sending = algorithm.uplink.seconds(np.ones(algorithm.network.clients, dtype=bool))
-    star = len(agenda.groups) != algorithm.network.servers
-    while agenda.begun.min() < seconds:
-        turns, after = agenda.window(2**60, 2**60, np.inf)
-        for turn in turns:
-            begin, end = agenda.begun[turn.group], after.begun[turn.group]
-            if not star:
-                yield from _server(turn.server, begin, turn.at, 0.0, end)
-            made = dict(zip(turn.part.clients, turn.part.last - turn.part.first + 1, strict=True))
-            for i in agenda.groups[turn.group]:
-                yield from _client(algorithm, int(i), begin, int(made.get(i, 0)), sending[i], end)
-        agenda = after
-
-
-def _server(number: int, begin: float, collected: float, idle: float, end: float) -> Iterator[Span]:
+def _server(number: int, begin: float, length: dict[str, float]) -> Iterator[Span]:
     who = f"server {number}"
+    collected = begin + length["compute"] + length["upload"] + length["slack"]
+    waited = collected + length["wait"]
     yield Span(who, "collects", begin, collected)
-    yield Span(who, "waits", collected, collected + idle)
-    yield Span(who, "exchanges", collected + idle, end)
+    yield Span(who, "waits", collected, waited)
+    yield Span(who, "exchanges", waited, waited + length["exchange"] + length["download"])
 
 
 def _client(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sdfeel.bench.zoo import ZOO
-from sdfeel.simulation.engines.choose import ENGINES
+from sdfeel.engines.choose import ENGINES
 
 __all__ = ["FULL", "QUICK", "Extent"]
 

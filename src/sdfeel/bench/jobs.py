@@ -15,10 +15,10 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.bench.plain_loop import PlainLoop
 from sdfeel.bench.zoo import ZOO, ZOO_SHAPES
 from sdfeel.data import ClientData, Pixels
+from sdfeel.engines.choose import ENGINES
 from sdfeel.errors import InputError, closest
 from sdfeel.models import build, mlp
 from sdfeel.network import Network
-from sdfeel.simulation.engines.choose import ENGINES
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.simulation.state import State
@@ -173,26 +173,23 @@ class _Engine:
         own = simulation.engine("auto").engine if auto else ENGINES[job.kind](simulation.problem)
         self._engine, self.engine = own, own.name
         self._state = State(
-            simulation.problem,
-            simulation.algorithm,
-            simulation.start,
-            simulation.ranks,
-            simulation.placement,
+            simulation.problem, simulation.algorithm, simulation.start, simulation.ranks
         )
-        self._algorithm, self._job, self._k = simulation.algorithm, job, 0
+        self._events, self._job = simulation.algorithm.events(), job
 
     def run(self, segments: int) -> tuple[float, Parts]:
         parts = {"work": 0.0, "aggregation": 0.0}
         for _ in range(segments):
-            event = self._algorithm.rounds.next(self._k + 1, self._algorithm)
+            event = next(self._events)
             begin = time.perf_counter()
-            self._state.local_updates(self._engine, event, event.first, event.last)
+            trained = self._state.train([event], self._engine, lambda: False)
+            self._state.take(event, trained)
             middle = time.perf_counter()
-            if self._job.aggregate and event.mixing is not None:
-                self._state.exchange(event.mixing)
+            if self._job.aggregate:
+                self._state.mix(event)
+            self._state.begin(event)
             parts["work"] += middle - begin
             parts["aggregation"] += time.perf_counter() - middle
-            self._k = event.last
         return float(segments * self._job.tau1 * self._job.clients), parts
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.bench.field import cores
-from sdfeel.simulation.engines.fast.compiler import find_compiler
-from sdfeel.simulation.engines.fast.errors import Unsupported
+from sdfeel.engines.fast.compiler import find_compiler
+from sdfeel.engines.fast.errors import Unsupported
 
 __all__ = ["describe_machine", "load"]
 

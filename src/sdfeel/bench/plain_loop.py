@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.simulation.problem import Problem
+from sdfeel.engines.problem import Problem
 
 __all__ = ["PlainLoop"]
 

@@ -10,8 +10,8 @@ from sdfeel.bench import field
 from sdfeel.bench.extent import Extent
 from sdfeel.bench.field import Measured, Spread, cores, ratio, spread
 from sdfeel.bench.jobs import SHAPES, Job, make_model
+from sdfeel.engines.choose import ENGINES
 from sdfeel.models import count_flops
-from sdfeel.simulation.engines.choose import ENGINES
 
 __all__ = ["LOOP_ALL", "SETTINGS", "periods", "speed", "widths"]
 

@@ -37,7 +37,7 @@ def main() -> None:
     import torch
 
     from sdfeel.bench.jobs import Job, make_contender
-    from sdfeel.simulation.engines.choose import Unsupported
+    from sdfeel.engines.choose import Unsupported
 
     imported = time.perf_counter() - began
     sys.stdin.readline()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Network
 from sdfeel.network.clusters import Clusters
 from sdfeel.network.graphs import build_graph
-from sdfeel.theory.bound import Constants
+from sdfeel.theory.bound import Constants, Version
 from sdfeel.theory.on_network import NetworkBound, bound_on
 
 __all__ = ["bound"]
@@ -51,9 +51,7 @@ def bound(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Theorem 1 for a setting: its four terms, which one dominates, and whether it applies."""
-    if version not in ("literal", "corrected"):
-        raise InputError("version", version, closest(version, ("literal", "corrected")))
-    found = bound_on(
+    result = bound_on(
         _network(graph, servers, clients, sizes, samples),
         Constants(smoothness, variance, non_iid, gap),
         tau1=tau1,
@@ -63,12 +61,12 @@ def bound(
         lr=lr,
         iterations=iterations,
         beta=beta,
-        version="literal" if version == "literal" else "corrected",
+        version=cast("Version", version),
     )
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+        typer.echo(json.dumps(result.as_dict(), indent=2, allow_nan=False))
     else:
-        _show(found, Console())
+        _show(result, Console())
 
 
 def _network(
@@ -94,11 +92,11 @@ def _whole_numbers(name: str, text: str) -> list[int]:
     return [int(word) for word in words]
 
 
-def _show(found: NetworkBound, console: Console) -> None:
-    theorem, schedule = found.theorem, found.theorem.schedule
+def _show(result: NetworkBound, console: Console) -> None:
+    theorem, schedule = result.theorem, result.theorem.schedule
     console.print(
-        f"[bold]Theorem 1, {schedule.version}[/]   zeta {found.zeta:.4g}, contraction "
-        f"{schedule.contraction:.4g} per inter-cluster aggregation ({found.averager.name})"
+        f"[bold]Theorem 1, {schedule.version}[/]   zeta {result.zeta:.4g}, contraction "
+        f"{schedule.contraction:.4g} per inter-cluster aggregation ({result.averager.name})"
     )
     console.print(
         f"Lambda {schedule.Lambda:.4g}   V1 {theorem.V1:.4g}   V2 {theorem.V2:.4g}   "
@@ -116,5 +114,5 @@ def _show(found: NetworkBound, console: Console) -> None:
     console.print(f"The largest term is [bold]{theorem.dominant}[/]: {TERMS[theorem.dominant][1]}.")
     colour = "green" if theorem.conditions_hold else "red"
     console.print(f"[{colour}]{theorem.verdict}[/]")
-    for note in found.notes:
+    for note in result.notes:
         console.print(f"[yellow]note:[/] {note}")

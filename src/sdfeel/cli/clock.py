@@ -12,12 +12,12 @@ from sdfeel.cli.output import JsonFlag, console, print_json
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
-    from sdfeel.algorithm.pace import Pace
-    from sdfeel.algorithm.turns import Agenda
+    from sdfeel.algorithm.events import Event
 
 __all__ = ["clock"]
 
 MOST_LINES = 70  # of a timeline as text
+PERIODS = 3  # of the slowest group, in the timeline of a pace without rounds
 
 
 def clock(
@@ -43,7 +43,7 @@ def clock(
     deadline: Annotated[float | None, typer.Option(help="Seconds, of the last two.")] = None,
     seed: Annotated[int, typer.Option(help="By which devices are drawn.")] = 0,
     seconds: Annotated[
-        float | None, typer.Option(help="Length of the timeline: two rounds, or three turns.")
+        float | None, typer.Option(help="Length of the timeline: two rounds, or three periods.")
     ] = None,
     timeline: Annotated[
         Path | None, typer.Option(help="Draw who does what when: FILE.png and FILE.svg.")
@@ -51,82 +51,85 @@ def clock(
     as_json: JsonFlag = False,
 ) -> None:
     """Simulated seconds and bytes per round, what they go into, and who does what when."""
-    from sdfeel.algorithm.algorithm import Algorithm
-    from sdfeel.algorithm.schedule import Schedule
-    from sdfeel.clock import load_profile
+    from sdfeel.algorithm.costs import round_cost
     from sdfeel.network import Network
+    from sdfeel.simulation.settings import Settings
 
-    latency = load_profile(profile)
+    given: dict[str, Any] = {"name": pace}
+    if deadline is not None:
+        given["deadline" if pace == "asynchronous" else "seconds"] = deadline
+    settings = Settings.of(
+        {
+            "scheme": scheme,
+            "schedule": {"tau1": tau1, "tau2": tau2, "alpha": alpha},
+            "averager": averager,
+            "codecs": {"up": up, "down": down, "between": between},
+            "pace": given,
+            "profile": profile,
+            "seed": seed,
+        }
+    )
+    latency = settings.latency
     if latency.flops_per_step is None:
         latency = latency.with_flops(flops or _paper_cnn_flops())
-    algorithm = Algorithm.of(
-        scheme,
-        Network.build(graph, servers, clients),
-        Schedule(tau1, tau2, alpha),
-        profile=latency,
-        parameters=parameters,
-        averager=averager,
-        codecs={"up": up, "down": down, "between": between},
-        pace=_pace(pace, deadline),
-        seed=seed,
-    )
+    network = Network.build(graph, servers, clients)
+    algorithm = settings.algorithm(network, latency, parameters)
     shown = _Shown(algorithm, f"{scheme}, {pace}, profile {profile}", seconds, timeline)
-    if shown.agenda is not None:
-        _print_turns(shown.agenda, shown, as_json)
+    if "rounds" in algorithm.pace.breaks:
+        _print_periods(shown, as_json)
         return
-    cost, sent = algorithm.round_cost(), algorithm.round_bytes()
-    by_way = {"up": cost.upload, "down": cost.download, "between": cost.exchange}
+    cost = round_cost(algorithm)
+    by_way = {name: cost.seconds[name] for name in ("upload", "download", "exchange")}
+    seconds_by_way = dict(zip(("up", "down", "between"), by_way.values(), strict=True))
+    waiting = cost.seconds["slack"] + cost.seconds["wait"]
     report = {
         "scheme": scheme,
         "profile": profile,
         "iterations_per_round": algorithm.schedule.tau,
         "seconds_per_round": cost.total,
-        "compute": cost.compute,
-        "upload": cost.upload,
-        "exchange": cost.exchange,
-        "download": cost.download,
-        "seconds_by_way": by_way,
-        "bytes_per_round": sent,
+        "compute": cost.seconds["compute"],
+        **by_way,
+        "wait": waiting,
+        "seconds_by_way": seconds_by_way,
+        "bytes_per_round": cost.bytes,
         **shown.shares,
     }
     if as_json:
         print_json(report)
         return
     table = Table("part of a round", "codec", "bytes", "seconds", "share")
-    table.add_row("compute", "", "", f"{cost.compute:.6f}", f"{cost.compute / cost.total:.0%}")
+
+    def row(part: str, codec: str, sent: float | None, spent: float) -> None:
+        count = "" if sent is None else f"{sent:,.0f}"
+        table.add_row(part, codec, count, f"{spent:.6f}", f"{spent / cost.total:.0%}")
+
+    row("compute", "", None, cost.seconds["compute"])
     for way, codec in (("up", up), ("between", between), ("down", down)):
-        seconds = by_way[way]
-        share = f"{seconds / cost.total:.0%}"
-        table.add_row(way, codec, f"{sent[way]:,.0f}", f"{seconds:.6f}", share)
-    whole = f"{sum(sent.values()):,.0f}"
+        row(way, codec, cost.bytes[way], seconds_by_way[way])
+    if waiting > 0:
+        row("wait", "", None, waiting)
+    whole = f"{sum(cost.bytes.values()):,.0f}"
     table.add_row("a round", "", whole, f"{cost.total:.6f}", "", style="bold")
     console.print(f"{scheme}, {algorithm.schedule.tau} iterations a round, profile {profile}")
     console.print(table)
     shown.print()
 
 
-def _pace(name: str, deadline: float | None) -> Pace:
-    from sdfeel.algorithm.asynchronous import Asynchronous
-    from sdfeel.algorithm.pace import Deadline
-    from sdfeel.algorithm.paces import pace_of
-
-    if name == "deadline" and deadline is not None:
-        return Deadline(deadline)
-    return Asynchronous(deadline) if name == "asynchronous" else pace_of(name)
-
-
-def _print_turns(agenda: Agenda, shown: _Shown, as_json: bool) -> None:
+def _print_periods(shown: _Shown, as_json: bool) -> None:
     """Where there are no rounds: the time of each group, and what it gets done in it."""
+    algorithm = shown.algorithm
     rows: list[dict[str, Any]] = []
-    for group, (own, length) in enumerate(zip(agenda.groups, agenda.length, strict=True)):
-        part = agenda.part(group)
-        steps = [int(n) for n in part.last - part.first + 1]
-        row = {"group": group, "clients": own.tolist(), "seconds": float(length), "steps": steps}
-        rows.append(row)
+    for number, (event, at) in sorted(shown.first.items()):
+        group = event.groups[at]
+        collecting = sum(float(event.spans[name][at]) for name in ("compute", "upload", "slack"))
+        steps = [int(count) for count in group.last - group.first + 1]
+        members = algorithm.network.clusters.members[group.server]
+        clients = [number] if algorithm.pace.groups == "clients" else list(members)
+        rows.append({"group": number, "clients": clients, "seconds": collecting, "steps": steps})
     if as_json:
         print_json({"turns": rows, **shown.shares})
         return
-    table = Table("group", "clients", "seconds of a turn", "steps of its clients")
+    table = Table("group", "clients", "seconds of a period", "steps of its clients")
     for row in rows:
         made = " ".join(str(count) for count in row["steps"])
         table.add_row(str(row["group"]), str(len(row["clients"])), f"{row['seconds']:.6f}", made)
@@ -135,25 +138,28 @@ def _print_turns(agenda: Agenda, shown: _Shown, as_json: bool) -> None:
 
 
 class _Shown:
-    """The timeline of an algorithm, drawn if asked for."""
+    """The timeline of an algorithm, drawn if asked for.
+
+    first  of each group its first event, and the place of the group in it
+    """
 
     def __init__(
         self, algorithm: Algorithm, title: str, seconds: float | None, file: Path | None
     ) -> None:
-        from sdfeel.algorithm.pace import TurnPace
+        from sdfeel.algorithm.costs import round_cost
         from sdfeel.algorithm.timeline import timeline, waiting_share
         from sdfeel.errors import InputError
 
         if seconds is not None and not 0 < seconds < float("inf"):
             raise InputError("--seconds", seconds, "a number above 0")
-        by_turns = algorithm.pace if isinstance(algorithm.pace, TurnPace) else None
-        self.agenda = None if by_turns is None else by_turns.agenda(algorithm)
-        if seconds is not None:
-            self.seconds = seconds
-        elif self.agenda is not None:
-            self.seconds = 3 * float(self.agenda.length.max())
+        self.algorithm = algorithm
+        self.first: dict[int, tuple[Event, int]] = {}
+        if "rounds" in algorithm.pace.breaks:
+            self._find_first(algorithm)
+            ends = [float(e.at - e.begun[at]) for e, at in self.first.values()]
+            self.seconds = seconds or PERIODS * max(ends)
         else:
-            self.seconds = 2 * algorithm.round_cost().total
+            self.seconds = seconds or 2 * round_cost(algorithm).total
         self._spans = timeline(algorithm, self.seconds)
         self.shares = {
             "servers_wait": waiting_share(self._spans, "server"),
@@ -166,16 +172,25 @@ class _Shown:
             rows = [(span.who, span.does, span.begin, span.end) for span in self._spans]
             save_figure(figure_of_timeline(rows, self.seconds, title), file)
 
+    def _find_first(self, algorithm: Algorithm) -> None:
+        network, by_clients = algorithm.network, algorithm.pace.groups == "clients"
+        groups = network.clients if by_clients else network.servers
+        for event in algorithm.events():
+            for at, group in enumerate(event.groups):
+                self.first.setdefault(group.number, (event, at))
+            if len(self.first) == groups:
+                return
+
     def print(self) -> None:
         """As text: all, or where they are many the servers."""
         from sdfeel.algorithm.timeline import SIGNS, as_text
 
         names = dict.fromkeys(span.who for span in self._spans)
         servers = [span for span in self._spans if span.who.startswith("server")]
-        few = len(names) <= MOST_LINES or not servers
+        is_short = len(names) <= MOST_LINES or not servers
         signs = ", ".join(f"{sign} {does}" for does, sign in SIGNS.items())
         console.print(f"the first {self.seconds:.4g} s: {signs}", highlight=False)
-        for line in as_text(self._spans if few else servers, self.seconds):
+        for line in as_text(self._spans if is_short else servers, self.seconds):
             console.print(line, highlight=False, markup=False)
         waits = f"servers wait {self.shares['servers_wait']:.0%} of the time for other clusters"
         console.print(f"{waits}, clients {self.shares['clients_wait']:.0%}", highlight=False)

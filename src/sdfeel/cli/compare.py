@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
 from sdfeel.cli.run import ConfigArgument, Stopped
 
-if TYPE_CHECKING:
-    from sdfeel.experiments.config import RunConfig
-    from sdfeel.records.reading import RunRecord
-
-__all__ = ["compare"]
+__all__ = ["announcer", "compare"]
 
 
 def compare(
@@ -32,24 +29,33 @@ def compare(
 ) -> None:
     """Train by several schemes, then show a table, figures and a page.
 
-    Runs that are done already are not done again; one that was stopped goes on.
+    Runs that are done already are not done again; one that was stopped goes on. Started twice, the
+    two share the runs.
     """
     from sdfeel.errors import InputError
-    from sdfeel.experiments.compare import Interrupted
+    from sdfeel.experiments.comparison import carry_out, from_config
     from sdfeel.experiments.config import experiment_of
+    from sdfeel.experiments.jobs import Interrupted
     from sdfeel.reports.comparison import write_comparison
     from sdfeel.reports.rendering import rich_table
 
     if seeds < 1:
         raise InputError("--seeds", seeds, "at least 1")
     experiment = experiment_of(config, settings or [], schemes)
-    configs = experiment.runs()
     title = str(experiment.base.get("title") or config)
+    contenders = {label: from_config(variant) for label, variant in experiment.runs().items()}
     try:
-        records = _run_all(configs, seeds, out)
+        with live_runs() as show:
+            comparison = carry_out(
+                contenders,
+                [None] if seeds == 1 else range(seeds),
+                out,
+                on_start=announcer(),
+                on_progress=lambda progress: show(progress.job.name, progress.run),
+            )
     except Interrupted as stopped:
         raise Stopped("the same command", stopped.folder, signal.SIGINT) from None
-    written = write_comparison(out, records, title=title)
+    written = write_comparison(out, comparison.records, title=title)
     files = [str(path) for path in (written.page, written.png, written.svg, written.table)]
     if as_json:
         print_json({"title": title, "runs": written.rows, "written": files})
@@ -58,22 +64,13 @@ def compare(
     console.print("written:", *files, highlight=False, soft_wrap=True)
 
 
-def _run_all(configs: dict[str, RunConfig], seeds: int, out: Path) -> dict[str, list[RunRecord]]:
-    from sdfeel.experiments.compare import FromConfig, run_all
-    from sdfeel.records.reading import read_run
-
-    said: set[str] = set()
+def announcer() -> Callable[[str, str], None]:
+    """Make a function that says which engine works, and why; of several runs once."""
+    engines: set[str] = set()
 
     def announce(engine: str, reason: str) -> None:
-        if engine not in said:
-            said.add(engine)
+        if engine not in engines:
+            engines.add(engine)
             say(f"engine: {reason}")
 
-    contenders = {label: FromConfig(config) for label, config in configs.items()}
-    numbers = [None] if seeds == 1 else list(range(seeds))
-    with live_runs() as show:
-        found = run_all(contenders, numbers, out, on_start=announce, on_progress=show)
-    return {
-        label: [read_run(one.folder) for one in of if one.folder is not None]
-        for label, of in found.items()
-    }
+    return announce

@@ -50,10 +50,10 @@ def _state(dataset: Spec) -> dict[str, Any]:
     from sdfeel.data.catalogue import dataset_folder
 
     folder = dataset_folder(dataset.name)
-    found = [_size(folder / file.name) for file in dataset.files]
-    if all(size is None for size in found):
+    sizes = [_size(folder / file.name) for file in dataset.files]
+    if all(size is None for size in sizes):
         state = "no"
-    elif found == [file.size for file in dataset.files]:
+    elif sizes == [file.size for file in dataset.files]:
         state = "yes"
     else:
         state = "damaged"

@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sdfeel.simulation.loop import Progress
+    from sdfeel.simulation.listening import Progress
 
 __all__ = ["JsonFlag", "SetOption", "console", "errors", "live_runs", "print_json", "say"]
 

@@ -1,4 +1,4 @@
-"""`sdfeel plan`: schedule, averager, codecs, correction, rule; `sdfeel constants`: measured."""
+"""`sdfeel plan`: how to train in the least simulated time; `sdfeel constants`: measured."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def plan(
     correction: Annotated[
         str | None, typer.Option(help="Names to choose from; one fixes it, `none` is without.")
     ] = None,
-    local: Annotated[
+    optimizer: Annotated[
         str | None,
-        typer.Option(help="Local rules to choose from, such as sgd,momentum; else the run's own."),
+        typer.Option(help="Optimizers to choose from, such as sgd,momentum; else the run's own."),
     ] = None,
     rates: Annotated[
         str | None,
         typer.Option(help="Rates to choose from, such as 0.01,0.03,0.1; else the run's own."),
     ] = None,
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
-    racers: Annotated[int, typer.Option(help="Candidates in the first heat.")] = 6,
+    racers: Annotated[int, typer.Option(help="Candidates in the first race.")] = 6,
     race_iterations: Annotated[
         int, typer.Option(help="Of all races of a budget together; the rest of it is predicted.")
     ] = 30_000,
@@ -68,22 +68,22 @@ def plan(
     """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
 
     One pilot and a few short probes are trained, everything is predicted, and the best few race:
-    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Local rules and
-    rates are tried against each other before: `--local sgd,momentum --rates 0.01,0.03,0.1`. Where
-    devices differ, the best of other paces and their deadlines are tried against the winner.
+    `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Optimizers and
+    rates are tried against each other before: `--optimizer sgd,momentum --rates 0.01,0.03,0.1`.
+    Where devices differ, the best of other paces and their deadlines are tried against the winner.
     """
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
-    from sdfeel.planner.choices import choices_of, effort_of, objective_of
-    from sdfeel.planner.plan import planned
+    from sdfeel.planner.grid import choices_of
+    from sdfeel.planner.plan import effort_of, objective_of, planned
 
     objective = objective_of(target_loss, target_accuracy, budget)
     named = {"codecs.up": up, "codecs.down": down, "codecs.between": between}
     named |= {"averager": averagers, "correction": correction}
-    choose: dict[str, Any] = {name: _words(own) for name, own in named.items() if own is not None}
+    choose: dict[str, Any] = {k: _words(text) for k, text in named.items() if text is not None}
     for name, text in {"tau1": tau1, "tau2": tau2, "alpha": alpha}.items():
         choose[name] = _numbers(name, text)
-    choose |= {"local": _words(local)} if local else {}
+    choose |= {"optimizer": _words(optimizer)} if optimizer else {}
     choose |= {"lr": _rates(rates)} if rates else {}
     choices, effort = choices_of(choose), effort_of(pilot, racers, race_iterations)
     if figure is not None:
@@ -91,14 +91,14 @@ def plan(
     if out is not None:
         check_writable(out)
     simulation = simulation_of(_config(config, settings or []))
-    found = planned(simulation, objective, choices, effort, say)
+    plan = planned(simulation, objective, choices, effort, say)
     if figure is not None:
-        found.plot(figure)
-    written = None if out is None else found.save(out)
+        plan.plot(figure)
+    written = None if out is None else plan.save(out)
     if as_json:
-        print_json(found.to_dict())
+        print_json(plan.to_dict())
         return
-    _show(found)
+    _show(plan)
     if written is not None:
         console.print("written:", str(written), highlight=False, soft_wrap=True)
 
@@ -123,15 +123,15 @@ def constants(
         last[0] = what
 
     simulation = simulation_of(_config(config, settings or []))
-    found = measured_constants(simulation, visits=visits, progress=progress)
+    measured = measured_constants(simulation, visits=visits, progress=progress)
     if as_json:
-        print_json(asdict(found))
+        print_json(asdict(measured))
         return
     table = Table("constant", "value", "from", "to", "what it is")
-    for name, one in vars(found).items():
-        table.add_row(name, f"{one.value:.4g}", f"{one.low:.4g}", f"{one.high:.4g}", one.words)
+    for name, row in vars(measured).items():
+        table.add_row(name, f"{row.value:.4g}", f"{row.low:.4g}", f"{row.high:.4g}", row.words)
     console.print(table)
-    values = found.constants()
+    values = measured.constants()
     console.print(
         f"sdfeel bound --smoothness {values.smoothness:.4g} --variance {values.variance:.4g} "
         f"--non-iid {values.non_iid:.4g} --gap {values.gap:.4g} ...",
@@ -160,34 +160,32 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 
 def _rates(text: str) -> tuple[float, ...]:
     try:
-        found = tuple(float(word) for word in text.split(","))
+        rates = tuple(float(word) for word in text.split(","))
     except ValueError:
-        found = ()
-    if not found or not all(0 < rate < math.inf for rate in found):
+        rates = ()
+    if not rates or not all(0 < rate < math.inf for rate in rates):
         raise InputError("rates", text, "numbers above 0 with commas between, such as 0.01,0.1")
-    return found
+    return rates
 
 
 def _show(plan: Plan) -> None:
-    from sdfeel.planner.reasons import of_choice, of_evidence
-    from sdfeel.planner.report import rows
-
-    found, goal = plan.recommendation, plan.recommendation.objective
-    first, *others = of_choice(found)
+    """Print what was chosen and why, and the ranking."""
+    first, *others = plan.reasons
     console.print(first, style="bold", markup=False, soft_wrap=True)
     for line in others:
         console.print(line, markup=False, soft_wrap=True)
-    timed = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
-    keys, names = ("tau1", "tau2", "alpha", "averager"), tuple(found.choice.methods.names)
-    told = ["up/down/between/correction"] if len(found.methods) > 1 else []
-    table = Table(*keys, *told, *timed)
-    for row in rows(found):
-        result = _times(row) if goal.target else _losses(row, goal)
-        methods = ["/".join(row[name] for name in names)] if told else []
-        table.add_row(*(str(row[key]) for key in keys), *methods, *result)
+    rows, goal = plan.report["ranking"], plan.objective
+    measured = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
+    columns = ("tau1", "tau2", "alpha", "averager", *(("pace",) if "pace" in rows[0] else ()))
+    methods = ("codecs.up", "codecs.down", "codecs.between", "correction")
+    has_methods = len({row.methods for row in plan.ranking}) > 1
+    also = ("up/down/between/correction",) if has_methods else ()
+    table = Table(*columns, *also, *measured)
+    for row in rows:
+        cells = [str(row[name]) for name in columns]
+        cells += ["/".join(row[name] for name in methods)] if also else []
+        table.add_row(*cells, *(_times(row) if goal.target else _losses(row, goal)))
     console.print(table)
-    for line in [*plan.on_paces, *of_evidence(found, plan.topologies)]:
-        console.print(line, markup=False)
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:

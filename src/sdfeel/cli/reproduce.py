@@ -16,11 +16,13 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from sdfeel.cli.compare import announcer
 from sdfeel.cli.output import JsonFlag, SetOption, console, errors, print_json, say
 from sdfeel.cli.run import Stopped
 
 if TYPE_CHECKING:
-    from sdfeel.experiments.reproduce import RunnerProgress, Verdict
+    from sdfeel.experiments.jobs import JobProgress
+    from sdfeel.experiments.reproduce import Verdict
 
 __all__ = ["reproduce"]
 
@@ -62,7 +64,7 @@ def reproduce(
     stop it at any time, the same command goes on. Started twice, the two share the runs.
     """
     from sdfeel.errors import InputError
-    from sdfeel.experiments.compare import Interrupted
+    from sdfeel.experiments.jobs import Interrupted
     from sdfeel.experiments.reproduce import TARGETS, carry_out, reproduction_of, write_reports
     from sdfeel.experiments.reproduce.choice import choose, kept
     from sdfeel.files import check_writable
@@ -85,7 +87,7 @@ def reproduce(
             carry_out(
                 plan,
                 out,
-                on_start=_announce(),
+                on_start=announcer(),
                 on_progress=show,
                 on_seed=lambda _: verdicts.__setitem__(slice(None), write_reports(plan, out)),
             )
@@ -98,19 +100,8 @@ def reproduce(
     console.print("written:", str(out / "index.html"), highlight=False, soft_wrap=True)
 
 
-def _announce() -> Callable[[str, str], None]:
-    said: set[str] = set()
-
-    def announce(engine: str, reason: str) -> None:
-        if engine not in said:
-            said.add(engine)
-            say(f"engine: {reason}")
-
-    return announce
-
-
 def _table(verdicts: list[Verdict]) -> Table:
-    from sdfeel.experiments.reproduce.report import verdict_rows
+    from sdfeel.experiments.reproduce.document import verdict_rows
 
     table = Table("figure", "claim", "verdict", "measured", box=None, pad_edge=False)
     for row in verdict_rows(verdicts):
@@ -126,7 +117,7 @@ def _table(verdicts: list[Verdict]) -> Table:
 
 
 @contextmanager
-def _live() -> Iterator[Callable[[RunnerProgress], None]]:
+def _live() -> Iterator[Callable[[JobProgress], None]]:
     """One bar over all runs, or without a terminal a line now and then."""
     if not errors.is_terminal:
         yield _lines()
@@ -135,17 +126,17 @@ def _live() -> Iterator[Callable[[RunnerProgress], None]]:
     with Progress(*columns, TextColumn("{task.description}"), console=errors) as bar:
         task = bar.add_task("", total=1.0, count="", left="")
 
-        def show(progress: RunnerProgress) -> None:
+        def show(progress: JobProgress) -> None:
             count, left, about = _words(progress)
             bar.update(task, completed=progress.fraction, description=about, count=count, left=left)
 
         yield show
 
 
-def _lines() -> Callable[[RunnerProgress], None]:
+def _lines() -> Callable[[JobProgress], None]:
     last = -math.inf
 
-    def show(progress: RunnerProgress) -> None:
+    def show(progress: JobProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= LINE_EVERY:
             last = time.monotonic()
@@ -154,14 +145,14 @@ def _lines() -> Callable[[RunnerProgress], None]:
     return show
 
 
-def _words(progress: RunnerProgress) -> tuple[str, str, str]:
+def _words(progress: JobProgress) -> tuple[str, str, str]:
     left = "time left unknown" if progress.left is None else f"{_clock(progress.left)} left"
     run = progress.run
     speed = f"{run.client_steps_per_second:,.0f} client steps/s"
     return (
         f"run {progress.number} of {progress.runs}",
         f"{progress.fraction:.0%}, {left}",
-        f"{progress.job.label}, iteration {run.iteration:,} of {run.iterations:,}, {speed}",
+        f"{progress.job.name}, iteration {run.iteration:,} of {run.iterations:,}, {speed}",
     )
 
 

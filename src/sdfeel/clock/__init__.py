@@ -1,22 +1,15 @@
 """The clock room: what computing, uploading and exchanging cost in simulated seconds."""
 
-from sdfeel.clock.availability import Availability, Presence
-from sdfeel.clock.devices import DeviceClass, Devices, Law
-from sdfeel.clock.event_clock import Destination, EventClock, RoundCost, Uplink
-from sdfeel.clock.formula import (
-    fedavg_round,
-    feel_round,
-    hierfavg_round,
-    paper_latency,
-    sdfeel_round,
-)
-from sdfeel.clock.profile_table import profile_table
+from sdfeel.clock.availability import Availability, Diurnal, Exponential, Presence, Trace
+from sdfeel.clock.devices import DeviceClass, Devices, Lognormal, LogUniform
+from sdfeel.clock.event_clock import Destination, EventClock, Uplink
 from sdfeel.clock.profiles import (
     Latencies,
     LatencyProfile,
     load_profile,
     profile_names,
     profile_of,
+    profile_table,
 )
 
 __all__ = [
@@ -24,20 +17,18 @@ __all__ = [
     "Destination",
     "DeviceClass",
     "Devices",
+    "Diurnal",
     "EventClock",
+    "Exponential",
     "Latencies",
     "LatencyProfile",
-    "Law",
+    "LogUniform",
+    "Lognormal",
     "Presence",
-    "RoundCost",
+    "Trace",
     "Uplink",
-    "fedavg_round",
-    "feel_round",
-    "hierfavg_round",
     "load_profile",
-    "paper_latency",
     "profile_names",
     "profile_of",
     "profile_table",
-    "sdfeel_round",
 ]

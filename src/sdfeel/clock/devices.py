@@ -15,103 +15,127 @@ rounded to whole clients; which clients those are is drawn.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainValidator
 
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError
+from sdfeel.tables import from_table, to_table
+from sdfeel.validation import NotNegative, Positive, checked, one_or_each
 
-__all__ = ["DeviceClass", "Devices", "DrawnDevices", "Law", "numbers_of"]
+__all__ = [
+    "LAWS", "DeviceClass", "Devices", "DrawnDevices", "Law", "LogUniform", "Lognormal", "uniform",
+]  # fmt: skip
+
+Vector = NDArray[np.float64]
 
 # What a number is drawn for.
 SPEED, LINK, CLASS = 1, 2, 3
-LAWS = {"lognormal": ("spread",), "log-uniform": ("least", "most")}
 
 
-def numbers_of(seed: int, purpose: int, count: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1): the first `count` of a stream that belongs to (seed, purpose)."""
+def uniform(seed: int, purpose: int, count: int) -> Vector:
+    """Draw numbers in [0, 1): the first `count` of a stream that belongs to (seed, purpose)."""
     key = np.array([seed, purpose], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-@dataclass(frozen=True)
-class Law:
-    """A law by which parts of a rate are drawn; `LAWS` has the numbers that each needs."""
+@checked()
+class Lognormal:
+    """Half of the devices are slower than 1: exp(spread x a normal number)."""
 
-    law: str
-    spread: float = 0.0
-    least: float = 1.0
-    most: float = 1.0
+    spread: NotNegative
+
+    def draw(self, u: Vector) -> Vector:
+        """From numbers in [0, 1)."""
+        normal = NormalDist()
+        return np.exp([self.spread * normal.inv_cdf(max(x, 2.0**-54)) for x in u])
+
+
+@checked()
+class LogUniform:
+    """As many between .1 and .2 as between .2 and .4: least (most / least)^u."""
+
+    least: Positive
+    most: Positive
 
     def __post_init__(self) -> None:
-        if self.law not in LAWS:
-            raise InputError("devices.law", self.law, closest(str(self.law), LAWS))
-        if self.law == "lognormal" and not (math.isfinite(self.spread) and self.spread >= 0):
-            raise InputError("devices.spread", self.spread, "a finite number, not below 0")
-        for name in ("least", "most"):
-            _above_0(f"devices.{name}", getattr(self, name))
         if self.least > self.most:
-            raise InputError("devices.least", self.least, f"at most `most`, {self.most:g}")
+            raise InputError("least", self.least, f"at most `most`, {self.most:g}")
 
-    def draw(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+    def draw(self, u: Vector) -> Vector:
         """From numbers in [0, 1)."""
-        if self.law == "log-uniform":
-            drawn: NDArray[np.float64] = self.least * (self.most / self.least) ** u
-            return drawn
-        normal = NormalDist()
-        return np.array([math.exp(self.spread * normal.inv_cdf(max(x, 2.0**-54))) for x in u])
+        drawn: Vector = self.least * (self.most / self.least) ** u
+        return drawn
 
 
-Part = float | tuple[float, ...] | Law
+Law = Lognormal | LogUniform
+LAWS: dict[str, type[Law]] = {"lognormal": Lognormal, "log-uniform": LogUniform}
 
 
-@dataclass(frozen=True)
+def _part(value: Any) -> float | tuple[float, ...] | Law:
+    if isinstance(value, Law):
+        return value
+    if isinstance(value, Mapping):
+        try:
+            law: Law = from_table("", value, LAWS, key="law")
+        except InputError as problem:  # `.law`, or a field of the law
+            field = f".{problem.field.lstrip('.')}"
+            raise InputError(field, problem.value, problem.remedy) from None
+        return law
+    return one_or_each(value)
+
+
+Part = Annotated[float | tuple[float, ...] | Law, PlainValidator(_part)]
+
+
+@checked("devices.classes")
 class DeviceClass:
     """A kind of device: its share of all clients, and its parts of the rates."""
 
-    name: str
-    share: float
-    speed: float = 1.0
-    link: float = 1.0
+    share: Positive
+    name: str = ""
+    speed: Positive = 1.0
+    link: Positive = 1.0
 
-    def __post_init__(self) -> None:
-        for name in ("share", "speed", "link"):
-            _above_0(f"devices.classes.{self.name}.{name}", getattr(self, name))
+
+def _classes(value: Any) -> tuple[DeviceClass, ...]:
+    remedy = 'a list: [{name = "phone", share = 1.0}]'
+    if not isinstance(value, list | tuple):
+        raise InputError("devices.classes", value, remedy)
+    classes: list[DeviceClass] = []
+    for number, kind in enumerate(value):
+        if isinstance(kind, Mapping):
+            classes.append(DeviceClass(**{"name": f"class {number}", **kind}))
+        elif isinstance(kind, DeviceClass):
+            classes.append(kind)
+        else:
+            raise InputError("devices.classes", kind, remedy)
+    return tuple(classes)
 
 
 @dataclass(frozen=True)
 class DrawnDevices:
     """Each client's speed and link, and the name of its class ("" without classes)."""
 
-    speed: NDArray[np.float64]
-    link: NDArray[np.float64]
+    speed: Vector
+    link: Vector
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@checked("devices")
 class Devices:
     """Speeds and links of the clients; see the head of this file."""
 
     speed: Part = 1.0
     link: Part = 1.0
-    classes: tuple[DeviceClass, ...] = ()
+    classes: Annotated[tuple[DeviceClass, ...], PlainValidator(_classes)] = ()
 
     def __post_init__(self) -> None:
-        for name in ("speed", "link"):
-            part = getattr(self, name)
-            if isinstance(part, list | np.ndarray):
-                part = tuple(float(each) for each in part)
-                object.__setattr__(self, name, part)
-            if isinstance(part, Law):
-                continue
-            for client, each in enumerate(part if isinstance(part, tuple) else (part,)):
-                of_client = f"[{client}]" if isinstance(part, tuple) else ""
-                _above_0(f"devices.{name}{of_client}", each)
         if not self.classes:
             return
         if self.speed != 1.0 or self.link != 1.0:
@@ -124,19 +148,6 @@ class Devices:
         if abs(total - 1) > 1e-9:
             raise InputError("devices.classes", total, "the shares of all classes sum to 1")
 
-    @classmethod
-    def of_table(cls, table: Mapping[str, Any]) -> Devices:
-        """From the table `[devices]` of a profile."""
-        _known("devices", table, ("speed", "link", "classes"))
-        classes = table.get("classes", [])
-        if not isinstance(classes, list) or not all(isinstance(own, dict) for own in classes):
-            raise InputError("devices.classes", classes, 'a list: [{name = "phone", share = 1.0}]')
-        return cls(
-            _part("devices.speed", table.get("speed", 1.0)),
-            _part("devices.link", table.get("link", 1.0)),
-            tuple(_class_of(number, own) for number, own in enumerate(classes)),
-        )
-
     def draw(self, clients: int, seed: int) -> DrawnDevices:
         """The devices of `clients` clients."""
         if self.classes:
@@ -148,60 +159,28 @@ class Devices:
     def _by_class(self, clients: int, seed: int) -> DrawnDevices:
         ends = np.rint(np.cumsum([own.share for own in self.classes]) * clients).astype(int)
         kinds = np.searchsorted(ends, np.arange(clients), side="right")
-        order = np.argsort(numbers_of(seed, CLASS, clients), kind="stable")
+        order = np.argsort(uniform(seed, CLASS, clients), kind="stable")
         of = np.empty(clients, dtype=int)
         of[order] = np.minimum(kinds, len(self.classes) - 1)
         speed, link = (np.array([getattr(c, n) for c in self.classes]) for n in ("speed", "link"))
         return DrawnDevices(speed[of], link[of], tuple(self.classes[kind].name for kind in of))
 
+    def table(self) -> dict[str, Any]:
+        """As a profile's file has it."""
+        if self.classes:
+            return {"classes": [dict(vars(own)) for own in self.classes]}
+        return {"speed": _written(self.speed), "link": _written(self.link)}
 
-def _drawn(field: str, part: Part, clients: int, seed: int, purpose: int) -> NDArray[np.float64]:
+
+def _drawn(field: str, part: Part, clients: int, seed: int, purpose: int) -> Vector:
     if isinstance(part, Law):
-        return part.draw(numbers_of(seed, purpose, clients))
+        return part.draw(uniform(seed, purpose, clients))
     if isinstance(part, tuple) and len(part) != clients:
         raise InputError(field, list(part), f"one number, or a list of {clients}: one a client")
     return np.broadcast_to(np.asarray(part, dtype=float), (clients,)).copy()
 
 
-def _part(field: str, value: object) -> Part:
-    if isinstance(value, Mapping):
-        law = value.get("law")
-        if law not in LAWS:
-            raise InputError(f"{field}.law", law, closest(str(law), LAWS))
-        _known(field, value, ("law", *LAWS[law]))
-        for name in LAWS[law]:
-            if name not in value:
-                raise InputError(f"{field}.{name}", None, f"{law} needs it")
-        return Law(law, **{name: _number(f"{field}.{name}", value[name]) for name in LAWS[law]})
-    if isinstance(value, list):
-        return tuple(_number(f"{field}[{client}]", own) for client, own in enumerate(value))
-    return _number(field, value)
-
-
-def _class_of(number: int, table: Mapping[str, Any]) -> DeviceClass:
-    field = f"devices.classes[{number}]"
-    _known(field, table, ("name", "share", "speed", "link"))
-    if "share" not in table:
-        raise InputError(f"{field}.share", None, "a class needs its share of the clients")
-    name = table.get("name", f"class {number}")
-    if not isinstance(name, str):
-        raise InputError(f"{field}.name", name, "a word")
-    numbers = {key: _number(f"{field}.{key}", v) for key, v in table.items() if key != "name"}
-    return DeviceClass(name, **numbers)
-
-
-def _known(field: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            raise InputError(f"{field}.{key}", value, f"unknown key; {closest(key, known)}")
-
-
-def _number(field: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(field, value, "a number")
-    return float(value)
-
-
-def _above_0(field: str, value: object) -> None:
-    if not (math.isfinite(_number(field, value)) and _number(field, value) > 0):
-        raise InputError(field, value, "a finite number above 0: a device that stands still is off")
+def _written(part: Part) -> Any:
+    if isinstance(part, Law):
+        return to_table(part, LAWS, key="law")
+    return list(part) if isinstance(part, tuple) else part

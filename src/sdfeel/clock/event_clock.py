@@ -9,6 +9,7 @@ period begins when the slowest of its clients has the server's model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from sdfeel.clock.availability import Presence
 from sdfeel.clock.profiles import Latencies, LatencyProfile
 from sdfeel.network import Averager, Network
 
-__all__ = ["Destination", "EventClock", "RoundCost", "Uplink"]
+__all__ = ["Destination", "EventClock", "Uplink"]
 
 Mask = NDArray[np.bool_]
 Seconds = NDArray[np.float64]
@@ -111,6 +112,12 @@ class Uplink:
         found[clients] = self.presence.stay(clients, begin[clients], needed[clients])
         return found
 
+    @property
+    def has_downlink(self) -> bool:
+        """Whether sending models down to clients takes any time."""
+        times = self.latencies
+        return (times.from_cloud if self.to == "cloud" else times.from_server) is not None
+
     def down(self, away: Mask, vectors: int) -> Seconds | None:
         """Seconds of a broadcast to every client; None where it takes no time.
 
@@ -126,49 +133,46 @@ class Uplink:
         return found
 
 
-@dataclass(frozen=True)
-class RoundCost:
-    """Simulated seconds of one round and its parts."""
-
-    compute: float
-    upload: float
-    exchange: float
-    total: float
-    download: float = 0.0
-
-
 @dataclass
 class EventClock:
-    """The simulated time of every server of `network` (the scheme's: one for the cloud schemes)."""
+    """The simulated time of every server of `network` (the scheme's: one for the cloud schemes).
+
+    at      seconds of each server; waited: of each, for other clusters at exchanges
+    """
 
     network: Network
     uplink: Uplink
     at: Seconds = field(init=False)
-    steps: int = field(init=False, default=0)  # local updates since the last upload
-    waited: Seconds = field(init=False)  # of each server, for other clusters at exchanges
+    waited: Seconds = field(init=False)
 
     def __post_init__(self) -> None:
         self.at = np.zeros(self.network.servers)
         self.waited = np.zeros(self.network.servers)
 
-    def local_updates(self, count: int) -> None:
-        """`count` more local updates at every client that is present."""
-        self.steps += count
+    def upload(
+        self, present: Mask, steps: int, most: float = math.inf
+    ) -> tuple[Seconds, Seconds, Seconds]:
+        """So many local updates and an upload: a server waits for the slowest of its clients.
 
-    def upload(self, present: Mask) -> None:
-        """Intra-cluster aggregation: a server waits for the slowest of its present clients.
-
-        A server none of whose clients came has waited as long as the slowest could have taken.
+        A server none of whose clients came has waited as long as the slowest could have taken,
+        `most` seconds at most. Returns the seconds of computing, of uploading and of slack.
         """
-        self.at = self.at + self._slowest(
-            self.steps * self.uplink.latencies.t_cmp + self.uplink.seconds(present), present
+        uploads = self.uplink.seconds(present)
+        spent, upload = self._slowest(
+            steps * self.uplink.latencies.t_cmp + uploads, uploads, present
         )
-        self.steps = 0
+        self.at = self.at + np.minimum(spent, most)
+        compute = np.minimum(spent - upload, most)
+        return compute, np.minimum(upload, most - compute), np.zeros_like(spent)
 
-    def close_upload(self, seconds: float) -> None:
-        """An upload period that ends when `seconds` are over, whoever is done by then."""
-        self.at = self.at + seconds
-        self.steps = 0
+    def close_upload(
+        self, seconds: float, present: Mask, steps: int
+    ) -> tuple[Seconds, Seconds, Seconds]:
+        """The same in a period that ends when `seconds` are over, whoever is done by then."""
+        before = self.at
+        compute, upload, _ = self.upload(present, steps, seconds)
+        self.at = before + seconds
+        return compute, upload, seconds - compute - upload
 
     def exchange(self, averager: Averager) -> None:
         """Inter-cluster aggregation by the averager's route."""
@@ -200,17 +204,6 @@ class EventClock:
             np.maximum.at(slowest, self.network.clusters.server_of[coming], seconds[coming])
             self.at = self.at + slowest
 
-    def seconds(self, present: Mask) -> float:
-        """The time now: when the slowest has done its last local update."""
-        compute = self.steps * self.uplink.latencies.t_cmp
-        return float((self.at + self._slowest(compute, present)).max())
-
-    @property
-    def idle_share(self) -> float:
-        """The share of time that servers have waited for other clusters, on average."""
-        now = float(self.at.max())
-        return float(self.waited.mean() / now) if now > 0 else 0.0
-
     def _exchange_once(self, ends: NDArray[np.int64], seconds: Seconds) -> None:
         """Every server waits until it holds the models of all its neighbours."""
         arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
@@ -234,10 +227,15 @@ class EventClock:
         seconds = np.array([self.uplink.latencies.link(a, b) for a, b in links])
         return np.array(links, dtype=np.int64).reshape(-1, 2), seconds
 
-    def _slowest(self, seconds: Seconds, present: Mask) -> Seconds:
+    def _slowest(self, spent: Seconds, uploads: Seconds, present: Mask) -> tuple[Seconds, Seconds]:
+        """Of each server the seconds of its slowest client, and of them those of the upload."""
         server_of = self.network.clusters.server_of
         slowest = np.full(self.network.servers, -np.inf)
-        np.maximum.at(slowest, server_of[present], seconds[present])
+        np.maximum.at(slowest, server_of[present], spent[present])
         nobody = np.isneginf(slowest)[server_of]
-        np.maximum.at(slowest, server_of[nobody], seconds[nobody])
-        return slowest
+        if nobody.any():
+            np.maximum.at(slowest, server_of[nobody], spent[nobody])
+        upload = np.zeros(self.network.servers)
+        which = (present | nobody) & (spent == slowest[server_of])
+        upload[server_of[which]] = uploads[which]
+        return slowest, upload

@@ -12,23 +12,25 @@ rates, and `[availability]` says when they are there: see `devices.py` and `avai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainValidator
 
-from sdfeel.clock.availability import Availability
+from sdfeel.clock.availability import Availability, availability_of, table_of
 from sdfeel.clock.devices import Devices
 from sdfeel.errors import InputError, closest
 from sdfeel.toml import read_toml
+from sdfeel.validation import NotNegative, OneOrEach, Positive, checked, number_above_0
 
-__all__ = ["Latencies", "LatencyProfile", "load_profile", "profile_names", "profile_of"]
+__all__ = [
+    "Latencies", "LatencyProfile", "load_profile", "profile_names", "profile_of", "profile_table",
+]  # fmt: skip
 
-Rate = float | tuple[float, ...]
-CloudUplink = Literal["direct", "shared-backhaul"]
 RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
 DOWN = ("server_client", "cloud_client")  # free where they are not given
 
@@ -60,46 +62,68 @@ class Latencies:
         return self.links.get((min(a, b), max(a, b)), self.t_sr_sr)
 
 
-@dataclass(frozen=True)
+def _flops(value: Any) -> float | None:
+    if value is None or value == "counted":
+        return None
+    try:
+        return number_above_0(value)
+    except InputError:
+        raise InputError("", value, 'a finite number above 0, or "counted"') from None
+
+
+def _between_servers(value: Any) -> float:
+    if isinstance(value, list | tuple):
+        raise InputError("", value, "one number; see [links] for more")
+    return number_above_0(value)
+
+
+def _links(value: Any) -> dict[tuple[int, int], float]:
+    """Rates by link: `"0-1"` as files have it, or a pair of servers."""
+    if not isinstance(value, Mapping):
+        raise InputError("", value, "a table; see profile `paper`")
+    links = {}
+    for key, rate in value.items():
+        ends = key.split("-") if isinstance(key, str) else [str(end) for end in key]
+        if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
+            raise InputError("links", key, 'two servers, such as "0-1"')
+        a, b = sorted(int(end) for end in ends)
+        try:
+            links[a, b] = number_above_0(rate)
+        except InputError as problem:
+            raise InputError(f"links.{a}-{b}", rate, problem.remedy) from None
+    return links
+
+
+def _devices(value: Any) -> Devices | None:
+    if value is None or isinstance(value, Devices):
+        return value
+    if not isinstance(value, Mapping):
+        raise InputError("devices", value, "a table with speed and link, or classes")
+    return Devices(**value)
+
+
+@checked()
 class LatencyProfile:
     """Rates and sizes from which latencies follow; `flops_per_step` None means "to be counted"."""
 
     name: str
-    flops_per_step: float | None
-    cpu: Rate
-    client_server: Rate
-    server_server: float
-    server_cloud: Rate
-    client_cloud: Rate
-    server_client: Rate | None = None
-    cloud_client: Rate | None = None
-    seconds_per_message: float = 0.0
-    bits_per_parameter: float = 32.0
-    cloud_uplink: CloudUplink = "direct"
+    flops_per_step: Annotated[float | None, PlainValidator(_flops)]
+    cpu: OneOrEach
+    client_server: OneOrEach
+    server_server: Annotated[float, PlainValidator(_between_servers)]
+    server_cloud: OneOrEach
+    client_cloud: OneOrEach
+    server_client: OneOrEach | None = None
+    cloud_client: OneOrEach | None = None
+    seconds_per_message: NotNegative = 0.0
+    bits_per_parameter: Positive = 32.0
+    cloud_uplink: Literal["direct", "shared-backhaul"] = "direct"
     summary: str = ""
-    links: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    devices: Devices | None = None  # None: all alike
-    availability: Availability | None = None  # None: always there
-
-    def __post_init__(self) -> None:
-        for name in (*RATES, *DOWN):
-            value = getattr(self, name)
-            if value is None and name in DOWN:
-                continue
-            if isinstance(value, list | np.ndarray):
-                value = tuple(float(rate) for rate in value)
-                object.__setattr__(self, name, value)
-            if name == "server_server" and isinstance(value, tuple):
-                raise InputError("rates.server_server", value, "one number; see [links] for more")
-            for rate in value if isinstance(value, tuple) else (value,):
-                _positive(f"rates.{name}", rate)
-        for link, rate in self.links.items():
-            _positive(f"links.{link[0]}-{link[1]}", rate)
-        _positive("bits_per_parameter", self.bits_per_parameter)
-        if not 0 <= self.seconds_per_message < float("inf"):
-            raise InputError("seconds_per_message", self.seconds_per_message, "0 or more")
-        if self.flops_per_step is not None:
-            _positive("flops_per_step", self.flops_per_step)
+    links: Annotated[Mapping[tuple[int, int], float], PlainValidator(_links)] = field(
+        default_factory=dict
+    )
+    devices: Annotated[Devices | None, PlainValidator(_devices)] = None  # None: all alike
+    availability: Annotated[Availability | None, PlainValidator(availability_of)] = None
 
     def with_flops(self, flops: float) -> LatencyProfile:
         """The profile with its FLOPs per local iteration counted, if it asked for that."""
@@ -174,51 +198,64 @@ def load_profile(name: str) -> LatencyProfile:
     """A profile by name, or by the path of a TOML file."""
     if name in profile_names():
         text = (resources.files("sdfeel.clock") / "profiles" / f"{name}.toml").read_text("utf-8")
-        table, folder = read_toml(text, "profile"), Path()
-    elif name.endswith(".toml"):
-        table, folder = read_toml(Path(name), "profile"), Path(name).parent
-    else:
-        raise InputError(
-            "profile", name, f"{closest(name, profile_names())}; or the path of a .toml file"
-        )
-    return profile_of(table, Path(name).stem, folder)
+        return profile_of(read_toml(text, "profile"), name)
+    if name.endswith(".toml"):
+        return profile_of(read_toml(Path(name), "profile"), Path(name).stem, Path(name).parent)
+    remedy = f"{closest(name, profile_names())}; or the path of a .toml file"
+    raise InputError("profile", name, remedy)
 
 
 def profile_of(
-    given: Mapping[str, Any], name: str = "own", folder: Path | None = None
+    given: Mapping[str, Any], name: str = "own", folder: Path = Path()
 ) -> LatencyProfile:
     """A profile from a table with the keys of a file; a trace that it names lies in `folder`."""
     table: dict[str, Any] = _plain(given)
-    known = {f.name for f in fields(LatencyProfile)} - {*RATES, *DOWN, "name"}
-    _refuse_unknown(name, table, known | {"rates"})
-    rates = _table(f"{name}: rates", table.pop("rates", {}))
-    _refuse_unknown(f"{name}.rates", rates, {*RATES, *DOWN})
-    missing = [rate for rate in RATES if rate not in rates]
-    if missing or "flops_per_step" not in table:
-        lacking = missing or ["flops_per_step"]
+    rates = table.pop("rates", {})
+    if not isinstance(rates, dict):
+        raise InputError(f"{name}: rates", rates, "a table; see profile `paper`")
+    for where, keys, known in (
+        (f"{name}.rates", rates, (*RATES, *DOWN)),
+        (name, table, (*TABLE, "rates")),
+    ):
+        for key in keys:
+            if key not in known:
+                remedy = f"unknown key; {closest(key, known)}"
+                raise InputError(f"{where}: {key}", keys[key], remedy)
+    lacking = [key for key in RATES if key not in rates]
+    lacking += [] if "flops_per_step" in table else ["flops_per_step"]
+    if lacking:
         raise InputError("profile", name, f"{', '.join(lacking)} missing; see profile `paper`")
-    flops = table.pop("flops_per_step")
-    links = {}
-    for key, rate in _table(f"{name}: links", table.pop("links", {})).items():
-        a, b = _link(key)
-        links[a, b] = _number(f"links.{a}-{b}", rate)
-    if "devices" in table:
-        table["devices"] = Devices.of_table(_table(f"{name}: devices", table["devices"]))
-    if "availability" in table:
-        own = _table(f"{name}: availability", table["availability"])
-        table["availability"] = Availability.of_table(own, folder or Path())
-    for key in ("bits_per_parameter", "seconds_per_message"):
-        if key in table:
-            table[key] = _number(key, table[key])
-    if table.get("cloud_uplink", "direct") not in ("direct", "shared-backhaul"):
-        raise InputError("cloud_uplink", table["cloud_uplink"], "direct or shared-backhaul")
-    return LatencyProfile(
-        name=name,
-        flops_per_step=None if flops == "counted" else _number("flops_per_step", flops),
-        links=links,
-        **{rate: _rate(f"rates.{rate}", rates[rate]) for rate in (*RATES, *DOWN) if rate in rates},
-        **table,
-    )
+    availability = table.get("availability")
+    if isinstance(availability, dict) and isinstance(availability.get("trace"), str):
+        table["availability"] = availability | {"trace": folder / availability["trace"]}
+    try:
+        return LatencyProfile(name=name, **rates, **table)
+    except InputError as problem:
+        if problem.field.partition("[")[0] not in rates:
+            raise
+        raise InputError(f"rates.{problem.field}", problem.value, problem.remedy) from None
+
+
+# The keys of a profile's file beside [rates].
+TABLE = (
+    "flops_per_step", "bits_per_parameter", "seconds_per_message", "cloud_uplink", "summary",
+    "links", "devices", "availability",
+)  # fmt: skip
+
+
+def profile_table(profile: LatencyProfile) -> dict[str, Any]:
+    """All of a profile but its name, in numbers, lists and words: `profile_of` reads it back."""
+    rates = {rate: getattr(profile, rate) for rate in (*RATES, *DOWN)}
+    table: dict[str, Any] = {key: getattr(profile, key) for key in TABLE[:5]}
+    table["flops_per_step"] = table["flops_per_step"] or "counted"
+    table["rates"] = {key: rate for key, rate in _plain(rates).items() if rate is not None}
+    if profile.links:
+        table["links"] = {f"{a}-{b}": rate for (a, b), rate in profile.links.items()}
+    if profile.devices is not None:
+        table["devices"] = profile.devices.table()
+    if profile.availability is not None:
+        table["availability"] = table_of(profile.availability)
+    return table
 
 
 def _plain(value: Any) -> Any:
@@ -228,39 +265,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
-
-
-def _table(where: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(where, value, "a table; see profile `paper`")
-    return value
-
-
-def _refuse_unknown(where: str, table: dict[str, Any], known: set[str]) -> None:
-    for key, value in table.items():
-        if key not in known:
-            raise InputError(f"{where}: {key}", value, f"unknown key; {closest(key, known)}")
-
-
-def _link(key: str) -> tuple[int, int]:
-    ends = key.split("-")
-    if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
-        raise InputError("links", key, 'two servers, such as "0-1"')
-    return min(int(ends[0]), int(ends[1])), max(int(ends[0]), int(ends[1]))
-
-
-def _rate(field_name: str, value: object) -> Any:
-    if isinstance(value, list):
-        return tuple(_number(field_name, entry) for entry in value)
-    return _number(field_name, value)
-
-
-def _number(field_name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(field_name, value, "a number")
-    return float(value)
-
-
-def _positive(field_name: str, value: float) -> None:
-    if not (np.isfinite(value) and value > 0):
-        raise InputError(field_name, value, "a finite number above 0")

@@ -12,8 +12,8 @@ from sdfeel.data.catalogue import DATASETS
 from sdfeel.data.client_source import ClientSource
 from sdfeel.data.clients import ClientData
 from sdfeel.data.datasets import Dataset, load, train_labels
-from sdfeel.data.fetch import Fetched, fetch
-from sdfeel.data.fresh import Fresh
+from sdfeel.data.download import Fetched, fetch
+from sdfeel.data.fresh import Fresh, RandomTransformWarning
 from sdfeel.data.partitions import PARTITIONS, partition
 from sdfeel.trees import Pixels
 
@@ -27,6 +27,7 @@ __all__ = [
     "Fetched",
     "Fresh",
     "Pixels",
+    "RandomTransformWarning",
     "fetch",
     "from_arrays",
     "from_flower",

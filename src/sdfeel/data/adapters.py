@@ -32,9 +32,18 @@ Scale = float | Sequence[float]
 
 
 def from_arrays(inputs: Tree, targets: Any, *, client: ArrayLike | None = None) -> ClientData:
-    """Arrays or tensors, or a structure of them, with a row for each sample.
+    """Take arrays or tensors, or a structure of them, with a row for each sample.
 
-    client  whose each row is: a client for each value, in sorted order. None: one store for all
+    Args:
+        inputs: what a model takes.
+        targets: what it should answer.
+        client: whose each row is: a client for each value, in sorted order. None: one store for
+            all clients, which `partition=` shares out.
+
+    Example:
+        >>> from sdfeel.data import from_arrays
+        >>> from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], client=["b", "a", "b"]).samples.tolist()
+        [1, 2]
     """
     return _by_client(ClientData.from_datasets([(inputs, targets)]), client)
 
@@ -46,11 +55,13 @@ def from_pandas(
     client: Hashable | None = None,
     features: Sequence[Hashable] | None = None,
 ) -> ClientData:
-    """A DataFrame: columns of numbers as one input vector of float32.
+    """Take a DataFrame: columns of numbers as one input vector of float32.
 
-    label     the column to learn: class numbers, or real numbers for a regression
-    client    the column that says whose a row is: a client for each value, in sorted order
-    features  the columns to learn from; all others by default
+    Args:
+        frame: a pandas DataFrame.
+        label: the column to learn: class numbers, or real numbers for a regression.
+        client: the column that says whose a row is: a client for each value, in sorted order.
+        features: the columns to learn from; all others by default.
     """
     if not hasattr(frame, "columns"):
         raise InputError("frame", type(frame).__name__, "a pandas DataFrame")
@@ -78,9 +89,14 @@ def from_tokens(
     length: int | None = None,
     pad: int = 0,
 ) -> ClientData:
-    """Texts as token ids: int64 of one length, what is shorter filled up behind with `pad`.
+    """Take texts as token ids: int64 of one length.
 
-    length  of all; what is longer is cut. None: that of the longest
+    Args:
+        sequences: a list of ids for each text.
+        targets: one for each text.
+        client: whose each text is, as for `from_arrays`.
+        length: of all; a longer text is cut. None: that of the longest.
+        pad: the id behind a shorter text, up to the length.
     """
     lists = [np.asarray(ids) for ids in sequences]
     for number, ids in enumerate(lists):
@@ -100,11 +116,12 @@ def from_tokens(
 class Columns:
     """Rows with named columns, such as a Hugging Face `Dataset`, as (input, target) items.
 
-    inputs     the column to learn from; several as a tuple for forward(a, b); or by the names that
-               the model's forward has: {"x": "image"}
-    label      the column to learn
-    transform  makes tensors, arrays or numbers of an input; else images become bytes (channels,
-               height, width), and lists arrays
+    Attributes:
+        inputs: the column to learn from; several as a tuple for forward(a, b); or by the names that
+            the model's forward has: {"x": "image"}.
+        label: the column to learn.
+        transform: makes tensors, arrays or numbers of an input; without it images become bytes
+            (channels, height, width), and lists arrays.
     """
 
     dataset: Any
@@ -137,7 +154,7 @@ class Columns:
         if isinstance(self.inputs, str):
             given = change(row[self.inputs])
         elif isinstance(self.inputs, Mapping):
-            given = {own: change(row[name]) for own, name in self.inputs.items()}
+            given = {argument: change(row[name]) for argument, name in self.inputs.items()}
         else:
             given = tuple(change(row[name]) for name in self.inputs)
         return given if self.transform is None else self.transform(given), row[self.label]
@@ -153,10 +170,13 @@ def from_huggingface(
     mean: Scale = 0.0,
     std: Scale = 1.0,
 ) -> ClientData:
-    """A `datasets.Dataset`, read once; `inputs`, `label` and `transform` as in `Columns`.
+    """Take a `datasets.Dataset`, read once.
 
-    client     the column that says whose a row is: a client for each value, in sorted order
-    mean, std  of images without a transform, which stay bytes: see `Pixels`
+    Args:
+        dataset: rows with named columns.
+        inputs, label, transform: as in `Columns`.
+        client: the column that says whose a row is: a client for each value, in sorted order.
+        mean, std: of images without a transform, which stay bytes: see `Pixels`.
 
     For a transform that stays random give `Fresh(Columns(...))` to `sdfeel.train`.
     """
@@ -179,10 +199,12 @@ def from_flower(
     std: Scale = 1.0,
     split: str = "train",
 ) -> ClientData:
-    """The partitions of a partitioner of Flower Datasets, a client each.
+    """Take the partitions of a partitioner of Flower Datasets, a client each.
 
-    It is a partitioner whose `dataset` is set, or a `FederatedDataset` and one of its splits; the
-    rest as for `from_huggingface`.
+    Args:
+        partitioner: one whose `dataset` is set, or a `FederatedDataset`.
+        split: of the latter.
+        inputs, label, transform, mean, std: as for `from_huggingface`.
     """
     try:
         parts = _parts(partitioner, split)
@@ -251,18 +273,18 @@ def _by_client(store: ClientData, client: ArrayLike | None) -> ClientData:
 def _numbers(frame: Any, name: Hashable) -> NDArray[Any]:
     """A column of a DataFrame; anything but numbers is named, and so is what is missing."""
     column = frame[name]
-    found = np.array(column)  # a copy: what pandas gives cannot be written to
-    if found.dtype.kind not in "iufb":
+    values = np.array(column)  # a copy: what pandas gives cannot be written to
+    if values.dtype.kind not in "iufb":
         raise InputError(
             f"column {name!r}",
             str(column.dtype),
             "must be numbers; categories become class numbers by .astype('category').cat.codes",
         )
-    if found.dtype.kind == "f" and not np.isfinite(found).all():
-        row = int(np.flatnonzero(~np.isfinite(found))[0])
-        value = "missing" if np.isnan(found[row]) else float(found[row])
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        value = "missing" if np.isnan(values[row]) else float(values[row])
         raise InputError(f"column {name!r}, row {row}", value, "fill or drop it first")
-    return found
+    return values
 
 
 def _plain(value: Any) -> Any:

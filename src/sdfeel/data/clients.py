@@ -10,9 +10,17 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from sdfeel.data.fresh import Fresh, drawn_by
+from sdfeel.data.fresh import Fresh, drawn_by, warn_if_random
 from sdfeel.data.loaders import unwrapped
-from sdfeel.data.reading import Pair, from_arrays, from_items, from_tensors, outline
+from sdfeel.data.reading import (
+    Pair,
+    check_map_style,
+    from_arrays,
+    from_items,
+    from_tensors,
+    outline,
+    whole_targets,
+)
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels, Tree, joined, leaves, mapped, ready, rows
 
@@ -40,8 +48,8 @@ class ClientData:
         for what, tree in (("inputs", self.inputs), ("targets", self.targets)):
             for leaf in leaves(tree):
                 if leaf.ndim == 0 or len(leaf) != size:
-                    found = len(leaf) if leaf.ndim else "a number"
-                    raise InputError(what, found, f"must be as many as the {size} inputs")
+                    count = len(leaf) if leaf.ndim else "a number"
+                    raise InputError(what, count, f"must be as many as the {size} inputs")
         ends = self.offsets
         if len(ends) < 2 or ends[0] != 0 or ends[-1] != size:
             raise InputError("offsets", ends, f"must go from 0 to the number of samples, {size}")
@@ -50,7 +58,7 @@ class ClientData:
 
     @classmethod
     def from_datasets(cls, datasets: Sequence[Any]) -> ClientData:
-        """One dataset per client, each read once.
+        """Read one dataset per client, each once; of a random one `RandomTransformWarning` says so.
 
         It is a pair of arrays (inputs, targets), or map-style with (input, target) items, or a
         `DataLoader` of such, or a store like this one. Tensors, numpy arrays and numbers are taken,
@@ -60,13 +68,37 @@ class ClientData:
         """
         if len(datasets) == 0:
             raise InputError("datasets", [], "at least one client's data is needed")
-        pairs = [_read(dataset, client) for client, dataset in enumerate(datasets)]
-        for client, pair in enumerate(pairs):
-            _check_alike(client, pair, pairs[0])
+        pairs: list[Pair] = []
+        by_item: dict[int, Any] = {}
+        datasets = [unwrapped(dataset) for dataset in datasets]
+        for client, dataset in enumerate(datasets):
+            size = count_samples(dataset, client)
+            pair = _at_once(dataset)
+            if isinstance(dataset, Fresh):
+                with drawn_by(0):  # the same whichever rank reads it
+                    pair = from_items(dataset, range(size), client)
+            elif pair is None:
+                pair = from_items(dataset, range(size), client)
+                by_item[client] = dataset
+            pairs.append((pair[0], whole_targets(pair[1])))
+            _check_alike(client, pairs[-1], pairs[0])
+        warn_if_random(by_item, pairs)
         inputs, targets = (joined(list(column)) for column in zip(*pairs, strict=True))
-        fresh = tuple(own if isinstance(own, Fresh) else None for own in datasets)
+        fresh = tuple(each if isinstance(each, Fresh) else None for each in datasets)
         ends = _offsets([rows(x) for x, _ in pairs])
         return cls(inputs, targets, ends, fresh if any(fresh) else ())
+
+    @classmethod
+    def head(cls, dataset: Any, count: int) -> ClientData:
+        """Read the first samples of a dataset only, and draw nothing from the user's generators."""
+        dataset = unwrapped(dataset)
+        size = min(count, count_samples(dataset, 0))
+        pair = _at_once(dataset)
+        if pair is None:
+            with drawn_by(0):
+                pair = from_items(dataset, range(size), 0)
+        inputs, targets = (mapped(lambda tensor: tensor[:size], tree) for tree in pair)
+        return cls(inputs, whole_targets(targets), np.array([0, size]))
 
     @classmethod
     def from_partition(cls, inputs: Tree, targets: Tree, parts: Sequence[ArrayLike]) -> ClientData:
@@ -79,7 +111,7 @@ class ClientData:
         chosen = [_indices(part, size, client) for client, part in enumerate(parts)]
         order = torch.from_numpy(np.concatenate(chosen))
         taken, aims = (mapped(lambda tensor: tensor[order], tree) for tree in (inputs, targets))
-        return cls(taken, _targets(aims), _offsets([len(rows) for rows in chosen]))
+        return cls(taken, whole_targets(aims), _offsets([len(rows) for rows in chosen]))
 
     @property
     def clients(self) -> int:
@@ -93,13 +125,12 @@ class ClientData:
 
     def client(self, index: int) -> Pair:
         """One client's inputs and targets, as a model takes them: views, but of pixels copies."""
-        return _ready(self._own(index))
+        return _ready(self._stored_by(index))
 
-    def _own(self, index: int) -> Pair:
+    def _stored_by(self, index: int) -> Pair:
         if not 0 <= index < self.clients:
             raise InputError("client", index, f"must be in 0..{self.clients - 1}")
-        own = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
-        return self.stored(own)
+        return self.stored(slice(int(self.offsets[index]), int(self.offsets[index + 1])))
 
     def part(self, chosen: slice | torch.Tensor) -> Pair:
         """Inputs and targets of some rows of the store, as a model takes them."""
@@ -121,15 +152,18 @@ class ClientData:
         first = int(self.offsets[client])
         with drawn_by(number):
             pair = from_items(fresh, [int(row) - first for row in chosen], client)
-        for own, kept in zip(pair, self.stored(slice(1)), strict=True):
-            now, before = (outline(mapped(lambda t: t[0], tree)) for tree in (own, kept))
-            if now != before:
-                raise InputError(f"a sample of client {client}", now, f"was {before} at first")
-        return pair[0], _targets(pair[1])
+        shapes, stored = (
+            outline(mapped(lambda tensor: tensor[0], samples))
+            for samples in (pair, self.stored(slice(1)))
+        )
+        for shape, before in zip(shapes, stored, strict=True):
+            if shape != before:
+                raise InputError(f"a sample of client {client}", shape, f"was {before} at first")
+        return pair[0], whole_targets(pair[1])
 
     def select(self, clients: Sequence[int] | NDArray[np.int64]) -> ClientData:
         """The data of these clients, in this order, as a store of its own."""
-        chosen = [self._own(int(index)) for index in clients]
+        chosen = [self._stored_by(int(index)) for index in clients]
         if not chosen:
             raise InputError("clients", [], "at least one client must be selected")
         inputs, targets = (joined(list(column)) for column in zip(*chosen, strict=True))
@@ -162,73 +196,47 @@ def _taken(tensor: torch.Tensor, chosen: slice | torch.Tensor) -> torch.Tensor:
     """tensor[chosen]; by `index_select`, which takes a third of the time for a small batch."""
     if isinstance(chosen, slice):
         return tensor[chosen]
-    found = tensor.index_select(0, chosen.reshape(-1))
-    return found if chosen.ndim == 1 else found.view(*chosen.shape, *tensor.shape[1:])
+    picked = tensor.index_select(0, chosen.reshape(-1))
+    return picked if chosen.ndim == 1 else picked.view(*chosen.shape, *tensor.shape[1:])
 
 
 def _ready(pair: Pair) -> Pair:
     return ready(pair[0]), ready(pair[1])
 
 
-def _targets(targets: Tree) -> Tree:
-    """Losses want int64 labels; real-valued targets (regression) stay what they are."""
-    if isinstance(targets, Pixels):
-        return targets
-
-    def whole(tensor: torch.Tensor) -> torch.Tensor:
-        real = tensor.is_floating_point() or tensor.is_complex()
-        return tensor if real else tensor.to(torch.int64)
-
-    return mapped(whole, targets)
-
-
-def count_samples(dataset: Any) -> int:
+def count_samples(dataset: Any, client: int) -> int:
     """|S_i| of what a user gives as the data of client i."""
-    dataset = unwrapped(dataset)
+    dataset, field = unwrapped(dataset), f"data of client {client}"
     if isinstance(dataset, ClientData):
         return rows(dataset.inputs)
     if isinstance(dataset, Mapping) or hasattr(dataset, "iloc"):
         raise InputError(
-            "data of a client",
+            field,
             list(dataset),
             "must be a pair (inputs, targets) or a map-style dataset; sdfeel.data.from_pandas "
             "makes clients of one DataFrame",
         )
     pair = from_arrays(dataset)
-    return len(dataset) if pair is None else rows(pair[0])
-
-
-def _read(dataset: Any, client: int) -> Pair:
-    dataset = unwrapped(dataset)
-    try:
-        size = count_samples(dataset)
-    except TypeError:
-        raise InputError(
-            f"data of client {client}",
-            type(dataset).__name__,
-            "must be a map-style dataset: one with a length and items by index",
-        ) from None
+    if pair is None:
+        check_map_style(field, dataset)
+    size = len(dataset) if pair is None else rows(pair[0])
     if size == 0:
-        raise InputError(f"data of client {client}", [], "every client needs a sample or more")
+        raise InputError(field, [], "every client needs a sample or more")
+    return size
+
+
+def _at_once(dataset: Any) -> Pair | None:
+    """Inputs and targets without a loop over samples, where that is possible."""
     if isinstance(dataset, ClientData):
         return dataset.inputs, dataset.targets
-    if isinstance(dataset, Fresh):
-        with drawn_by(0):  # the same whichever rank reads it
-            pair = from_items(dataset, range(size), client)
-    else:
-        pair = (
-            from_arrays(dataset)
-            or from_tensors(dataset)
-            or from_items(dataset, range(size), client)
-        )
-    return pair[0], _targets(pair[1])
+    return from_arrays(dataset) or from_tensors(dataset)
 
 
 def _check_alike(client: int, pair: Pair, first: Pair) -> None:
-    for what, own, other in zip(("inputs", "targets"), pair, first, strict=True):
-        mine, theirs = (_look(tree) for tree in (own, other))
-        if mine != theirs:
-            raise InputError(f"{what} of client {client}", mine, f"must be as client 0's: {theirs}")
+    for what, *trees in zip(("inputs", "targets"), pair, first, strict=True):
+        kind, wanted = (_look(tree) for tree in trees)
+        if kind != wanted:
+            raise InputError(f"{what} of client {client}", kind, f"must be as client 0's: {wanted}")
 
 
 def _look(tree: Tree) -> str:

@@ -8,7 +8,8 @@ deviation of that channel over the training images of the full data set, rounded
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import lzma
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.data.archives import unxz
 from sdfeel.data.catalogue import Spec, dataset_folder, spec
-from sdfeel.data.fetch import check
-from sdfeel.errors import InputError, RunError
+from sdfeel.data.download import check
+from sdfeel.errors import InputError
 from sdfeel.trees import Pixels
 
 __all__ = ["Dataset", "load", "train_labels"]
@@ -54,38 +54,44 @@ class Dataset:
         return self.test_pixels.real()
 
 
-@dataclass(frozen=True, eq=False)
-class _Raw:
-    train_images: Bytes
-    train_labels: Bytes
-    test_images: Bytes
-    test_labels: Bytes
+# Training images and labels, then those to test on.
+Arrays = tuple[Bytes, Bytes, Bytes, Bytes]
 
 
 def load(name: str) -> Dataset:
-    """The data set of that name (`sdfeel data list` names them), from this machine only.
+    """Read a data set from this machine, once every checksum is right.
 
-    Every file's checksum is verified first: a truncated or altered one is a RunError that names it.
-    A data set that was never fetched is an InputError with the command that fetches it.
+    Args:
+        name: one that `sdfeel data list` names.
+
+    Raises:
+        InputError: it was never fetched; the text has the command that fetches it.
+        RunError: a file is truncated or altered; the text names it.
+
+    Example:
+        >>> import sdfeel
+        >>> digits = sdfeel.data.load("mnist-5k")
+        >>> tuple(digits.train_inputs.shape), tuple(digits.test_targets.shape)
+        ((4000, 1, 28, 28), (1000,))
     """
     dataset = spec(name)
-    raw = _read(dataset)
+    images, labels, test_images, test_labels = _read(dataset)
     return Dataset(
         name=name,
-        train_pixels=Pixels(raw.train_images, dataset.mean, dataset.std),
-        train_targets=torch.from_numpy(raw.train_labels.astype(np.int64)),
-        test_pixels=Pixels(raw.test_images, dataset.mean, dataset.std),
-        test_targets=torch.from_numpy(raw.test_labels.astype(np.int64)),
+        train_pixels=Pixels(images, dataset.mean, dataset.std),
+        train_targets=torch.from_numpy(labels.astype(np.int64)),
+        test_pixels=Pixels(test_images, dataset.mean, dataset.std),
+        test_targets=torch.from_numpy(test_labels.astype(np.int64)),
         classes=dataset.classes,
     )
 
 
 def train_labels(name: str) -> NDArray[np.int64]:
     """The labels of the training images alone, which is all that a partition looks at."""
-    return _read(spec(name)).train_labels.astype(np.int64)
+    return _read(spec(name))[1].astype(np.int64)
 
 
-def _read(dataset: Spec) -> _Raw:
+def _read(dataset: Spec) -> Arrays:
     folder = dataset_folder(dataset.name)
     if not dataset.embedded and not any((folder / file.name).exists() for file in dataset.files):
         raise InputError(
@@ -94,44 +100,31 @@ def _read(dataset: Spec) -> _Raw:
             f"not on this machine (looked in {folder}); run `sdfeel data fetch {dataset.name}`",
         )
     check(dataset, folder)
-    return _LAYOUTS[dataset.layout](dataset, folder)
+    paths = [folder / file.name for file in dataset.files]
+    images, labels, test_images, test_labels = _LAYOUTS[dataset.layout](paths)
+    shape = (-1, *dataset.shape)
+    return images.reshape(shape), labels, test_images.reshape(shape), test_labels
 
 
-def _idx(dataset: Spec, folder: Path) -> _Raw:
+def _idx(paths: Sequence[Path]) -> Arrays:
     """LeCun's idx files: a header of 16 bytes before images, of 8 before labels."""
-    parts = [np.fromfile(folder / file.name, dtype=np.uint8) for file in dataset.files]
-    return _Raw(
-        parts[0][16:].reshape(-1, *dataset.shape),
-        parts[1][8:],
-        parts[2][16:].reshape(-1, *dataset.shape),
-        parts[3][8:],
-    )
+    images, labels, test_images, test_labels = (np.fromfile(path, dtype=np.uint8) for path in paths)
+    return images[16:], labels[8:], test_images[16:], test_labels[8:]
 
 
-def _cifar(dataset: Spec, folder: Path) -> _Raw:
+def _cifar(paths: Sequence[Path]) -> Arrays:
     """Records of one label byte and 3,072 bytes: the red, the green and the blue plane."""
-    records = [
-        np.fromfile(folder / file.name, dtype=np.uint8).reshape(-1, 3073) for file in dataset.files
-    ]
+    records = [np.fromfile(path, dtype=np.uint8).reshape(-1, 3073) for path in paths]
     train, test = np.concatenate(records[:-1]), records[-1]
-    return _Raw(
-        train[:, 1:].reshape(-1, *dataset.shape),
-        train[:, 0],
-        test[:, 1:].reshape(-1, *dataset.shape),
-        test[:, 0],
-    )
+    return train[:, 1:], train[:, 0], test[:, 1:], test[:, 0]
 
 
-def _packed(dataset: Spec, folder: Path) -> _Raw:
+def _packed(paths: Sequence[Path]) -> Arrays:
     """5,000 labels and then as many images of 784 pixels, split by `five_k_split`."""
-    with (folder / dataset.files[0].name).open("rb") as stream:
-        content = np.frombuffer(unxz(stream, limit=5000 * 785), dtype=np.uint8)
-    if len(content) != 5000 * 785:
-        raise RunError(f"dataset {dataset.name}: {len(content):,} bytes instead of 5000 x 785")
-    labels = content[:5000]
-    test = five_k_split(content[5000:].reshape(5000, 784), labels)
-    images = content[5000:].reshape(-1, *dataset.shape)
-    return _Raw(images[~test], labels[~test], images[test], labels[test])
+    content = np.frombuffer(lzma.decompress(paths[0].read_bytes()), dtype=np.uint8)
+    labels, images = content[:5000], content[5000:].reshape(5000, 784)
+    test = five_k_split(images, labels)
+    return images[~test], labels[~test], images[test], labels[test]
 
 
 def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool_]:
@@ -148,8 +141,5 @@ def five_k_split(images: Bytes, labels: Bytes, seed: int = 0) -> NDArray[np.bool
     return test
 
 
-_LAYOUTS: dict[str, Callable[[Spec, Path], _Raw]] = {
-    "idx": _idx,
-    "cifar": _cifar,
-    "packed": _packed,
-}
+_LAYOUTS: dict[str, Callable[[Sequence[Path]], Arrays]]
+_LAYOUTS = {"idx": _idx, "cifar": _cifar, "packed": _packed}

@@ -1,146 +1,230 @@
-"""Downloads that resume, and whose bytes nobody reads before their checksum is right."""
+"""Bringing a data set to this machine: every source in order, until the checksums are right."""
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
-import urllib.request
-from collections.abc import Callable
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from io import SEEK_END, BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from sdfeel.data.files import File, file_fault
+import pooch
 
-__all__ = ["Download", "Progress", "SourceError", "download", "no_progress", "shown"]
+from sdfeel.data.archives import UNPACKERS
+from sdfeel.data.catalogue import File, Packed, Source, Spec, dataset_folder, spec
+from sdfeel.data.registries import SourceError, debian_address, npm_address
+from sdfeel.data.resuming import Progress, Resuming
+from sdfeel.errors import RunError
+from sdfeel.files import FileLock, write_atomically
 
-Progress = Callable[[str, int, int], None]
-"""Called with (what is downloaded, bytes so far, bytes in all)."""
-
-TIMEOUT = 6.0  # seconds to connect, and for every read: what is out of reach must fail fast
-CONTINUATIONS = 3  # how often a broken connection is taken up again, and only after some progress
-CHUNK = 1 << 18
+__all__ = ["Download", "Fetched", "check", "fetch", "obtain"]
 
 
-class SourceError(Exception):
-    """One source did not deliver; the text is the reason. Never leaves this package."""
+def no_progress(what: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Where the files are, which source gave them, and what was tried before in vain."""
+
+    name: str
+    folder: Path
+    source: str
+    tried: tuple[str, ...] = ()
+
+
+def fetch(name: str, progress: Progress = no_progress) -> Fetched:
+    """Make the data set ready for `load`; quick if it already is.
+
+    Raises:
+        RunError: no source delivers; the text lists what was tried.
+    """
+    dataset = spec(name)
+    folder = dataset_folder(name)
+    if dataset.embedded:
+        check(dataset, folder)
+        return Fetched(name, folder, "inside this package")
+    return obtain(name, dataset.files, dataset.sources, folder, progress)
+
+
+def check(dataset: Spec, folder: Path) -> None:
+    """Raise RunError, naming the file and the remedy, unless every file is there and right."""
+    for file, fault in _faults(dataset.files, folder).items():
+        remedy = f"run `sdfeel data fetch {dataset.name}` to get it again"
+        if dataset.embedded:
+            remedy = "run `pip install --force-reinstall sdfeel`, which brings it"
+        raise RunError(f"dataset {dataset.name}: {folder / file.name} {fault}: {remedy}")
+
+
+def obtain(
+    name: str,
+    files: Sequence[File],
+    sources: Sequence[Source],
+    folder: Path,
+    progress: Progress = no_progress,
+) -> Fetched:
+    """Fill `folder` with `files` from the first of `sources` that delivers them all."""
+    if not _faults(files, folder):  # before the lock, which a read-only cache would not allow
+        return Fetched(name, folder, "the cache")
+    with _locked(folder):
+        faults = _faults(files, folder)
+        if not faults:
+            return Fetched(name, folder, "the cache")
+        tried = [
+            f"the cache: {folder / file.name} {fault}"
+            for file, fault in faults.items()
+            if fault != "is missing"
+        ]
+        wanted = list(faults)
+        attempts = [(source, _downloads(source, url, wanted)) for source, url in _mirrors(sources)]
+        paths = {folder / item.filename for _, items in attempts for item in items}
+        ours = [path for path in paths if not path.exists()]  # the others were placed by hand
+        for source, items in attempts:
+            try:
+                _deliver(source, items, wanted, folder, progress)
+            except (SourceError, OSError, ValueError) as error:
+                tried.append(f"{source.title}: {error or type(error).__name__}")
+            else:
+                for path in ours:
+                    path.unlink(missing_ok=True)
+                    path.with_name(f"{path.name}.part").unlink(missing_ok=True)
+                return Fetched(name, folder, source.title, tuple(tried))
+    raise RunError(_failure(name, folder, files, sorted(path.name for path in paths), tried))
+
+
+def _mirrors(sources: Sequence[Source]) -> Iterator[tuple[Source, str]]:
+    """Every address of every source; an empty one where nothing is downloaded."""
+    for source in sources:
+        addresses = list(source.addresses)
+        addresses += [npm_address(source.npm)] if source.npm else []
+        addresses += [debian_address(source.debian)] if source.debian else []
+        for address in addresses or [""]:
+            yield source, address
+
+
+def _downloads(source: Source, address: str, files: Sequence[File]) -> list[Download]:
+    if source.unpack == "gzip":
+        each = [(file.name, file.gzip) for file in files if file.gzip is not None]
+        return [Download(f"{address}{name}.gz", packed) for name, packed in each]
+    return [Download(address, Packed(source.size, source.sha256))] if address else []
+
+
+def _deliver(
+    source: Source,
+    items: Sequence[Download],
+    files: Sequence[File],
+    folder: Path,
+    progress: Progress,
+) -> None:
+    """Take the files that are needed from one source; keep each only if its checksum is right."""
+    paths = {item.filename: item.retrieve(folder, progress) for item in items}
+    needed = {file.name: file for file in files}
+    limits = {file.name: file.size for file in files}
+    for name, content in UNPACKERS[source.unpack](source, paths, limits):
+        if name in needed:
+            _keep(content, needed.pop(name), folder)
+    if needed:
+        raise SourceError(f"it lacks {', '.join(needed)}")
+
+
+def _keep(content: bytes, file: File, folder: Path) -> None:
+    fault = _difference(BytesIO(content), file, "sha256", "md5")
+    if fault is not None:
+        raise SourceError(f"its {file.name} {fault}")
+    write_atomically(folder / file.name, content)
+
+
+def _faults(files: Sequence[File], folder: Path) -> dict[File, str]:
+    faults = {file: _fault(folder / file.name, file) for file in files}
+    return {file: fault for file, fault in faults.items() if fault is not None}
+
+
+def _fault(path: Path, expected: File | Packed) -> str | None:
+    """What is wrong with the file at `path`, in words that follow its name; None if it is right."""
+    try:
+        with path.open("rb") as stream:
+            return _difference(stream, expected, "sha256")
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+
+
+def _difference(stream: BufferedIOBase, expected: File | Packed, *kinds: str) -> str | None:
+    size = stream.seek(0, SEEK_END)
+    if size != expected.size:
+        return f"has {size:,} bytes instead of {expected.size:,}"
+    for kind in kinds:
+        stream.seek(0)
+        digest = hashlib.file_digest(stream, partial(hashlib.new, kind, usedforsecurity=False))
+        known = getattr(expected, kind)
+        if known is not None and digest.hexdigest() != known:
+            return f"has the {kind} {digest.hexdigest()[:12]}... instead of {known[:12]}..."
+    return None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time fill a folder; another waits, and then finds it full."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        lock.acquire(wait=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot write in {folder} ({error.strerror}): "
+            "set SDFEEL_DATA to a folder that you may write in"
+        ) from error
+    with lock:
+        yield
+
+
+def _failure(
+    name: str, folder: Path, files: Sequence[File], packed: Sequence[str], tried: Sequence[str]
+) -> str:
+    lines = [f"no source delivered the data set {name}. Tried, in this order:"]
+    lines += [f"  {number}. {reason}" for number, reason in enumerate(tried, 1)]
+    names = ", ".join(file.name for file in files)
+    lines.append(f"Remedy: place by hand, in {folder}, either {names}")
+    if packed:
+        lines.append(f"  or what they come packed in (of one source): {', '.join(packed)};")
+    lines.append(f"  then run `sdfeel data fetch {name}` again; checksums are checked.")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Download:
-    """One file on the web: `size` is also the cap on what is accepted from the address."""
+    """One file on the web; it takes its name only when its checksum is right."""
 
     url: str
-    size: int
-    sha256: str
+    packed: Packed
 
     @property
     def filename(self) -> str:
         return urlsplit(self.url).path.rpartition("/")[2]
 
+    @property
+    def shown(self) -> str:
+        """The address without user name, password or query: fit for messages."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-def no_progress(what: str, done: int, total: int) -> None:
-    """The callback of who does not want to know."""
-
-
-def shown(url: str) -> str:
-    """The address without user name, password or query: fit for messages."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def download(item: Download, folder: Path, progress: Progress = no_progress) -> tuple[Path, bool]:
-    """The downloaded file in `folder`, and whether it was there before (placed by hand).
-
-    Bytes go to `NAME.part`, which the next attempt continues; it takes its name only after its
-    checksum is right.
-    """
-    file = File(item.filename, item.size, item.sha256)
-    path = folder / item.filename
-    if path.exists():
-        fault = file_fault(path, file)
+    def retrieve(self, folder: Path, progress: Progress = no_progress) -> Path:
+        """Download to `folder`, unless it lies there already, placed by hand."""
+        path = folder / self.filename
+        fault = _fault(path, self.packed) if path.exists() else None
         if fault is not None:
             raise SourceError(f"{path} {fault}: delete it or replace it")
-        return path, True
-    part = folder / f"{item.filename}.part"
-    _fill(item, part, progress)
-    fault = file_fault(part, file)
-    if fault is not None:
-        part.unlink(missing_ok=True)  # nothing to resume: the next attempt starts anew
-        raise SourceError(f"{shown(item.url)}: what was sent {fault}")
-    part.replace(path)
-    return path, False
-
-
-def _fill(item: Download, part: Path, progress: Progress) -> None:
-    """Bring `part` to the full size, taking broken connections up again while there is progress."""
-    for _ in range(1 + CONTINUATIONS):
-        before = _size(part)
-        if before == item.size:
-            return
-        reason = _request(item, part, progress)
-        if reason is None:
-            return
-        if _size(part) <= before:
-            break
-    raise SourceError(f"{shown(item.url)}: {reason}")
-
-
-def _request(item: Download, part: Path, progress: Progress) -> str | None:
-    """One request, continuing `part` if the server agrees; the reason if it came to nothing."""
-    if urlsplit(item.url).scheme not in ("http", "https"):
-        return "only http and https addresses are used"
-    start = _size(part)
-    if start > item.size:
-        part.unlink()
-        start = 0
-    headers = {"User-Agent": "sdfeel", "Accept-Encoding": "identity"}
-    if start:
-        headers["Range"] = f"bytes={start}-"
-    try:
-        request = urllib.request.Request(item.url, headers=headers)  # noqa: S310 (scheme checked)
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:  # noqa: S310
-            continues = _continues(response, start)
-            with part.open("ab" if continues else "wb") as out:
-                _copy(response, out, item, start if continues else 0, progress)
-    except urllib.error.HTTPError as error:
-        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink(missing_ok=True)
-        error.close()
-        return f"the server answered {error.code} {error.reason}"
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        return _reason(error)
-    done = _size(part)
-    return None if done == item.size else f"ended after {done:,} of {item.size:,} bytes"
-
-
-def _continues(response: http.client.HTTPResponse, start: int) -> bool:
-    """Whether the answer begins at byte `start`; a server may also send everything anew."""
-    if not start or response.status != http.HTTPStatus.PARTIAL_CONTENT:
-        return False
-    return response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-
-
-def _copy(
-    response: http.client.HTTPResponse, out: BinaryIO, item: Download, done: int, progress: Progress
-) -> None:
-    progress(item.filename, done, item.size)
-    while chunk := response.read(CHUNK):
-        done += len(chunk)
-        if done > item.size:
-            out.truncate(0)
-            raise ValueError(f"sends more than the {item.size:,} bytes it should have")
-        out.write(chunk)
-        progress(item.filename, done, item.size)
-
-
-def _reason(error: Exception) -> str:
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    return str(cause) or type(cause).__name__
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+        pooch.get_logger().setLevel(logging.WARNING)  # its notes show addresses with passwords
+        downloader = Resuming(path, self.packed.size, progress)
+        try:
+            known = f"sha256:{self.packed.sha256}"
+            pooch.retrieve(self.url, known, self.filename, folder, downloader=downloader)
+        except (SourceError, ValueError) as error:
+            raise SourceError(f"{self.shown}: {error}") from None
+        return path

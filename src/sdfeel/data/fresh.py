@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from sdfeel.errors import InputError
+from sdfeel.data.reading import Pair, check_map_style, from_items, outline
+from sdfeel.trees import leaves, mapped, rows
 
-__all__ = ["Fresh", "drawn_by"]
+__all__ = ["Fresh", "RandomTransformWarning", "drawn_by", "warn_if_random"]
+
+REREAD = 8  # items that are read once more, of all clients together
+REREAD_SEED = 0x5DFEE1  # by chance none that a user has just given to a generator
+
+
+class RandomTransformWarning(UserWarning):
+    """Data is read once, and a random transform in it stands still from then on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,12 +40,7 @@ class Fresh:
 
     def __post_init__(self) -> None:
         """Only what has a length and items by index can be read again."""
-        if not hasattr(self.dataset, "__getitem__") or not hasattr(self.dataset, "__len__"):
-            raise InputError(
-                "Fresh",
-                type(self.dataset).__name__,
-                "a map-style dataset: one with a length and items by index",
-            )
+        check_map_style("Fresh", self.dataset)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -46,7 +51,7 @@ class Fresh:
 
 @contextmanager
 def drawn_by(number: int) -> Iterator[None]:
-    """Everybody's global generators seeded by a number; afterwards they are as they were."""
+    """Seed the global generators by a number; afterwards they are as they were."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002 - what transforms use
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(number)
@@ -57,3 +62,38 @@ def drawn_by(number: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])  # noqa: NPY002
+
+
+def warn_if_random(datasets: Mapping[int, Any], pairs: Sequence[Pair]) -> None:
+    """Read a few items again and warn, once, if one is not the same.
+
+    Args:
+        datasets: those that were read item by item, by client.
+        pairs: what was read of every client.
+    """
+    most = max((rows(pairs[client][0]) for client in datasets), default=0)
+    items = itertools.product(range(most), datasets)  # the first of every client, the second ...
+    items_there = ((row, client) for row, client in items if row < rows(pairs[client][0]))
+    for row, client in itertools.islice(items_there, REREAD):
+        if _changes(datasets[client], row, client, pairs[client]):
+            warnings.warn(
+                f"sample {row} of client {client} is another one when it is read again: data is "
+                "read once, so a random transform keeps what it drew then; "
+                "sdfeel.data.Fresh(dataset) is read anew for every batch",
+                RandomTransformWarning,
+                stacklevel=3,
+            )
+            return
+
+
+def _changes(dataset: Any, row: int, client: int, pair: Pair) -> bool:
+    with suppress(Exception), drawn_by(REREAD_SEED):  # an item that can be read once is no mistake
+        again = from_items(dataset, [row], client)
+        before = mapped(lambda tensor: tensor[row : row + 1], pair)
+        if outline(again) != outline(before):
+            return True
+        return not all(  # NaN is where NaN was: deterministic data may have some
+            torch.allclose(now.to(then.dtype), then, rtol=0, atol=0, equal_nan=True)
+            for now, then in zip(leaves(again), leaves(before), strict=True)
+        )
+    return False

@@ -23,8 +23,8 @@ __all__ = ["unwrapped"]
 def unwrapped(dataset: Any) -> Any:
     """The samples that a loader goes through, as a map-style dataset; anything else as it is.
 
-    How long batches are and what is in them is decided by the run: (seed, client, k). A sampler
-    that picks some of the samples is asked once.
+    What is in a batch is decided by the run: (seed, client, k). Of the loader it has the batch size
+    (`ClientSource.batch_size`), and the samples that its sampler picks when it is read.
     """
     if not isinstance(dataset, DataLoader):
         return dataset
@@ -38,8 +38,9 @@ def unwrapped(dataset: Any) -> Any:
         inner = Subset(inner, sorted(sampler.indices))
     elif not isinstance(sampler, SequentialSampler | RandomSampler):
         inner = Subset(inner, list(sampler))
-    own = dataset.collate_fn is not default_collate
-    return _Collated(inner, dataset.collate_fn) if own else inner
+    if dataset.collate_fn is default_collate:
+        return inner
+    return _Collated(inner, dataset.collate_fn)
 
 
 class _Collated:

@@ -1,159 +1,163 @@
-"""Who holds which samples. Every function assigns every sample to exactly one client.
+"""Who holds which samples. Every partition assigns every sample to exactly one client.
 
-Each takes the labels, the number of clients and a generator, and gives the (sorted) sample indices
-of every client; the same generator state gives the same partition.
+A partition takes the labels, the number of clients and a generator, and gives the (sorted) sample
+indices of every client; the same generator state gives the same partition.
 """
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdfeel.errors import InputError, closest
+from sdfeel.validation import Count, Positive, checked, whole
 
-__all__ = ["PARTITIONS", "dirichlet", "dirichlet_fedma", "iid", "partition", "shards"]
+__all__ = ["PARTITIONS", "Dirichlet", "FedMA", "Iid", "Shards", "partition"]
 
 Indices = NDArray[np.int64]
-Labels = NDArray[np.int64]
+NotNegative = Annotated[int, whole(0)]
 
 MAX_DRAWS = 10_000  # redraws before a minimum counts as out of reach: a few seconds
 
 
-def iid(labels: ArrayLike, clients: int, rng: np.random.Generator) -> list[Indices]:
+@checked("")
+class Iid:
     """A shuffle cut into parts whose sizes differ by one at most."""
-    checked = _checked(labels, clients)
-    return [np.sort(part) for part in np.array_split(rng.permutation(len(checked)), clients)]
+
+    def __call__(self, labels: Indices, clients: int, rng: np.random.Generator) -> list[Indices]:
+        return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), clients)]
 
 
-def shards(
-    labels: ArrayLike, clients: int, rng: np.random.Generator, *, shards_per_client: int = 2
-) -> list[Indices]:
+@checked("")
+class Shards:
     """Samples sorted by label, cut into equal shards that are dealt at random (McMahan 2017)."""
-    checked = _checked(labels, clients)
-    _positive("shards_per_client", shards_per_client)
-    count = clients * shards_per_client
-    if count > len(checked):
-        raise InputError(
-            "shards_per_client",
-            shards_per_client,
-            f"{clients} clients would need {count} samples, there are {len(checked)}",
-        )
-    shuffled = rng.permutation(len(checked))
-    by_label = shuffled[np.argsort(checked[shuffled], kind="stable")]
-    cut = np.array_split(by_label, count)
-    dealt = rng.permutation(count).reshape(clients, shards_per_client)
-    return [np.sort(np.concatenate([cut[shard] for shard in hand])) for hand in dealt]
+
+    shards_per_client: Count = 2
+
+    def __call__(self, labels: Indices, clients: int, rng: np.random.Generator) -> list[Indices]:
+        count = clients * self.shards_per_client
+        _check_enough("shards_per_client", self.shards_per_client, clients, len(labels))
+        shuffled = rng.permutation(len(labels))
+        by_label = shuffled[np.argsort(labels[shuffled], kind="stable")]
+        cut = np.array_split(by_label, count)
+        dealt = rng.permutation(count).reshape(clients, self.shards_per_client)
+        return [np.sort(np.concatenate([cut[shard] for shard in hand])) for hand in dealt]
 
 
-def dirichlet(
-    labels: ArrayLike,
-    clients: int,
-    rng: np.random.Generator,
-    *,
-    concentration: float = 0.5,
-    min_samples: int = 1,
-) -> list[Indices]:
+@checked("")
+class Dirichlet:
     """For every class, the shares of the clients are one draw of Dirichlet(concentration).
 
     Redrawn until every client has `min_samples`: a client without data could not take part.
     """
-    return _by_shares(labels, clients, rng, concentration, min_samples, capped=False)
+
+    concentration: Positive = 0.5
+    min_samples: NotNegative = 1
+    is_capped: ClassVar[bool] = False  # whether a fair share N/C closes a client
+
+    def __call__(self, labels: Indices, clients: int, rng: np.random.Generator) -> list[Indices]:
+        _check_enough("min_samples", self.min_samples, clients, len(labels))
+        _, classes = np.unique(labels, return_inverse=True)
+        sizes = np.bincount(classes)
+        for _ in range(MAX_DRAWS):
+            counts = self._counts(sizes, clients, rng)
+            if counts is not None and counts.sum(axis=0).min() >= self.min_samples:
+                return _deal(classes, counts, rng)
+        raise InputError(
+            "min_samples",
+            self.min_samples,
+            f"not reached by {clients} clients in {MAX_DRAWS:,} draws at concentration "
+            f"{self.concentration}: lower it, use fewer clients or a larger concentration",
+        )
+
+    def _counts(self, sizes: Indices, clients: int, rng: np.random.Generator) -> Indices | None:
+        """How many samples of each class each client gets: shape (classes, clients).
+
+        None if the draw leaves a class to nobody (every open client's share underflowed to zero).
+        """
+        counts = np.zeros((len(sizes), clients), dtype=np.int64)
+        for row, size in enumerate(sizes):
+            shares = rng.dirichlet(np.full(clients, self.concentration))
+            if self.is_capped:
+                shares[counts.sum(axis=0) * clients >= sizes.sum()] = 0.0
+            upto = np.cumsum(shares)
+            if not upto[-1] > 0:
+                return None
+            # Divided by the last sum, which makes it exactly 1: no rounding falls to the last one.
+            cuts = (upto / upto[-1] * size).astype(np.int64)
+            counts[row] = np.diff(cuts, prepend=0)
+        return counts
 
 
-def dirichlet_fedma(
-    labels: ArrayLike,
-    clients: int,
-    rng: np.random.Generator,
-    *,
-    concentration: float = 0.5,
-    min_samples: int = 10,
-) -> list[Indices]:
+@checked("")
+class FedMA(Dirichlet):
     """The split of FedMA (Wang et al. 2020), which the paper follows.
 
-    As `dirichlet`, but classes are dealt one after the other, a client that already holds its fair
+    As `Dirichlet`, but classes are dealt one after the other, a client that already holds its fair
     share N/C gets nothing more, and all is redrawn until every client has `min_samples`.
     """
-    return _by_shares(labels, clients, rng, concentration, min_samples, capped=True)
+
+    min_samples: NotNegative = 10
+    is_capped: ClassVar[bool] = True
 
 
-PARTITIONS: dict[str, Callable[..., list[Indices]]] = {
-    "iid": iid,
-    "shards": shards,
-    "dirichlet": dirichlet,
-    "dirichlet-fedma": dirichlet_fedma,
+PARTITIONS: dict[str, type[Iid | Shards | Dirichlet]] = {
+    "iid": Iid,
+    "shards": Shards,
+    "dirichlet": Dirichlet,
+    "dirichlet-fedma": FedMA,
 }
 
 
+@checked("")
+class _Draw:
+    clients: Count
+    seed: NotNegative
+
+
 def partition(
-    name: str, labels: ArrayLike, clients: int, seed: int, **options: object
+    name: str, labels: ArrayLike, clients: int, seed: int, **options: Any
 ) -> list[Indices]:
-    """The partition of that name in `PARTITIONS`, drawn from `seed`."""
+    """Share out samples by the partition of that name in `PARTITIONS`, drawn from `seed`.
+
+    Args:
+        name: of `PARTITIONS`.
+        labels: class numbers, one for each sample.
+        clients: how many share the samples.
+        seed: what is random follows from it.
+        options: fields of the partition, such as `concentration=0.1`.
+
+    Returns:
+        The row numbers of every client.
+
+    Example:
+        >>> from sdfeel.data import partition
+        >>> [len(rows) for rows in partition("iid", [0, 1, 0, 1, 0], clients=2, seed=0)]
+        [3, 2]
+    """
     if name not in PARTITIONS:
         raise InputError("partition", name, closest(name, PARTITIONS))
-    if not _is_integer(seed) or seed < 0:
-        raise InputError("seed", seed, "must be an integer, 0 or more")
-    function = PARTITIONS[name]
-    known = [
-        p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY
-    ]
-    for option, value in options.items():
-        if option not in known:
-            remedy = closest(option, known) if known else "it takes no options"
-            raise InputError(f"option {option} of partition {name}", value, remedy)
-    return function(labels, clients, np.random.default_rng(seed), **options)
+    draw = _Draw(clients, seed)
+    known = [field.name for field in fields(PARTITIONS[name])]
+    for option in options.keys() - set(known):
+        remedy = closest(option, known) if known else "it takes no options"
+        raise InputError(f"option {option} of partition {name}", options[option], remedy)
+    share_out = PARTITIONS[name](**options)
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iub":
+        raise InputError("labels", array, "must be a vector of integers, one per sample")
+    if draw.clients > len(array):
+        raise InputError("clients", clients, f"there are only {len(array)} samples to share out")
+    return share_out(array.astype(np.int64), draw.clients, np.random.default_rng(draw.seed))
 
 
-def _by_shares(
-    labels: ArrayLike,
-    clients: int,
-    rng: np.random.Generator,
-    concentration: float,
-    min_samples: int,
-    *,
-    capped: bool,
-) -> list[Indices]:
-    checked = _checked(labels, clients)
-    _check_shares(len(checked), clients, concentration, min_samples)
-    _, classes = np.unique(checked, return_inverse=True)
-    sizes = np.bincount(classes)
-    for _ in range(MAX_DRAWS):
-        counts = _draw_counts(sizes, clients, rng, concentration, capped=capped)
-        if counts is not None and counts.sum(axis=0).min() >= min_samples:
-            return _deal(classes, counts, rng)
-    raise InputError(
-        "min_samples",
-        min_samples,
-        f"not reached by {clients} clients in {MAX_DRAWS:,} draws at concentration "
-        f"{concentration}: lower it, use fewer clients or a larger concentration",
-    )
-
-
-def _draw_counts(
-    sizes: Indices, clients: int, rng: np.random.Generator, concentration: float, *, capped: bool
-) -> Indices | None:
-    """How many samples of each class each client gets: shape (classes, clients).
-
-    None if the draw leaves a class to nobody (every open client's share underflowed to zero).
-    """
-    counts = np.zeros((len(sizes), clients), dtype=np.int64)
-    held = np.zeros(clients, dtype=np.int64)
-    total = int(sizes.sum())
-    for row, size in zip(counts, sizes, strict=True):
-        shares = rng.dirichlet(np.full(clients, concentration))
-        if capped:
-            shares = np.where(held * clients < total, shares, 0.0)
-        upto = np.cumsum(shares)
-        if not upto[-1] > 0:
-            return None
-        # Dividing by the last sum makes it exactly 1, so that no rounding falls to the last client.
-        cuts = (upto / upto[-1] * size).astype(np.int64)
-        row[:] = np.diff(cuts, prepend=0)
-        held += row
-    return counts
+def _check_enough(field: str, each: int, clients: int, samples: int) -> None:
+    if clients * each > samples:
+        remedy = f"{clients} clients would need {clients * each} samples, there are {samples}"
+        raise InputError(field, each, remedy)
 
 
 def _deal(classes: Indices, counts: Indices, rng: np.random.Generator) -> list[Indices]:
@@ -163,35 +167,3 @@ def _deal(classes: Indices, counts: Indices, rng: np.random.Generator) -> list[I
         for part, piece in zip(parts, np.split(members, np.cumsum(row)[:-1]), strict=True):
             part.append(piece)
     return [np.sort(np.concatenate(part)) for part in parts]
-
-
-def _checked(labels: ArrayLike, clients: int) -> Labels:
-    array = np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iub":
-        raise InputError("labels", array, "must be a vector of integers, one per sample")
-    _positive("clients", clients)
-    if clients > len(array):
-        raise InputError("clients", clients, f"there are only {len(array)} samples to share out")
-    return array.astype(np.int64)
-
-
-def _check_shares(samples: int, clients: int, concentration: float, min_samples: int) -> None:
-    if not isinstance(concentration, int | float | np.number) or not 0 < concentration < math.inf:
-        raise InputError("concentration", concentration, "must be a number above 0")
-    if not _is_integer(min_samples) or min_samples < 0:
-        raise InputError("min_samples", min_samples, "must be an integer, 0 or more")
-    if clients * min_samples > samples:
-        raise InputError(
-            "min_samples",
-            min_samples,
-            f"{clients} clients would need {clients * min_samples} samples, there are {samples}",
-        )
-
-
-def _positive(field: str, value: int) -> None:
-    if not _is_integer(value) or value < 1:
-        raise InputError(field, value, "must be an integer, 1 or more")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

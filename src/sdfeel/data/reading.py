@@ -12,10 +12,26 @@ from torch.utils.data import Subset, TensorDataset
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels, Tree, mapped
 
-__all__ = ["Pair", "from_arrays", "from_items", "from_tensors", "outline"]
+__all__ = [
+    "Pair", "check_map_style", "from_arrays", "from_items", "from_tensors", "is_pair", "outline",
+    "whole_targets",
+]  # fmt: skip
 
 Pair = tuple[Tree, Tree]
 ARRAYS = torch.Tensor | np.ndarray | Pixels
+
+
+def check_map_style(field: str, dataset: Any) -> None:
+    """Refuse what has no length or no items by index, such as a stream."""
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        remedy = "must be a map-style dataset: one with a length and items by index"
+        raise InputError(field, type(dataset).__name__, remedy)
+
+
+def is_pair(dataset: Any) -> bool:
+    """Whether it is inputs and targets, and cannot be a list of two clients' data."""
+    is_two = isinstance(dataset, tuple | list) and len(dataset) == 2
+    return is_two and isinstance(_of_pandas(dataset[1]), ARRAYS) and _of_arrays(dataset[0])
 
 
 def from_arrays(dataset: Any) -> Pair | None:
@@ -100,8 +116,8 @@ def from_tensors(dataset: Any) -> Pair | None:
         inner = from_tensors(dataset.dataset)
         if inner is not None:
             order = torch.as_tensor(dataset.indices, dtype=torch.int64)
-            chosen = [mapped(lambda tensor: tensor[order], tree) for tree in inner]
-            return chosen[0], chosen[1]
+            inputs, targets = (mapped(lambda tensor: tensor[order], tree) for tree in inner)
+            return inputs, targets
     return None
 
 
@@ -111,28 +127,24 @@ def _pair(parts: Sequence[Any]) -> Pair:
 
 
 def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
-    """These items of a map-style dataset, stacked; what is wrong names the client and sample."""
+    """Stack these items of a map-style dataset; what is wrong names the client and sample."""
     pairs: list[Pair] = []
     for index in indices:
         item = dataset[index]
+        field = f"data of client {client}, sample {index}"
         if not isinstance(item, tuple | list) or len(item) < 2:
             shown = list(item) if isinstance(item, dict) else item
-            raise InputError(
-                f"data of client {client}, sample {index}", shown, _not_a_pair(dataset, item)
-            )
+            raise InputError(field, shown, _not_a_pair(dataset, item))
+        inputs, target = _pair(item)
         try:
-            found, target = _pair(item)
-            pair = _tensor(found), _tensor(target)
+            pair = _tensor(inputs), _tensor(target)
         except (TypeError, ValueError, RuntimeError):
             kinds = f"({', '.join(type(part).__name__ for part in item)})"
-            raise InputError(
-                f"data of client {client}, sample {index}",
-                kinds,
-                f"must be tensors, numpy arrays or numbers; {_remedy(item[-1])}",
-            ) from None
+            remedy = f"must be tensors, numpy arrays or numbers; {_remedy(target)}"
+            raise InputError(field, kinds, remedy) from None
         if pairs and outline(pair) != outline(pairs[0]):
             raise InputError(
-                f"data of client {client}, sample {index}",
+                field,
                 outline(pair),
                 f"sample {indices[0]} has {outline(pairs[0])}; sequences of several lengths are "
                 "filled up by sdfeel.data.from_tokens",
@@ -163,6 +175,18 @@ def _not_a_pair(dataset: Any, item: Any) -> str:
             "arrays: (np.asarray(inputs), np.asarray(targets))"
         )
     return "must be a pair (input, target)"
+
+
+def whole_targets(targets: Tree) -> Tree:
+    """Losses want int64 labels; real-valued targets (regression) stay what they are."""
+    if isinstance(targets, Pixels):
+        return targets
+
+    def whole(tensor: torch.Tensor) -> torch.Tensor:
+        is_real = tensor.is_floating_point() or tensor.is_complex()
+        return tensor if is_real else tensor.to(torch.int64)
+
+    return mapped(whole, targets)
 
 
 def outline(tree: Tree) -> Tree:

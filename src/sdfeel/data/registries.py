@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from sdfeel.data.archives import ar_member, gunzip, tar_members
-from sdfeel.data.download import SourceError
-
-__all__ = ["apt_package", "debian_address", "debian_files", "npm_address"]
+__all__ = ["SourceError", "apt_package", "debian_address", "npm_address"]
 
 NPM_DEFAULT = "https://registry.npmjs.org/"
 DEBIAN_DEFAULT = "http://deb.debian.org/debian/"
 APT_SECONDS = 300
 
 
-def npm_address(package: str, version: str) -> str:
-    """Where the configured npm registry keeps the tarball of a package."""
-    return f"{_npm_registry().rstrip('/')}/{package}/-/{package}-{version}.tgz"
+class SourceError(Exception):
+    """One source did not deliver; the text is the reason. Never leaves this package."""
+
+
+def npm_address(package: str) -> str:
+    """Where the configured npm registry keeps the tarball of a package, NAME-VERSION."""
+    name = package.rpartition("-")[0]
+    return f"{_npm_registry().rstrip('/')}/{name}/-/{package}.tgz"
 
 
 def _npm_registry() -> str:
     """What npm itself would use: the environment, else the user's .npmrc, else the default."""
     settings = {name.lower(): value for name, value in os.environ.items() if value}
-    if found := settings.get("npm_config_registry"):
-        return found
+    if "npm_config_registry" in settings:
+        return settings["npm_config_registry"]
     npmrc = Path(settings.get("npm_config_userconfig", "~/.npmrc")).expanduser()
     try:
         lines = npmrc.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -47,10 +49,9 @@ def debian_address(pool_path: str) -> str:
     return DEBIAN_DEFAULT + pool_path
 
 
-def apt_package(
-    package: str, inside: str, limits: Mapping[str, int]
-) -> Iterator[tuple[str, bytes]]:
-    """The files of a package that `apt-get download` brings: from the user's mirrors, signed."""
+@contextmanager
+def apt_package(package: str) -> Iterator[Path]:
+    """The .deb that `apt-get download` brings, from the user's mirrors, signed; gone afterwards."""
     apt = shutil.which("apt-get")
     if apt is None:
         raise SourceError("there is no apt-get on this machine")
@@ -71,13 +72,4 @@ def apt_package(
             lines = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise SourceError(f"apt-get download failed: {' '.join(lines) or done.returncode}")
         (deb,) = Path(folder).glob(f"{package}_*.deb")
-        yield from debian_files(deb, inside, limits)
-
-
-def debian_files(deb: Path, inside: str, limits: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
-    """The gzipped files `inside` a folder of a Debian package, unpacked, by their plain names."""
-    data = io.BytesIO(ar_member(deb, "data.tar", limit=sum(limits.values())))
-    members = {f"{inside}/{name}.gz": limit for name, limit in limits.items()}
-    for name, content in tar_members(data, members):
-        plain = name.rpartition("/")[2].removesuffix(".gz")
-        yield plain, gunzip(io.BytesIO(content), limits[plain])
+        yield deb

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from sdfeel.algorithm.asynchronous import Asynchronous
-from sdfeel.algorithm.local import LOCAL_RULES, LocalRule
-from sdfeel.algorithm.pace import Synchronous
-from sdfeel.algorithm.rates import RATES, Rate
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, Optimizer
+from sdfeel.algorithm.methods.rates import RATES, Rate
+from sdfeel.algorithm.paces import Synchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.config_check import check_deployment
 from sdfeel.deploy.pace import PaceField
 from sdfeel.errors import InputError, closest
-from sdfeel.simulation.named import from_table
+from sdfeel.tables import from_table
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
@@ -116,7 +116,7 @@ class StateTable(_Table):
 
 
 class Averaging(_Table):
-    """How an edge averages its clients; see `sdfeel.algorithm.averaging`."""
+    """How an edge averages its clients; see `sdfeel.algorithm.methods.averaging`."""
 
     rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
     limit: Positive = 10.0
@@ -127,7 +127,7 @@ class Averaging(_Table):
 class Local(_Table):
     """What clients run, by import path (`package.module:function`); each may name its own.
 
-    All else here is the local rule's, as in the `local` of a run: its `name` and settings.
+    All else here is the optimizer's, as in the `optimizer` of a run: its `name` and settings.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -143,7 +143,7 @@ class Local(_Table):
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Local:
-        settings = {field.name for rule in LOCAL_RULES.values() for field in fields(rule)}
+        settings = {field.name for rule in OPTIMIZERS.values() for field in fields(rule)}
         for key, value in (self.model_extra or {}).items():
             if key not in settings | {"name"}:
                 known = {*type(self).model_fields, *settings, "name"}
@@ -152,14 +152,19 @@ class Local(_Table):
         return self
 
     @property
-    def rule(self) -> LocalRule:
+    def rule(self) -> Optimizer:
         """What a client does with a gradient."""
-        rule: LocalRule = from_table("local", self.model_extra or {}, LOCAL_RULES)
+        try:
+            rule: Optimizer = from_table("local", self.model_extra or {}, OPTIMIZERS)
+        except InputError as mistake:  # an optimizer does not know which table it stands in
+            setting = mistake.field.rpartition(".")[2]
+            field = "local.name" if setting in ("local", "name") else f"local.{setting}"
+            raise InputError(field, mistake.value, mistake.remedy) from None
         return rule
 
 
 class CodecsTable(_Table):
-    """What travels between clients and their edge, by way; see `sdfeel.algorithm.codecs`."""
+    """What travels between clients and their edge, by way: `sdfeel.algorithm.methods.codecs`."""
 
     up: str = "float32"
     down: str = "float32"

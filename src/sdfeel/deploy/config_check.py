@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sdfeel.algorithm.codecs import CODECS
+from sdfeel.algorithm.methods.codecs import CODECS
 from sdfeel.deploy.pace import check_pace
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, route_of

@@ -6,16 +6,14 @@ rounds is refused here, by name, before any node starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
-from sdfeel.algorithm.asynchronous import Asynchronous
-from sdfeel.algorithm.pace import Synchronous
-from sdfeel.algorithm.tables import by_name
+from sdfeel.algorithm.paces import Pace, Synchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.errors import InputError
-from sdfeel.simulation.named import from_table, to_table
+from sdfeel.tables import choice, to_table
 
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
@@ -29,10 +27,10 @@ PACES: dict[str, type[Known]] = {"synchronous": Synchronous, "asynchronous": Asy
 
 def _read(value: Any) -> Known:
     """A name, or a table with the settings of the pace."""
-    if isinstance(value, Mapping):
-        found: Known = from_table("pace", value, PACES)
-        return found
-    return by_name("pace", value, PACES, Known)
+    pace = choice("pace", Pace, PACES)(value)
+    if not isinstance(pace, Known) or type(pace) not in PACES.values():
+        raise InputError("pace", pace, f"a deployment has {' and '.join(PACES)}")
+    return pace
 
 
 def _table(pace: Known) -> dict[str, Any]:

@@ -41,8 +41,9 @@ __all__ = ["Brought", "bring_data", "bring_loss", "bring_model"]
 class Brought:
     """Data as a run takes it.
 
-    source  what each client holds, if it is said; else `whole` is to be shared out
-    shape   of a sample; classes: how many labels there are, None where targets are none
+    source   what each client holds, if the function says so; else `whole` is to be shared out
+    shape    of a sample
+    classes  how many labels there are; None where targets are no labels
     """
 
     whole: ClientData | None
@@ -53,7 +54,7 @@ class Brought:
 
     @classmethod
     def of_dataset(cls, dataset: Dataset) -> Brought:
-        """A data set of ours."""
+        """Take a data set of ours."""
         ends = np.array([0, len(dataset.train_targets)])
         whole = ClientData(dataset.train_pixels, dataset.train_targets, ends)
         test = (dataset.test_pixels, dataset.test_targets)
@@ -61,47 +62,46 @@ class Brought:
 
 
 def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int) -> Brought:
-    """What the user's function gives, checked."""
+    """Call the user's function, and check what it gives."""
     function = imported("data.name", name)
-    known = _parameters(function)
     also = {"clients": clients, "seed": seed}
-    given = {key: value for key, value in also.items() if key in known} | dict(arguments)
-    _check_arguments("data", name, function, (), given)
-    answer = _called("data.name", name, function, given)
-    if not isinstance(answer, Sequence) or isinstance(answer, str) or len(answer) != 2:
-        shown = type(answer).__name__
+    taken = set(signature.parameters) if (signature := _signature(function)) else set()
+    named = {key: value for key, value in also.items() if key in taken} | dict(arguments)
+    pair = _call("data", name, function, (), named)
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        shown = type(pair).__name__
         raise InputError("data.name", name, f"must return (train, test), not {shown}")
-    train, test = answer
-    tested = None if test is None else _read("test", name, [test])
-    samples = None if tested is None else (tested.inputs, tested.targets)
-    if isinstance(train, list):
-        if len(train) != clients:
-            raise InputError(
-                "data.name", name, f"gives data for {len(train)} clients; there are {clients}"
-            )
-        whole = _read("train", name, train)
+    train, test = pair
+    samples = None
+    if test is not None:
+        tested = _read("test", name, [test])
+        samples = (tested.inputs, tested.targets)
+    is_shared_out = isinstance(train, list)
+    if is_shared_out and len(train) != clients:
+        remedy = f"gives data for {len(train)} clients; there are {clients}"
+        raise InputError("data.name", name, remedy)
+    whole = _read("train", name, train if is_shared_out else [train])
+    if is_shared_out:
         source = ClientSource.of(whole, None, clients, seed)
         return Brought(None, source, samples, *_about(whole))
-    whole = _read("train", name, [train])
     return Brought(whole, None, samples, *_about(whole))
 
 
 def bring_model(
     name: str, arguments: Mapping[str, Any], shape: Any, classes: int | None, seed: int
 ) -> nn.Module:
-    """The user's network, its first values a function of the seed."""
+    """Make the user's network, its first values a function of the seed."""
     factory = imported("model.name", name)
-    given = _check_arguments("model", name, factory, (shape, classes), arguments)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _called("model.name", name, factory, arguments, given)
+        model = _call("model", name, factory, (shape, classes), arguments)
     if not isinstance(model, nn.Module):
         raise InputError("model.name", name, "the function must return a torch.nn.Module")
     return model
 
 
 def bring_loss(path: str | None) -> Any:
-    """The user's loss; None for cross-entropy."""
+    """Return the user's loss; None for cross-entropy."""
     return None if path is None else imported("model.loss", path)
 
 
@@ -114,7 +114,7 @@ def _read(what: str, name: str, datasets: Sequence[Any]) -> ClientData:
 
 
 def _about(data: ClientData) -> tuple[Any, int | None]:
-    """Shape of a sample and number of labels."""
+    """Return the shape of a sample and the number of labels."""
     shapes: Tree = mapped(lambda tensor: tuple(tensor.shape[1:]), data.inputs)
     labels = data.targets
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
@@ -122,52 +122,43 @@ def _about(data: ClientData) -> tuple[Any, int | None]:
     return shapes, int(labels.max()) + 1
 
 
-def _called(
-    field: str,
-    name: str,
-    function: Callable[..., Any],
-    named: Mapping[str, Any],
-    given: Sequence[Any] = (),
-) -> Any:
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return None where it is written in C, and nothing is known of it."""
     try:
-        return function(*given, **named)
-    except Exception as problem:
-        problem.add_note(f"from {field} = {name!r}")
-        raise
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
 
 
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    try:
-        return set(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # written in C: nothing is known of it
-        return set()
-
-
-def _check_arguments(
+def _call(
     section: str,
     name: str,
     function: Callable[..., Any],
     usual: tuple[Any, ...],
     named: Mapping[str, Any],
-) -> tuple[Any, ...]:
-    """What the function takes beside its arguments: the usual, or nothing."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return usual
-    reason = ""
-    for given in (usual, ()) if usual else ((),):
+) -> Any:
+    """Call the user's function with the usual arguments before the named ones, or without."""
+    signature, chosen, reason = _signature(function), usual, ""
+    for given in (usual, ()):
+        if signature is None:
+            break
         try:
             signature.bind(*given, **named)
         except TypeError as problem:
             reason = reason or str(problem)
             continue
-        return given
-    words = ", ".join(f"{key}=..." for key in named)
-    if not usual:
-        called = f"function({words})"
-    else:
-        called = f"function(shape, classes{', ' if words else ''}{words}), here with {usual}, "
-        called += f"or as function({words})"
-    remedy = f"is called as {called}: {reason}; see {section}.arguments"
-    raise InputError(f"{section}.name", name, remedy)
+        chosen, reason = given, ""
+        break
+    if reason:
+        words = [f"{key}=..." for key in named]
+        called = f"function({', '.join(words)})"
+        if usual:
+            whole = ", ".join(["shape", "classes", *words])
+            called = f"function({whole}), here with {usual}, or as {called}"
+        remedy = f"is called as {called}: {reason}; see {section}.arguments"
+        raise InputError(f"{section}.name", name, remedy)
+    try:
+        return function(*chosen, **named)
+    except Exception as problem:
+        problem.add_note(f"from {section}.name = {name!r}")
+        raise

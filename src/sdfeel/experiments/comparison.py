@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from torch import nn
@@ -15,7 +15,9 @@ from sdfeel import api
 from sdfeel.algorithm.schemes import Scheme
 from sdfeel.callbacks import check_callbacks
 from sdfeel.errors import InputError
-from sdfeel.experiments.compare import Contender, Entry, Started, run_all, slug
+from sdfeel.experiments.config import RunConfig
+from sdfeel.experiments.jobs import Job, JobProgress, Run, Started, run_all, run_from, slug
+from sdfeel.experiments.run import simulation_of
 from sdfeel.files import check_writable
 from sdfeel.network import Network
 from sdfeel.records.comparison import COMPARISON, read_runs
@@ -23,29 +25,32 @@ from sdfeel.records.folder import environment
 from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.bands import BandKind, band
 from sdfeel.reports.comparison import Written, write_comparison
-from sdfeel.reports.tables import compare_table
+from sdfeel.reports.rendering import heading
+from sdfeel.reports.tables import all_evaluations, compare_table
 from sdfeel.simulation import loading
-from sdfeel.simulation.loop import Progress
+from sdfeel.simulation.listening import Progress
 from sdfeel.simulation.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "compare", "load"]
+__all__ = ["Comparison", "carry_out", "compare", "from_config", "load"]
 
 USUAL = ("sd-feel", "hierfavg", "fedavg", "feel")
-# Arguments of `train` that say where and how a run is carried out: here they are said once.
+EXAMPLE = '["sd-feel", "fedavg"] or {"often": {"schedule": Schedule(1, 1, 5)}}'
+# Arguments of `train` that say where and how a run is carried out: `compare` has its own.
 NOT_HERE = ("out", "resume", "config", "on_start", "on_progress")
 Variant = Mapping[str, Any] | str | Scheme
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What `sdfeel.compare` gives.
+    """Several runs side by side, as `sdfeel.compare` returns them.
 
     records  by label, one for each seed: settings and metrics
     results  the same with models; empty if it was loaded without a model
-    table    a pandas DataFrame, a row for each label: how it ended, and seconds to some accuracies
+    table    a pandas DataFrame, a row for each label: how it ended, and simulated seconds to some
+             accuracies
     curves   all evaluations in one DataFrame, with columns `label` and `seed`
     """
 
@@ -54,7 +59,7 @@ class Comparison:
     title: str = ""
 
     def __repr__(self) -> str:
-        return f"{self.title or 'Comparison'}\n{self.table.to_string()}"
+        return f"{self.title or 'Comparison'}\n{self.table.rename(columns=heading).to_string()}"
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -62,27 +67,27 @@ class Comparison:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        parts = [
-            record.metrics.assign(label=label, seed=record.config.get("seed"))
-            for label, of in self.records.items()
-            for record in of
-        ]
-        whole = pd.concat(parts, ignore_index=True)
-        return whole[["label", "seed", *(c for c in whole if c not in ("label", "seed"))]]
+        return all_evaluations(self.records, "label")
 
     def band(
         self, column: str = "train_loss", x: str = "seconds", kind: BandKind = "range"
     ) -> pd.DataFrame:
-        """Over the seeds of each label, at every x: columns label, x, middle, low and high.
+        """Return median and band over the seeds of each label, at every x.
 
-        kind  what lies between low and high: "range", or "quartiles"; middle is the median
+        Args:
+            column: what the band is of.
+            x: "seconds" (simulated) or "iteration".
+            kind: what lies between low and high: "range", or "quartiles".
+
+        Returns:
+            A table with columns label, x, middle (the median), low and high.
         """
         parts = []
         for label, of in self.records.items():
-            found = band([record.metrics for record in of], x, column, kind)
-            if found is not None:
-                lines = {"middle": found.middle, "low": found.low, "high": found.high}
-                parts.append(pd.DataFrame({"label": label, x: found.x} | lines))
+            lines = band([record.metrics for record in of], x, column, kind)
+            if lines is not None:
+                edges = {name: getattr(lines, name) for name in ("middle", "low", "high")}
+                parts.append(pd.DataFrame({"label": label, x: lines.x} | edges))
         if not parts:
             known = ", ".join(str(name) for name in self.curves.columns[2:])
             raise InputError("column", column, f"no run has it; known: {known}")
@@ -96,25 +101,25 @@ class Comparison:
         spread: BandKind = "range",
         until: float | None = None,
     ) -> Figure:
-        """Loss and metrics of all, medians with bands; written to `path` too if one is given.
+        """Draw loss and metrics of all, medians with bands.
 
-        path    "c.pdf" is written alone, "c.png" and "c.svg" beside each other
-        x       "seconds" (simulated) or "iteration"
-        spread  what a band spans: "range" or "quartiles"
-        until   where the x axis ends
+        Args:
+            path: where to write it too: "c.pdf" alone, "c.png" and "c.svg" beside each other.
+            x: "seconds" (simulated) or "iteration".
+            spread: what a band spans: "range" or "quartiles".
+            until: where the x axis ends.
         """
         from sdfeel.reports.figures import figure_of_metrics, save_figure  # takes a while
 
-        frames = {label: [one.metrics for one in of] for label, of in self.records.items()}
-        figure = figure_of_metrics(
-            frames, title=self.title or None, spread=spread, until=until, x=x
-        )
+        frames = {label: [record.metrics for record in of] for label, of in self.records.items()}
+        title = self.title or None
+        figure = figure_of_metrics(frames, title=title, spread=spread, until=until, x=x)
         if path is not None:
             save_figure(figure, Path(path))
         return figure
 
     def save(self, folder: str | Path) -> Written:
-        """Every run in a folder of its own, figure, table and page: as `sdfeel compare` leaves it.
+        """Write every run in a folder of its own, figure, table and page, as `sdfeel compare` does.
 
         `sdfeel watch` and `sdfeel plot` show it, `sdfeel.load` gives it back.
         """
@@ -124,11 +129,13 @@ class Comparison:
         if (target / COMPARISON).exists():
             raise InputError("folder", str(folder), "holds a comparison already: name another one")
         check_writable(target)
-        records: dict[str, list[RunRecord]] = {}
-        for label, of in self.results.items():
-            for result in of:
-                name = label if len(of) == 1 else f"{label}, seed {result.config.get('seed')}"
-                records.setdefault(label, []).append(read_run(result.save(target / slug(name))))
+        records = {
+            label: [
+                read_run(result.save(target / slug(_name(label, result.config.get("seed"), of))))
+                for result in of
+            ]
+            for label, of in self.results.items()
+        }
         return write_comparison(target, records, title=self.title)
 
     def _repr_html_(self) -> str:
@@ -154,47 +161,122 @@ def compare(
 
     Everything is checked before anything is trained.
 
-    model            any nn.Module: where every run starts
-    client_datasets  as for `sdfeel.train`
-    variants         what differs: schemes, `["sd-feel", "fedavg"]`; or by label what to change of
-                     `common`, `{"often": {"schedule": Schedule(1, 1, 5)}, "rare": {...}}`. Any
-                     argument of `sdfeel.train` may be changed, the network too. By default sd-feel,
-                     hierfavg, fedavg and feel
-    network          clusters and graph
-    seeds            how many, 0 to N-1, or which; 1 leaves the seed as it is set. Curves of
-                     several seeds get a band
-    title            of figure and page
-    out              folder that keeps every run as it goes, in a folder of its own. The same call
-                     goes on with what was stopped, and does not do again what is done
-    on_start         called with the engine's name and why it is this one
-    on_progress      called with a run's name and its `Progress` now and then
-    common           arguments of `sdfeel.train` that all variants share: steps, lr, test, ...
+    Args:
+        model: any nn.Module: where every run starts.
+        client_datasets: as for `sdfeel.train`.
+        variants: what differs: schemes, `["sd-feel", "fedavg"]`; or by label what to change of
+            `common`, `{"often": {"schedule": Schedule(1, 1, 5)}, "rare": {...}}`. Any argument of
+            `sdfeel.train` may be changed, the network too. By default sd-feel, hierfavg, fedavg and
+            feel.
+        network: clusters and graph.
+        seeds: how many, 0 to N-1, or which; 1 leaves the seed as it is set. Curves of several seeds
+            get a band.
+        title: of figure and page.
+        out: folder that keeps every run as it goes, in a folder of its own. The same call goes on
+            with what was stopped, and does not do again what is done; made by two processes at
+            once, they share the runs.
+        on_start: called with the engine's name and why it is this one.
+        on_progress: called with a run's name and its `Progress` after every upload period.
+        common: arguments of `sdfeel.train` that all variants share: lr, test, and how long a run
+            is. That is `until=`, simulated seconds, or `steps=`, iterations: one of them is needed.
+
+    Returns:
+        Tables, curves and results, and `plot` draws them: a `Comparison`.
+
+    Raises:
+        InputError: something that was given cannot be right; nothing is trained.
+
+    Example:
+        >>> import numpy as np, sdfeel, torch
+        >>> rng = np.random.default_rng(0)
+        >>> data = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(6)]
+        >>> both = sdfeel.compare(
+        ...     torch.nn.Linear(4, 2).double(), data, ["sd-feel", "fedavg"], until=1.0,
+        ...     network=sdfeel.Network.ring(servers=3, clients_per_server=2),
+        ... )
+        >>> list(both.table.index)
+        ['sd-feel', 'fedavg']
     """
     given = {"model": model, "client_datasets": client_datasets, "network": network, **common}
-    contenders = {label: _of(given, change) for label, change in _variants(variants).items()}
-    if out is not None:
-        check_writable(Path(out))
-    found = run_all(
+    contenders = {
+        label: _contender({**given, **change}) for label, change in _variants(variants).items()
+    }
+    comparison = carry_out(
         contenders,
         _seeds(seeds),
         None if out is None else Path(out),
+        title=title,
         on_start=on_start,
-        on_progress=on_progress,
+        on_progress=lambda progress: on_progress(progress.job.name, progress.run),
     )
-    records = {label: [_record(label, one) for one in of] for label, of in found.items()}
-    results = {label: [one.result for one in of if one.result] for label, of in found.items()}
     if out is not None:
-        write_comparison(out, records, title=title)
+        write_comparison(out, comparison.records, title=title)
+    return comparison
+
+
+class Contender(NamedTuple):
+    """A curve of a comparison.
+
+    check   names every mistake
+    seeded  makes the run of a seed; None leaves the seed as it is set
+    """
+
+    check: Callable[[], object]
+    seeded: Callable[[int | None], Run]
+
+
+def from_config(config: RunConfig) -> Contender:
+    """Make a contender of what a TOML table describes."""
+    return Contender(
+        partial(simulation_of, config),
+        lambda seed: partial(run_from, config if seed is None else config.changed(seed=seed)),
+    )
+
+
+def carry_out(
+    contenders: Mapping[str, Contender],
+    seeds: Sequence[int | None],
+    out: Path | None,
+    *,
+    title: str = "",
+    on_start: Started = lambda *_: None,
+    on_progress: Callable[[JobProgress], None] = lambda _: None,
+) -> Comparison:
+    """Carry out every contender with every seed; all are checked before the first is trained."""
+    names = {(label, seed): _name(label, seed, seeds) for label in contenders for seed in seeds}
+    name_of: dict[str, str] = {}
+    for name in names.values():
+        other = name_of.setdefault(slug(name), name)
+        if other != name:
+            remedy = f"would have the same folder as {other!r}: {slug(name)}"
+            raise InputError("variant.label", name, remedy)
+    for label, contender in contenders.items():
+        try:
+            contender.check()
+        except InputError as mistake:
+            where = f"variant {label}: {mistake.field}"
+            raise InputError(where, mistake.value, mistake.remedy) from None
+    jobs = [
+        Job(name, slug(name), contenders[label].seeded(seed))
+        for (label, seed), name in names.items()
+    ]
+    finished = run_all(jobs, out, on_start=on_start, on_progress=on_progress)
+    records: dict[str, list[RunRecord]] = {label: [] for label in contenders}
+    results: dict[str, list[Result]] = {label: [] for label in contenders}
+    for (label, _), job, result in zip(names, jobs, finished, strict=True):
+        results[label] += [] if result is None else [result]
+        records[label].append(_record(Path(job.folder), out, result))
     return Comparison(records, results, title)
 
 
 def load(folder: str | Path, model: nn.Module | None = None) -> Any:
-    """What a folder keeps: the `Result` of a run that ended, or a `Comparison`.
+    """Load what a folder keeps: the `Result` of a run that ended, or a `Comparison`.
 
-    folder  that of `out=`, `--out`, `Result.save` or `Comparison.save`
-    model   the network that was trained, with any weights: a folder holds weights, not code. A run
-            of `sdfeel run` with a model of ours needs none, and a comparison has its curves and
-            table without
+    Args:
+        folder: that of `out=`, `--out`, `Result.save` or `Comparison.save`.
+        model: the network that was trained, with any weights: a folder holds weights, not code. A
+            run of `sdfeel run` with a model of ours needs none, and a comparison has its curves and
+            table without.
     """
     if not isinstance(folder, str | Path):
         raise InputError("folder", folder, "the path of a folder, as `out=` had it")
@@ -204,95 +286,93 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Any:
     results: dict[str, list[Result]] = {}
     if model is not None:
         results = {
-            label: [loading.load(one.path, model) for one in of] for label, of in records.items()
+            label: [loading.load(record.path, model) for record in of]
+            for label, of in records.items()
         }
     return Comparison(records, results, title)
 
 
-@dataclass(frozen=True)
-class _Arguments(Contender):
-    """A contender as arguments of `train`."""
+def _contender(arguments: Mapping[str, Any]) -> Contender:
+    """Make a contender of arguments of `train`."""
+    for name in NOT_HERE:
+        if name in arguments:
+            remedy = "is said once for all, as an argument of compare"
+            raise InputError(name, arguments[name], remedy)
 
-    given: Mapping[str, Any]
-
-    def check(self) -> None:
-        own = dict(self.given)
-        check_callbacks(own.pop("callbacks", ()))
-        if not isinstance(own.get("network"), Network):
-            raise InputError("network", own.get("network"), "a sdfeel.Network: Network.ring(10, 5)")
-        simulation, trainers = api.assembled(**own)
+    def check() -> None:
+        rest = dict(arguments)
+        check_callbacks(rest.pop("callbacks", ()))
+        if not isinstance(rest.get("network"), Network):
+            remedy = "a sdfeel.Network: Network.ring(10, 5)"
+            raise InputError("network", rest.get("network"), remedy)
+        simulation, trainers = api.assembled(**rest)
         if trainers is not None:
-            simulation.by_periods().engine_of(trainers).engine.close()
+            simulation.engine_of(trainers).engine.close()
 
-    def run(
-        self,
-        seed: int | None,
-        out: Path | None,
-        on_start: Started,
-        on_progress: Callable[[Progress], None],
-    ) -> Result:
-        own = dict(self.given) if seed is None else {**self.given, "seed": seed}
-        return api.train(
-            **own, on_start=on_start, on_progress=on_progress, out=out, resume=out is not None
+    def seeded(seed: int | None) -> Run:
+        seeds = {} if seed is None else {"seed": seed}
+        return lambda out, on_start, on_progress: api.train(
+            **{**arguments, **seeds},
+            out=out,
+            resume=out is not None,
+            on_start=on_start,
+            on_progress=on_progress,
         )
 
-
-def _of(common: Mapping[str, Any], change: Mapping[str, Any]) -> _Arguments:
-    whole = {**common, **change}
-    for name in NOT_HERE:
-        if name in whole:
-            raise InputError(name, whole[name], "is said once for all, as an argument of compare")
-    return _Arguments(whole)
+    return Contender(check, seeded)
 
 
 def _variants(given: Any) -> dict[str, Mapping[str, Any]]:
-    """What changes, by label."""
-    example = '["sd-feel", "fedavg"] or {"often": {"schedule": Schedule(1, 1, 5)}}'
+    """Return what changes, by label."""
     given = USUAL if given is None else given
     if isinstance(given, Mapping):
-        listed = [({"label": label, **_change(label, one)}) for label, one in given.items()]
+        changes = [{"label": label, **_change(label, of)} for label, of in given.items()]
     elif isinstance(given, Sequence) and not isinstance(given, str):
-        listed = [_change(f"variants[{number}]", one) for number, one in enumerate(given)]
+        changes = [_change(f"variants[{number}]", of) for number, of in enumerate(given)]
     else:
-        raise InputError("variants", given, f"schemes, or what differs by label: {example}")
-    found: dict[str, Mapping[str, Any]] = {}
-    for number, one in enumerate(listed):
-        scheme = one.get("scheme")
-        label = one.pop("label", scheme.name if isinstance(scheme, Scheme) else scheme)
+        raise InputError("variants", given, f"schemes, or what differs by label: {EXAMPLE}")
+    variants: dict[str, Mapping[str, Any]] = {}
+    for number, change in enumerate(changes):
+        scheme = change.get("scheme")
+        label = change.pop("label", scheme.name if isinstance(scheme, Scheme) else scheme)
         if not isinstance(label, str) or not label:
             raise InputError(f"variants[{number}]", label, "needs a label of its own")
-        if label in found:
+        if label in variants:
             raise InputError("variant.label", label, "each variant needs its own label")
-        found[label] = one
-    if not found:
-        raise InputError("variants", given, f"at least one: {example}")
-    return found
+        variants[label] = change
+    if not variants:
+        raise InputError("variants", given, f"at least one: {EXAMPLE}")
+    return variants
 
 
-def _change(where: str, one: Any) -> dict[str, Any]:
-    if isinstance(one, str | Scheme):
-        return {"scheme": one}
-    if not isinstance(one, Mapping) or not all(isinstance(key, str) for key in one):
-        raise InputError(where, one, "a scheme, or a dict of arguments of sdfeel.train")
-    return dict(one)
+def _change(where: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, str | Scheme):
+        return {"scheme": given}
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InputError(where, given, "a scheme, or a dict of arguments of sdfeel.train")
+    return dict(given)
 
 
 def _seeds(given: Any) -> list[int | None]:
-    several = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
-    numbers = [given] if several is None else several
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    numbers = list(given) if is_list else [given]
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in numbers):
         raise InputError("seeds", given, "how many, or a list of whole numbers")
     if not numbers or given == 0 or len(set(numbers)) < len(numbers):
         raise InputError("seeds", given, "at least one, each once")
-    if several is not None:
-        return several
+    if is_list:
+        return numbers
     return [None] if given == 1 else list(range(given))
 
 
-def _record(label: str, one: Entry) -> RunRecord:
-    if one.folder is not None:
-        return read_run(one.folder)
-    assert one.result is not None  # noqa: S101 - only what a folder holds is not carried out
-    result, path = one.result, Path(slug(label))
-    seed = result.config.get("seed")
-    return RunRecord(path, result.config, result.history, environment(seed), result.summary())
+def _name(label: str, seed: object, seeds: Sequence[Any]) -> str:
+    """Name a run among those of its label."""
+    return label if len(seeds) == 1 else f"{label}, seed {seed}"
+
+
+def _record(folder: Path, out: Path | None, result: Result | None) -> RunRecord:
+    if out is not None:
+        return read_run(out / folder)
+    assert result is not None  # noqa: S101 - only what a folder holds is not carried out
+    known = environment(result.config.get("seed"))
+    return RunRecord(folder, result.config, result.history, known, result.summary())

@@ -19,6 +19,7 @@ from sdfeel.validation import validated
 __all__ = [
     "Experiment",
     "RunConfig",
+    "Strict",
     "Variant",
     "experiment_of",
     "merge",
@@ -32,7 +33,7 @@ MAX_BYTES = 2**20
 LEVELS = 32  # of tables in each other, as a dotted key names them
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     """Unknown keys are refused, and nothing is changed once it is read."""
 
     model_config = ConfigDict(
@@ -40,14 +41,14 @@ class _Strict(BaseModel):
     )
 
 
-class GraphTurn(_Strict):
+class GraphTurn(Strict):
     graph: str = "ring"
     options: dict[str, float] = Field(default_factory=dict)
     graph_file: str | None = None
     rounds: int = Field(default=1, ge=1)  # for how many it lasts
 
 
-class NetworkConfig(_Strict):
+class NetworkConfig(Strict):
     graph: str = "ring"
     servers: int = Field(default=10, ge=1)
     clients_per_server: int | list[int] = 5
@@ -58,7 +59,7 @@ class NetworkConfig(_Strict):
     clients_graph: str = "ring"  # of all clients, for d-psgd; by name, cluster by cluster
 
 
-class DataConfig(_Strict):
+class DataConfig(Strict):
     name: str = "mnist-5k"  # or "package.module:function": see experiments/brought.py
     arguments: dict[str, Any] = Field(default_factory=dict)  # of that function
     partition: str = "dirichlet-fedma"
@@ -66,18 +67,18 @@ class DataConfig(_Strict):
     seed: int | None = None  # of the partition; the run's own by default
 
 
-class ModelConfig(_Strict):
+class ModelConfig(Strict):
     name: str = "paper-cnn"  # or "package.module:function": see experiments/brought.py
     arguments: dict[str, Any] = Field(default_factory=dict)  # of that function
     loss: str | None = None  # "package.module:function" (outputs, targets); cross-entropy
     seed: int | None = None  # of the first values; the run's own by default
 
 
-class EvaluationConfig(_Strict):
+class EvaluationConfig(Strict):
     test_samples: int | None = Field(default=None, ge=1)  # on which the model is tested; all
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """One run: its settings, and what its network, data and model are made of."""
 
     title: str = ""
@@ -88,30 +89,30 @@ class RunConfig(_Strict):
     evaluation: EvaluationConfig = EvaluationConfig()
 
     def table(self) -> dict[str, Any]:
-        """As a TOML file has it, and `run.json`."""
+        """Write it as a TOML file has it, and `run.json`."""
         made = self.model_dump(exclude={"settings"})
         return merge(self.settings.table(), made)
 
     def changed(self, **settings: Any) -> RunConfig:
-        """The same run with other settings."""
+        """Return the same run with other settings."""
         return self.model_copy(update={"settings": self.settings.model_copy(update=settings)})
 
 
-class Variant(_Strict):
+class Variant(Strict):
     """One curve of a comparison: what differs from the common settings."""
 
     label: str
     change: dict[str, Any] = Field(default_factory=dict, alias="set")
 
 
-class Experiment(_Strict):
+class Experiment(Strict):
     """Common settings and the variants that are compared."""
 
     base: dict[str, Any]
     variants: list[Variant]
 
     def runs(self) -> dict[str, RunConfig]:
-        """The config of every variant by its label."""
+        """Return the config of every variant by its label."""
         labels = [variant.label for variant in self.variants]
         twice = {label for label in labels if labels.count(label) > 1}
         if twice:
@@ -123,17 +124,16 @@ class Experiment(_Strict):
 
 
 def presets() -> dict[str, str]:
-    """The presets that come with sdfeel: name -> what it is (the file's first line)."""
+    """Return the presets that come with sdfeel: name -> what it is (the file's first line)."""
     folder = resources.files("sdfeel.experiments") / "presets"
-    found = {}
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        first = entry.read_text("utf-8").splitlines()[0]
-        found[entry.name.removesuffix(".toml")] = first.removeprefix("# ")
-    return found
+    return {
+        entry.name.removesuffix(".toml"): entry.read_text("utf-8").splitlines()[0].lstrip("# ")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+    }
 
 
 def read_table(source: str) -> dict[str, Any]:
-    """The table of a preset or of a TOML file."""
+    """Read the table of a preset or of a TOML file."""
     if source in presets():
         path = resources.files("sdfeel.experiments") / "presets" / f"{source}.toml"
         return read_toml(path.read_text("utf-8"), "config")
@@ -145,7 +145,11 @@ def read_table(source: str) -> dict[str, Any]:
 
 
 def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """`table` with the values of `change`, table by table; keys may be dotted: `schedule.tau1`."""
+    """Change a table, table by table; keys of `change` may be dotted.
+
+    >>> merge({"schedule": {"tau1": 1, "tau2": 2}}, {"schedule.tau1": 5})
+    {'schedule': {'tau1': 5, 'tau2': 2}}
+    """
     result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in table.items()}
     for key, value in change.items():
         head, _, rest = key.partition(".")
@@ -162,7 +166,7 @@ def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 
 
 def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """`table` with `key=value` settings of the command line; values are TOML, or plain words."""
+    """Change a table by `key=value` settings of the command line: TOML, or plain words."""
     result = dict(table)
     for setting in settings:
         key, sign, text = setting.partition("=")
@@ -178,7 +182,7 @@ def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str
 
 
 def _number_or_word(text: str) -> float | str:
-    """What is no TOML: `.1` is a number all the same."""
+    """Read what is not TOML: `.1` is a number all the same."""
     try:
         return float(text)
     except ValueError:
@@ -186,7 +190,7 @@ def _number_or_word(text: str) -> float | str:
 
 
 def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
-    """A checked RunConfig; a mistake is named with its key, its value and what would be right."""
+    """Check a table; a mistake is named with its key, its value and what would be right."""
     rest = merge(table, {})
     given = Settings.take_from(rest)
     keys = Settings.keys()
@@ -200,7 +204,7 @@ def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
 
 
 def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> None:
-    """What no setting took, and nothing is made of; sections that were emptied go."""
+    """Refuse what no setting took and nothing is made of; drop sections that were emptied."""
     made = set(RunConfig.model_fields) - {"settings"}
     known = {key.partition(".")[0] for key in keys} | made
     for name in list(rest):
@@ -217,20 +221,20 @@ def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> No
 
 
 def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
-    """A key that lies in a table is named with it: `schedule.tau1` for `tau1`."""
+    """Name a key that lies in a table with it: `schedule.tau1` for `tau1`."""
     parts = {"schedule": list(Schedule.__dataclass_fields__)}
     for table, kind in RunConfig.model_fields.items():
         inner = kind.annotation
         if table != "settings" and isinstance(inner, type) and issubclass(inner, BaseModel):
             parts[table] = list(inner.model_fields)
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
-    found = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
-    near = found[0] if found else ours(name, known)
+    same = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
+    near = same[0] if same else ours(name, known)
     return f"did you mean {near!r}?" if near else closest(name, known)
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:
-    """A file or preset with `[[variant]]` tables; or a run's, once for each of `schemes`."""
+    """Read a file or preset with `[[variant]]` tables; or a run's, once for each scheme."""
     table = read_table(source)
     variants = table.pop("variant", [])
     if schemes or not variants:

@@ -20,7 +20,7 @@ from sdfeel.experiments.config import DataConfig, GraphTurn, NetworkConfig, RunC
 from sdfeel.models import build
 from sdfeel.network import ChangingNetwork, Clusters, Network, build_graph, read_graph
 from sdfeel.simulation.evaluation import Samples, subset
-from sdfeel.simulation.loop import Progress
+from sdfeel.simulation.listening import Progress
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.trees import rows
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.flower.arrays import ArrayLayout, Piece
-from sdfeel.simulation.parameters import ParameterLayout
 
 __all__ = ["Holder", "layout_of", "module_of"]
 

@@ -22,19 +22,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.clock import load_profile
 from sdfeel.data import ClientData
+from sdfeel.engines.parameters import ParameterLayout
+from sdfeel.engines.problem import Loss, Problem
 from sdfeel.errors import InputError
 from sdfeel.flower.apps import find_app
 from sdfeel.flower.client import FlowerClient
 from sdfeel.flower.modules import Holder, layout_of, module_of
+from sdfeel.flower.rounds import Rounds
 from sdfeel.flower.trainer import FlowerTrainer
 from sdfeel.network import Network
 from sdfeel.simulation.evaluation import Evaluation, Metric, Row, accuracy, check_metrics
-from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Loss, Problem
-from sdfeel.simulation.ranks import join, place
+from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.samples import test_samples
-from sdfeel.simulation.settings import Settings
+from sdfeel.simulation.settings import AUTO, Settings
 from sdfeel.simulation.simulation import Simulation
 
 __all__ = ["assemble", "settle"]
@@ -55,7 +57,8 @@ def settle(
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise InputError("rounds", rounds, "a whole number, at least 1")
     settings = Settings.of({**given, "steps": rounds})
-    return settings.model_copy(update={"steps": rounds * settings.schedule.tau1})
+    steps = Rounds(settings.scheme.schedule(settings.schedule)).last_iteration(rounds)
+    return settings.model_copy(update={"steps": steps})
 
 
 def assemble(
@@ -76,7 +79,8 @@ def assemble(
     app = find_app("flower", settings.flower)
     if not isinstance(network, Network):
         raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
-    if settings.latency.flops_per_step is None:
+    profile = load_profile("paper") if settings.profile == AUTO else settings.latency
+    if profile.flops_per_step is None:
         raise InputError("profile", str(settings.profile), "FLOPs of an app cannot be counted")
     check_metrics(metrics)
     module, arrays = module_of(copy.deepcopy(model), initial)
@@ -94,7 +98,7 @@ def assemble(
         samples = _ask(clients, start.numpy(), {**config, **_told(settings)})
     held = _counts(samples, network.clients)
     network = network.with_samples(held)
-    algorithm = settings.algorithm(network, settings.latency, layout.parameters)
+    algorithm = settings.algorithm(network, profile, layout.parameters)
     problem = Problem(
         module,
         layout,
@@ -105,8 +109,15 @@ def assemble(
         rate=algorithm.rate,
         about=json.dumps([dict(settings.run_config), config], sort_keys=True, default=str),
     )
+    rounds = Rounds(algorithm.schedule)
     trainers = [
-        FlowerTrainer(client, int(count), algorithm.rate, config)
+        FlowerTrainer(
+            client,
+            int(count),
+            algorithm.rate,
+            config,
+            round_of=lambda first, _: rounds.number(first),
+        )
         for client, count in zip(clients, held, strict=True)
     ]
     if metrics is None:
@@ -118,10 +129,9 @@ def assemble(
         servers=settings.evaluate_servers,
         others=lambda mean: _told_by(trainers, mean),
     )
-    ranks = join()
-    placement = place(algorithm.network.clusters, ranks.size)
+    ranks = Ranks.of(algorithm.network.clusters)
     simulation = Simulation(
-        settings, network, algorithm, problem, settings.latency, start, evaluation, ranks, placement
+        settings, network, algorithm, problem, profile, start, evaluation, ranks
     )
     return simulation, trainers
 
@@ -143,7 +153,8 @@ def _checked(field: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(settings: Settings) -> dict[str, Any]:
-    return {"local-steps": settings.schedule.tau1, "lr": settings.lr(1)}
+    schedule = settings.scheme.schedule(settings.schedule)
+    return {"local-steps": schedule.at(0).tau1, "lr": settings.lr(1)}
 
 
 def _ask(

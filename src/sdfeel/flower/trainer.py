@@ -25,11 +25,14 @@ def column(kind: str, name: str) -> str:
 class FlowerTrainer:
     """One call of the app's `train` for every upload period: a round of Flower's.
 
-    samples  what the app must say as num-examples, every time: weights do not change in a run
-    config   sent with every call, beside server-round, local-steps and lr
-    rate     eta_k: the app is told that of its first iteration, as `lr`
-    look     whether the app's `evaluate` is asked first, in a period that begins after so many
-             iterations and is so many long
+    samples   what the app must say as num-examples, every time: weights do not change in a run
+    config    sent with every call, beside server-round, local-steps and lr
+    rate      eta_k: the app is told that of its first iteration, as `lr`
+    look      whether the app's `evaluate` is asked first, in a period that begins after so many
+              iterations and is so many long
+    round_of  the number of the period that begins with an iteration and is so many long; in a
+              deployment all are equally long
+    rounds    how many were made, as far as this client knows
     """
 
     def __init__(
@@ -39,10 +42,11 @@ class FlowerTrainer:
         rate: Callable[[int], float],
         config: Mapping[str, Any] | None = None,
         look: Callable[[int, int], bool] = lambda *_: False,
+        round_of: Callable[[int, int], int] = lambda first, steps: (first - 1) // steps + 1,
     ) -> None:
         self.client, self._samples, self._rate = client, samples, rate
-        self._config, self._look = dict(config or {}), look
-        self._steps, self.first = 1, 1
+        self._config, self._look, self._round_of = dict(config or {}), look, round_of
+        self.rounds, self.first = 0, 1
         self._measures: dict[str, float] = {}
 
     @property
@@ -59,7 +63,7 @@ class FlowerTrainer:
         return self._measures
 
     def train(self, model: Vector, first: int, steps: int) -> Vector:
-        number = (first - 1) // steps + 1
+        number = self._round_of(first, steps)
         config = {"local-steps": steps, "lr": self._rate(first), **self._config}
         looked = self.evaluate(model, number - 1, first) if self._look(first - 1, steps) else {}
         answer = self.client.train(model, number, config)
@@ -69,7 +73,7 @@ class FlowerTrainer:
                 f"= {answer.examples}, and {self._samples} were expected: weights do not change "
                 "during a run"
             )
-        self._steps, self.first = steps, first + steps
+        self.rounds, self.first = number, first + steps
         told = {column("batch", name): value for name, value in answer.metrics.items()}
         self._measures = told | {name: value for name, (value, _) in looked.items()}
         assert answer.model is not None  # noqa: S101 - as `train` says
@@ -84,11 +88,6 @@ class FlowerTrainer:
         if answer is None:
             return {}
         return {column("test", n): (v, answer.examples) for n, v in answer.metrics.items()}
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds were made, as far as this client knows."""
-        return (self.first - 1) // self._steps
 
     def remember(self) -> bytes:
         return self.client.remember()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import networkx as nx
 import numpy as np
@@ -57,6 +57,8 @@ class Averager:
     overshoots   later exchanges undo what earlier ones overdid, so a link that is lost in one of
                  them stays out of the others; negative weights are meant
     links        those of the graph that it was built on, where the network has several; else None
+    among        the servers that take part, where others keep their models; None for all. `shares`
+                 and `generator` are then of these
     """
 
     name: str
@@ -71,6 +73,7 @@ class Averager:
     whole_graph: bool = False
     overshoots: bool = False
     links: tuple[tuple[int, int], ...] | None = None
+    among: tuple[int, ...] | None = None
 
     @property
     def exchanges(self) -> int:
@@ -136,8 +139,9 @@ class Averager:
         return self.route == "neighbours" and bool((diagonal < -1e-12).any())
 
 
-# From a graph, the clusters' shares m-tilde and alpha to an averager on them.
-Builder = Callable[[nx.Graph, NDArray[np.float64], int], Averager]
+# From a graph, the clusters' shares m-tilde and alpha to an averager on them, or to the matrix P of
+# one exchange, which is then carried out alpha times.
+Builder = Callable[[nx.Graph, NDArray[np.float64], int], Any]
 
 
 def build_averager(
@@ -158,13 +162,42 @@ def build_averager(
         name = averager if isinstance(averager, str) else "own"
         steps = (1.0,) if route == "cloud" else ()
         return Averager(name, route, shares, np.zeros((1, 1)), steps, 0.0, float(len(steps)))
+    if isinstance(averager, str) and not nx.is_connected(graph):
+        return _by_parts(averager, graph, shares, int(alpha))
     if isinstance(averager, str):
-        return AVERAGERS[averager](graph, shares, int(alpha))
-    built = averager if isinstance(averager, Averager) else averager(graph, shares, int(alpha))
+        named: Averager = AVERAGERS[averager](graph, shares, int(alpha))
+        return named
+    built: Any = averager
+    if not isinstance(averager, Averager):
+        built = averager(graph, shares, int(alpha))
+    if not isinstance(built, Averager) and hasattr(built, "__len__"):
+        from sdfeel.network.matrix import MatrixAverager  # which makes an `Averager`
+
+        built = MatrixAverager.of(built)(graph, shares, int(alpha))
     return _checked(built, graph, shares)
 
 
-def _checked(averager: object, graph: nx.Graph, shares: NDArray[np.float64]) -> Averager:
+def _by_parts(name: str, graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
+    """Every part of a graph that is not connected mixes by itself."""
+    A = np.zeros((len(shares), len(shares)))
+    for part in nx.connected_components(graph):
+        servers = sorted(part)
+        if len(servers) == 1:
+            continue
+        places = {server: place for place, server in enumerate(servers)}
+        inside = nx.relabel_nodes(graph.subgraph(servers), places)
+        own = shares[servers] / shares[servers].sum()
+        averager: Averager = AVERAGERS[name](inside, own, alpha)
+        if averager.route != "neighbours" or len(set(averager.steps)) > 1 or averager.whole_graph:
+            remedy = "needs a connected graph in every round; paper and metropolis do not"
+            raise InputError("averager", name, remedy)
+        A[np.ix_(servers, servers)] = averager.steps[0] * averager.generator
+    return Averager(
+        name, "neighbours", shares, A, (1.0,) * alpha, 1.0, float(alpha), takes_alpha=True
+    )
+
+
+def _checked(averager: Any, graph: nx.Graph, shares: NDArray[np.float64]) -> Averager:
     """One's own averager has to keep the weighted mean of these clusters, over these links."""
     if not isinstance(averager, Averager):
         raise InputError(

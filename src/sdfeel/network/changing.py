@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from sdfeel.errors import InputError
 from sdfeel.network.clusters import Clusters
-from sdfeel.network.graphs import GraphLike, as_graph
+from sdfeel.network.graphs import GraphLike, as_graph, check_connected
 from sdfeel.network.network import Network
 
 __all__ = ["ChangingNetwork", "Turn"]
@@ -25,16 +25,18 @@ KEPT = 64
 class ChangingNetwork(Network):
     """Clusters that stay, and a graph of their servers that does not.
 
-    graphs  one after the other, `[("ring", 5), ("star", 1)]`: five rounds of a ring, one of a star,
-            and then from the beginning; a graph alone is for one round. Or a function of the round,
-            counted from 0, which must give the same graph whenever it is asked: a resumed run and
-            every rank asks it anew
+    Args:
+        graphs: one after the other, `[("ring", 5), ("star", 1)]`: five rounds of a ring, one of a
+            star, and then from the beginning; a graph alone is for one round. Or a function of the
+            round, counted from 0, which must give the same graph whenever it is called: a resumed
+            run and every rank calls it anew.
 
-    Every graph must be connected. `graph`, `zeta` and all that is asked of it without a round is of
-    the first.
+    The graph of a single round need not be connected; those of a list must be together. `graph`,
+    `zeta` and all that is asked of it without a round is of the first.
     """
 
     changes = True
+    has_to_connect = False
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class ChangingNetwork(Network):
             if len(self._asked) >= KEPT:
                 self._asked.clear()
             samples = np.array(self.shares.samples)
-            self._asked[key] = Network(self.clusters, graph, samples, self.given_clients_graph)
+            self._asked[key] = _Snapshot(self.clusters, graph, samples, self.given_clients_graph)
         return self._asked[key]
 
     @property
@@ -87,7 +89,7 @@ class ChangingNetwork(Network):
     def _graph_of(self, number: int) -> nx.Graph:
         if callable(self.graphs):
             try:
-                return as_graph(self.graphs(number), self._clusters.servers)
+                return as_graph(self.graphs(number), self._clusters.servers, is_connected=False)
             except InputError as mistake:
                 where = f"graph of round {number}: {mistake.field}"
                 raise InputError(where, mistake.value, mistake.remedy) from None
@@ -115,8 +117,15 @@ def _turns(given: Any, servers: int) -> list[tuple[nx.Graph, int]]:
         if rounds < 1:
             raise InputError(f"graphs[{number}]", rounds, "at least 1 round")
         try:
-            found.append((as_graph(graph, servers), rounds))
+            found.append((as_graph(graph, servers, is_connected=False), rounds))
         except InputError as mistake:
             where = f"graphs[{number}]: {mistake.field}"
             raise InputError(where, mistake.value, f"{mistake.remedy}; {example}") from None
+    check_connected("graphs", nx.compose_all([graph for graph, _ in found]))
     return found
+
+
+class _Snapshot(Network):
+    """The network of one round."""
+
+    has_to_connect = False

@@ -11,7 +11,7 @@ import networkx as nx
 
 from sdfeel.errors import InputError, closest
 
-__all__ = ["GRAPHS", "GraphLike", "as_graph", "build_graph", "read_graph"]
+__all__ = ["GRAPHS", "GraphLike", "as_graph", "build_graph", "check_connected", "read_graph"]
 
 GraphLike: TypeAlias = "nx.Graph | Iterable[tuple[int, int]] | str"
 
@@ -163,8 +163,14 @@ def _link(file: str, number: int, line: str) -> tuple[int, int]:
     return int(words[0]), int(words[1])
 
 
-def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
-    """Any graph a user may give, checked: simple, undirected, on 0..D-1 and connected."""
+def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx.Graph:
+    """Check any graph that a user may give: simple, undirected, on 0..D-1 and connected.
+
+    Args:
+        graph: a networkx graph, a name, or pairs of servers.
+        servers: D.
+        is_connected: whether it has to be; a graph of a single round need not.
+    """
     if isinstance(graph, str):
         built = build_graph(graph, servers)
     elif isinstance(graph, nx.Graph):
@@ -190,13 +196,19 @@ def as_graph(graph: GraphLike, servers: int) -> nx.Graph:
     loops = list(nx.selfloop_edges(built))
     if loops:
         raise InputError("graph", loops[:5], "a server is not its own neighbour: remove the loop")
-    parts = [sorted(part) for part in nx.connected_components(built)]
+    if is_connected:
+        check_connected("graph", built)
+    # numpy's integers pass for plain ones until somebody writes them into a record
+    return nx.relabel_nodes(built, {node: int(node) for node in built})
+
+
+def check_connected(field: str, graph: nx.Graph) -> None:
+    """Raise InputError unless every server can be reached from every other."""
+    parts = [sorted(part) for part in nx.connected_components(graph)]
     if len(parts) > 1:
         raise InputError(
-            "graph",
+            field,
             f"{len(parts)} parts",
             f"the servers must be connected, but these parts have no link between them: "
             f"{', '.join(str(part[:8]) for part in parts[:5])}",
         )
-    # numpy's integers pass for plain ones until somebody writes them into a record
-    return nx.relabel_nodes(built, {node: int(node) for node in built})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -32,6 +33,7 @@ class Network:
     """
 
     changes = False  # whether the graph is another one in later rounds
+    has_to_connect = True  # whether every server must be reached from every other
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class Network:
         clients_graph: GraphLike = "ring",
     ) -> None:
         self.clusters = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
-        self.graph: nx.Graph = as_graph(graph, self.clusters.servers)
+        self.graph: nx.Graph = as_graph(
+            graph, self.clusters.servers, is_connected=self.has_to_connect
+        )
         self.shares = Shares.of(self.clusters, samples)
         self.given_clients_graph = clients_graph
 
@@ -80,6 +84,20 @@ class Network:
     def with_samples(self, samples: ArrayLike) -> Network:
         """The same network once it is known how much data each client holds."""
         return Network(self.clusters, self.graph, np.asarray(samples), self.given_clients_graph)
+
+    def changing(self, graphs: Any) -> Network:
+        """The same clusters on another graph in later rounds.
+
+        >>> Network.ring(4).changing([("ring", 5), ("star", 1)])
+        ChangingNetwork(4 clients, 4 servers, 2 graphs)
+
+        Args:
+            graphs: one after the other, with the rounds that each lasts; or a function of the
+                round, counted from 0. See `ChangingNetwork`.
+        """
+        from sdfeel.network.changing import ChangingNetwork  # which is a Network
+
+        return ChangingNetwork.of(self, graphs)
 
     def at(self, number: int) -> Network:  # noqa: ARG002
         """The network in a round, counted from 0: always this one; see `ChangingNetwork`."""

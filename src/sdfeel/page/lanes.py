@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["MOST", "PARTS", "PATIENCE", "Box", "shares"]
+__all__ = ["MOST", "PARTS", "PATIENCE", "Box", "parts_of", "shares"]
 
 PARTS = ("compute", "upload", "exchange", "waiting", "download")
 PATIENCE = 1.0  # real seconds that one look may take; the next goes on from there
@@ -29,6 +29,12 @@ class Box:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def parts_of(spans: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by part, of seconds by name of `sdfeel.algorithm.events.SPANS`."""
+    parts = {name: spans[name] for name in PARTS if name != "waiting"}
+    return {**parts, "waiting": spans["slack"] + spans["wait"]}
 
 
 def shares(boxes: Sequence[Box], count: float) -> dict[str, float]:

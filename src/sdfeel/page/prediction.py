@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.costs import round_cost
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import load_profile
 from sdfeel.errors import InputError
 from sdfeel.page.lanes import Box, shares
-from sdfeel.page.timeline import timeline_of
-from sdfeel.page.turns import TurnTimeline
+from sdfeel.page.timeline import boxes_of
+from sdfeel.simulation.settings import Settings
 
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
@@ -52,34 +51,28 @@ def predicted(deployment: Deployment, name: str) -> Prediction:
         )
     topology, table = Topology(deployment), deployment.schedule
     size = read_model(deployment.path(deployment.model.initial), constants=False).vector.size
-    algorithm = Algorithm.of(
-        "sd-feel",
-        topology.network,
-        Schedule(table.tau1, table.tau2, table.alpha),
-        profile=profile,
-        parameters=size,
-        averager=table.averager,
-        codecs=dict(deployment.codecs),
-        pace=deployment.pace,
+    settings = Settings.of(
+        {
+            "schedule": Schedule(table.tau1, table.tau2, table.alpha),
+            "averager": table.averager,
+            "codecs": dict(deployment.codecs),
+            "pace": deployment.pace,
+        }
     )
-    boxes = _boxes(algorithm)
+    algorithm = settings.algorithm(topology.network, profile, size)
+    has_rounds = "rounds" not in algorithm.pace.breaks
+    periods, count = ROUNDS * table.tau2, dict.fromkeys(range(len(topology.edges)), 0)
+    boxes: list[Box] = []
+    for event in algorithm.events():
+        boxes += boxes_of(event)
+        count |= {group.server: count[group.server] + 1 for group in event.groups}
+        if min(count.values()) >= periods:
+            break
     parts = {}
     for number, edge in enumerate(topology.edges):
         own = [box for box in boxes if box.lane == number]
         parts[edge] = shares(own, len(own) / table.tau2)
-    if isinstance(algorithm.pace, TurnPace):
+    if not has_rounds:
         return Prediction(profile.name, parts, None, None)
-    links = max(topology.network.graph.number_of_edges(), 1)
-    sent = algorithm.round_bytes()["between"] / links
-    return Prediction(profile.name, parts, algorithm.round_cost().total, sent)
-
-
-def _boxes(algorithm: Algorithm) -> list[Box]:
-    """Of a few rounds, or of as many turns of the slowest."""
-    timeline = timeline_of(algorithm)
-    if isinstance(timeline, TurnTimeline):
-        turns = ROUNDS * algorithm.schedule.tau2
-        timeline.advance({"seconds": turns * float(timeline.agenda.length.max())})
-        return list(timeline.boxes)
-    timeline.advance({"iteration": ROUNDS * algorithm.schedule.tau})
-    return [box for period in timeline.periods for box in period.boxes()]
+    links, cost = max(topology.network.graph.number_of_edges(), 1), round_cost(algorithm)
+    return Prediction(profile.name, parts, cost.total, cost.bytes["between"] / links)

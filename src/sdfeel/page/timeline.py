@@ -1,34 +1,29 @@
-"""Who computes, sends and waits: the clock of a run played again, period by period.
+"""Who computes, sends and waits: the stream of a run's events played again.
 
-The clock is the one that the run itself had, from the settings in its folder, so its seconds are
-those of metrics.csv. It is played from the beginning, and goes on from where it was.
+It is the one that the run itself had, from the settings in its folder, so its seconds are those of
+metrics.csv. It is played from the beginning, and goes on from where it was.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.pace import Event, TurnPace
-from sdfeel.clock import EventClock
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.events import Event
 from sdfeel.errors import InputError
 from sdfeel.network import ChangingNetwork, Clusters, Network
-from sdfeel.page.lanes import MOST, PATIENCE, Box, shares
-from sdfeel.page.turns import TurnTimeline
+from sdfeel.page.lanes import MOST, PATIENCE, Box, parts_of, shares
 from sdfeel.simulation.settings import Settings
 
-__all__ = ["Timeline", "algorithm_of", "network_of", "timeline_of"]
-
-Seconds = NDArray[np.float64]
-KEPT = 64  # upload periods that are kept to be shown
+__all__ = ["Timeline", "algorithm_of", "boxes_of", "network_of"]
 
 
 def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
@@ -73,119 +68,83 @@ def algorithm_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Algorit
     return settings.algorithm(network_of(drawn, config), profile, int(drawn["parameters"]))
 
 
-def timeline_of(algorithm: Algorithm) -> Timeline | TurnTimeline:
-    """By rounds, or by turns where nobody waits."""
-    is_by_turns = isinstance(algorithm.pace, TurnPace)
-    return TurnTimeline(algorithm) if is_by_turns else Timeline(algorithm)
-
-
-@dataclass
-class Period:
-    """One upload period: when each server began, and its seconds by part."""
-
-    first: int
-    last: int
-    mixed: bool
-    start: Seconds
-    parts: dict[str, Seconds]
-
-    def boxes(self) -> list[Box]:
-        """One for each server."""
-        parts = {name: seconds.tolist() for name, seconds in self.parts.items()}
-        return [
-            Box(d, self.first, self.last, start, {name: own[d] for name, own in parts.items()})
-            for d, start in enumerate(self.start.tolist())
-        ]
-
-
-def _rounded(seconds: Seconds, at: Seconds) -> Seconds:
-    """Without what is only the last digits of a difference between two times."""
-    return np.where(seconds > 1e-12 * (1 + at), seconds, 0.0)
-
-
-@dataclass
 class Timeline:
-    """The clock of an algorithm, and the last periods it went through."""
+    """The stream of an algorithm's events, and the last of them; a lane is a group.
 
-    algorithm: Algorithm
-    clock: EventClock = field(init=False)
-    k: int = 0
-    periods: deque[Period] = field(default_factory=lambda: deque(maxlen=KEPT))
+    steps  where the run ends; event: the last one that is played
+    """
 
-    def __post_init__(self) -> None:
-        self.clock = self.algorithm.clock()
+    def __init__(self, algorithm: Algorithm, steps: float = math.inf) -> None:
+        self.algorithm = algorithm
+        self.has_rounds = "rounds" not in algorithm.pace.breaks
+        network, by_clients = algorithm.network, algorithm.pace.groups == "clients"
+        self.kind = "client" if by_clients else "server"
+        self.lanes = network.clients if by_clients else network.servers
+        self._events = algorithm.events(steps)
+        self.event: Event | None = None
+        self._next: Event | None = None
+        self.boxes: deque[Box] = deque(maxlen=max(MOST, self.lanes))
 
     def is_past(self, row: Mapping[str, float]) -> bool:
-        return self.k > row["iteration"]
+        """Whether it has gone beyond a row of the metrics."""
+        return self.event is not None and self.event.ends > row["seconds"] * (1 + 1e-12)
 
     def advance(self, row: Mapping[str, float]) -> bool:
-        """Up to the last period that has ended by a row; False if it takes more than a look."""
+        """Up to the last event that has ended by a row; False if it takes more than a look."""
         end = time.monotonic() + PATIENCE
-        while (event := self._next()).last <= row["iteration"]:
-            self.periods.append(self._play(event))
-            self.k = event.last
+        while True:
+            self._next = self._next or next(self._events, None)
+            if self._next is None or self._next.ends > row["seconds"] * (1 + 1e-12):
+                return True
+            self.event, self._next = self._next, None
+            self.boxes.extend(boxes_of(self.event))
             if time.monotonic() > end:
                 return False
-        return True
-
-    def _next(self) -> Event:
-        return self.algorithm.rounds.next(self.k + 1, self.algorithm, self.clock.at)
-
-    def _play(self, event: Event) -> Period:
-        """The clock itself says how long a period takes; what it went into is taken apart here."""
-        algorithm, clock = self.algorithm, self.clock
-        clock.local_updates(event.last - event.first + 1)
-        start, steps = clock.at.copy(), clock.steps
-        look = copy.copy(clock)
-        algorithm.rounds.end(replace(event, mixing=None), look)
-        uploaded = look.at.copy()
-        if event.mixing is not None:
-            look.exchange(event.mixing)
-        exchanged, waited = look.at.copy(), look.waited - clock.waited
-        algorithm.end(event, clock)
-        compute, done = self._cluster_seconds(event, steps)
-        whole = uploaded - start
-        compute, done = np.minimum(compute, whole), np.minimum(done, whole)
-        spent = exchanged - uploaded
-        parts = {
-            "compute": compute,
-            "upload": done - compute,
-            "exchange": spent - waited,
-            "waiting": _rounded(whole - done, start) + _rounded(waited, start),
-            "download": clock.at - exchanged,
-        }
-        return Period(event.first, event.last, event.mixing is not None, start, parts)
-
-    def _cluster_seconds(self, event: Event, steps: int) -> tuple[Seconds, Seconds]:
-        """Of each server's slowest client: its local updates, and those with its upload."""
-        uplink, servers = self.clock.uplink, self.algorithm.network.servers
-        server_of = self.algorithm.network.clusters.server_of[event.clients]
-        computing = (steps * uplink.latencies.t_cmp)[event.clients]
-        sending = uplink.seconds(event.clients)[event.clients]
-        compute, done = np.zeros(servers), np.zeros(servers)
-        np.maximum.at(compute, server_of, computing)
-        np.maximum.at(done, server_of, computing + sending)
-        return compute, done
 
     def shown(self, rounds: int) -> dict[str, Any]:
-        """The last rounds, and where a round's seconds went: the mean over them and servers."""
-        tau2, servers = self.algorithm.schedule.tau2, self.algorithm.network.servers
-        wanted = min(max(rounds, 1) * tau2, KEPT, max(MOST // servers, 1))
-        boxes = [box for period in list(self.periods)[-wanted:] for box in period.boxes()]
-        count = max(len(boxes) / tau2, 1e-300)
-        cost = self.algorithm.round_cost()
+        """The last rounds, and where a round's seconds went: the mean over them and lanes."""
+        boxes = self._last(max(rounds, 1))
+        mean_of = f"mean over {self.kind}s, last rounds"
         return {
-            "iteration": self.k,
-            "seconds": float(self.clock.at.max()),
-            "names": [f"server {d}" for d in range(servers)],
+            "iteration": 0 if self.event is None else self.event.k,
+            "seconds": self._seconds,
+            "names": [f"{self.kind} {number}" for number in range(self.lanes)],
             "boxes": [box.as_dict() for box in boxes],
-            "mean": shares(boxes, count),
-            "mean_of": "mean over servers, last rounds",
-            "clock": {
-                "compute": cost.compute,
-                "upload": cost.upload,
-                "exchange": cost.exchange,
-                "download": cost.download,
-                "total": cost.total,
-            },
+            "mean": self._mean(boxes),
+            "mean_of": mean_of if self.has_rounds else f"mean of the last {len(boxes)} periods",
+            "clock": self._cost(),
         }
+
+    @property
+    def _seconds(self) -> float:
+        return 0.0 if self.event is None else self.event.ends
+
+    def _last(self, rounds: int) -> list[Box]:
+        """The boxes of whole rounds; where there are none, so many periods of the slowest lane."""
+        if self.has_rounds:
+            periods = min(rounds * self.algorithm.schedule.at(0).tau2, MOST // self.lanes)
+            return list(self.boxes)[-max(periods, 1) * self.lanes :]
+        longest = max((box.end - box.start for box in self.boxes), default=0.0)
+        return [box for box in self.boxes if box.end > self._seconds - rounds * longest]
+
+    def _mean(self, boxes: Sequence[Box]) -> dict[str, float]:
+        tau2 = self.algorithm.schedule.at(0).tau2 if self.has_rounds else 1
+        return shares(boxes, max(len(boxes) / tau2, 1e-300))
+
+    def _cost(self) -> dict[str, float] | None:
+        """What a round costs with everyone present, where there are rounds."""
+        if not self.has_rounds:
+            return None
+        cost = round_cost(self.algorithm)
+        return {**parts_of(cost.seconds), "total": cost.total}
+
+
+def boxes_of(event: Event) -> Iterator[Box]:
+    """A box for each group of an event."""
+    spans = {name: seconds.tolist() for name, seconds in event.spans.items()}
+    for at, group in enumerate(event.groups):
+        parts = parts_of({name: seconds[at] for name, seconds in spans.items()})
+        # What is only the last digits of a difference between two times is no waiting.
+        parts["waiting"] *= parts["waiting"] > 1e-9 * (1 + event.at)
+        first = int(group.first.min(initial=group.k)) if len(group.clients) else group.k
+        yield Box(group.number, first, group.k, float(event.begun[at]), parts)

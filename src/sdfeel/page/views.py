@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from sdfeel.page.deployment import Watcher
 from sdfeel.page.runs import Runs, finite
 
 if TYPE_CHECKING:
-    from sdfeel.planner.saved import SavedPlan
+    from sdfeel.planner.plan import Plan
 
 __all__ = ["Views"]
 
@@ -26,7 +27,7 @@ class Views:
         self.runs, self.watcher = runs, watcher
         self._lock = threading.Lock()
         self._timelines: dict[tuple[str, str], Any] = {}
-        self._planned: tuple[tuple[Any, ...], SavedPlan] | None = None
+        self._planned: tuple[tuple[Any, ...], Plan] | None = None
         self.table: dict[str, Callable[[Query], Any]] = {
             "runs": self._table,
             "rows": self._rows,
@@ -50,7 +51,7 @@ class Views:
         return self.runs.band(names, query.get("x", "seconds"), query.get("y", "train_loss"))
 
     def _network(self, query: Query) -> dict[str, Any]:
-        from sdfeel.algorithm.pace import TurnPace
+        from sdfeel.algorithm.costs import round_cost
         from sdfeel.page.timeline import algorithm_of, network_of
 
         run = self.runs.get(query.get("run", ""))
@@ -69,14 +70,14 @@ class Views:
             return {**found, "problem": str(problem)}
         on_edges = algorithm.network.servers == network.servers
         found |= {
-            "scheme": algorithm.scheme,
+            "scheme": algorithm.scheme.name,
             "averager": algorithm.averager.name if on_edges else None,
             "contraction": algorithm.averager.contraction if on_edges else None,
         }
-        if isinstance(algorithm.pace, TurnPace):
+        if "rounds" in algorithm.pace.breaks:
             words = "Nobody waits for another here: there are no rounds whose bytes could be told."
             return finite({**found, "problem": words})  # type: ignore[no-any-return]
-        sent, links = algorithm.round_bytes(), network.graph.number_of_edges()
+        sent, links = round_cost(algorithm).bytes, network.graph.number_of_edges()
         uses_links = on_edges and algorithm.averager.route != "cloud"
         return finite({  # type: ignore[no-any-return]
             **found,
@@ -86,7 +87,7 @@ class Views:
         })  # fmt: skip
 
     def _timeline(self, query: Query) -> dict[str, Any]:
-        from sdfeel.page.timeline import algorithm_of, timeline_of
+        from sdfeel.page.timeline import Timeline, algorithm_of
 
         name = query.get("run", "")
         run = self.runs.get(name)
@@ -96,7 +97,9 @@ class Views:
         with self._lock:
             timeline = self._timelines.get(key)
             if timeline is None or timeline.is_past(row):
-                timeline = self._timelines[key] = timeline_of(algorithm_of(run.network, run.config))
+                algorithm = algorithm_of(run.network, run.config)
+                steps = float(run.config.get("steps") or math.inf)
+                timeline = self._timelines[key] = Timeline(algorithm, steps)
             whole = timeline.advance(row)
             shown = timeline.shown(_whole(query, "rounds", MOST_ROUNDS, 1))
         return finite({**shown, "whole": whole})  # type: ignore[no-any-return]
@@ -115,7 +118,7 @@ class Views:
 
         return finite(what_if_planned(query, self._plan(query["plan"])))  # type: ignore[no-any-return]
 
-    def _plan(self, name: str) -> SavedPlan:
+    def _plan(self, name: str) -> Plan:
         """Read again only where it has changed."""
         from sdfeel.planner.saved import PLAN, read_plan
 

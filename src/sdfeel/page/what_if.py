@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.codecs import CODECS
+from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.methods.codecs import CODECS, WAYS
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import LatencyProfile, load_profile, profile_names
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
+from sdfeel.page.lanes import parts_of
+from sdfeel.simulation.settings import Settings
 
 __all__ = ["answered", "changed", "choices", "number", "profile_toml", "what_if"]
 
@@ -34,7 +37,6 @@ NUMBERS: dict[str, tuple[int, int, int]] = {
     "parameters": (21840, 1, 10**10),
 }
 RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
-WAYS = ("up", "down", "between")
 
 
 def choices() -> dict[str, Any]:
@@ -68,15 +70,17 @@ def what_if(asked: Mapping[str, str]) -> dict[str, Any]:
     profile = load_profile(words["profile"])
     clock, plain = changed(profile, asked, numbers["servers"] * numbers["clients"])
     network = Network.build(words["graph"], numbers["servers"], numbers["clients"])
-    algorithm = Algorithm.of(
-        words["scheme"],
-        network,
-        Schedule(numbers["tau1"], numbers["tau2"], numbers["alpha"]),
-        profile=clock,
-        parameters=numbers["parameters"],
-        averager=words["averager"],
-        codecs={way: words[way] for way in WAYS},
+    settings = Settings.of(
+        {
+            "scheme": words["scheme"],
+            "schedule": Schedule(numbers["tau1"], numbers["tau2"], numbers["alpha"]),
+            "averager": words["averager"],
+            "codecs": {way: words[way] for way in WAYS},
+        }
     )
+    algorithm = settings.algorithm(network, clock, numbers["parameters"])
+    if "rounds" in algorithm.pace.breaks:
+        raise InputError("scheme", words["scheme"], "has no rounds: nobody waits for another there")
     averager = network.averager(words["averager"], numbers["alpha"])
     return {
         **answered(algorithm, network, averager, profile),
@@ -91,17 +95,14 @@ def answered(
     algorithm: Algorithm, network: Network, averager: Averager, profile: LatencyProfile
 ) -> dict[str, Any]:
     """The numbers of an answer. `profile`: as it is without changes; a rate for each is None."""
-    cost = algorithm.round_cost()
+    cost = round_cost(algorithm)
     rates = {name: getattr(profile, name) for name in RATES}
     return {
         "iterations_per_round": algorithm.schedule.tau,
         "seconds_per_round": cost.total,
         "seconds_per_iteration": cost.total / algorithm.schedule.tau,
-        "compute": cost.compute,
-        "upload": cost.upload,
-        "exchange": cost.exchange,
-        "download": cost.download,
-        "bytes_per_round": algorithm.round_bytes(),
+        **parts_of(cost.seconds),
+        "bytes_per_round": cost.bytes,
         "zeta": network.zeta,
         "contraction": averager.contraction,
         "exchanges": averager.exchanges,

@@ -13,13 +13,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.pilot_path import LEVELS, Array, LossCurve, PilotPath
+from sdfeel.planner.candidate import Candidate
+from sdfeel.planner.pilot import LEVELS, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor, Stretches, needed_for
+from sdfeel.planner.price import Array
 
 __all__ = ["calibrate"]
 
-Seen = tuple[Candidate, LossCurve]
 STOPS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
 LEFT = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)
 CODING = (0.0, *np.geomspace(0.03, 30.0, 25))
@@ -31,22 +31,22 @@ PULL = 0.02
 NEVER = 3.0
 
 
-def calibrate(path: PilotPath, runs: Sequence[Seen]) -> Predictor:
-    """Fit the numbers to the runs, by the logarithm of iterations at common loss levels.
+def calibrate(path: PilotPath, runs: Sequence[Candidate]) -> Predictor:
+    """Fit the numbers to candidates that were trained, by log iterations at common loss levels.
 
     A level that a run has not reached yet counts only if the prediction says it should have. The
     pilot's first half is left out: there a network may train faster with deviation than without
     (at the plateau of its start), which the model cannot say.
     """
     stretches = Stretches(path, path.levels)
-    plain = _Sample(stretches, [run for run in runs if run[0].methods.plain])
+    plain = _Sample(stretches, [run for run in runs if run.is_plain])
     numbers = plain.fit_drift()
-    corrected = [run for run in runs if run[0].methods.correction is not None]
-    alone = [run for run in corrected if not run[0].methods.lossy] or corrected
+    corrected = [run for run in runs if run.correction is not None]
+    alone = [run for run in corrected if not run.lossy] or corrected
     if alone:
         tried = (replace(numbers, left=left) for left in LEFT)
         numbers = _Sample(stretches, alone).best(tried)
-    coded = [run for run in runs if run[0].methods.lossy]
+    coded = [run for run in runs if run.lossy]
     if coded:
         tried = (replace(numbers, coding=float(coding)) for coding in CODING)
         numbers = _Sample(stretches, coded).best(tried, _far_from_measured)
@@ -63,7 +63,7 @@ class _Sample:
     """Some runs at the levels that count."""
 
     stretches: Stretches
-    runs: Sequence[Seen]
+    runs: Sequence[Candidate]
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -73,19 +73,20 @@ class _Sample:
     @cached_property
     def seen(self) -> Array:
         losses = self.stretches.levels[0][self.rows]
-        return np.array([[curve.iterations_to(x) for x in losses] for _, curve in self.runs])
+        return np.array([[run.curve.iterations_to(x) for x in losses] for run in self.runs])
 
     @cached_property
     def gains(self) -> Array:
-        return np.array([one.gain for one, _ in self.runs])
+        return np.array([run.gain for run in self.runs])
 
     @cached_property
     def last(self) -> Array:
-        return np.array([[float(curve.iterations[-1])] for _, curve in self.runs])
+        return np.array([[float(run.curve.iterations[-1])] for run in self.runs])
 
     def off(self, numbers: Numbers) -> Array:
-        runs = ((one, int(curve.iterations[-1])) for one, curve in self.runs)
-        return np.array([self.stretches.off(one, k, numbers) for one, k in runs])
+        lengths = [int(run.curve.iterations[-1]) for run in self.runs]
+        pairs = zip(self.runs, lengths, strict=True)
+        return np.array([self.stretches.off(run, length, numbers) for run, length in pairs])
 
     def misfit(self, numbers: Numbers) -> float:
         wrong = numbers.sensitivity * self.off(numbers)

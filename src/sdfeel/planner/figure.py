@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-from numpy.typing import NDArray
 
-from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.planner import Recommendation
-from sdfeel.planner.report import level
-from sdfeel.reports.legends import legend_below, legend_height
-from sdfeel.reports.style import COLOURS, PAGE, drawing, line_style, new_figure
+from sdfeel.planner.price import Array
+from sdfeel.reports.style import COLOURS, PAGE, drawing, legend_below, line_style, new_figure
+
+if TYPE_CHECKING:
+    from sdfeel.planner.plan import Plan
 
 __all__ = ["frontier_figure"]
 
@@ -21,75 +21,58 @@ GREY = "0.65"
 HEIGHT = 3.2
 
 
-def frontier_figure(plan: Recommendation) -> Figure:
-    """Two panels: price against pace of every candidate, and loss over time of the best."""
+def frontier_figure(plan: Plan) -> Figure:
+    """Draw two panels: price against pace of every candidate, and loss over time of the best."""
     with drawing():
         figure = new_figure(PAGE, HEIGHT)
         panels = figure.subplots(1, 2)
         _draw_price(panels[0], plan)
         _draw_time(panels[1], plan)
-        legends = [
-            legend_below(figure, axes, axes.get_legend_handles_labels()[0], PAGE / 2, "")
-            for axes in panels
-        ]
-        # The legends have a place of their own below the panels, which keep their height.
-        figure.set_figheight(HEIGHT + max(legend_height(legend) for legend in legends))
+        handles = [handle for axes in panels for handle in axes.get_legend_handles_labels()[0]]
+        legend_below(figure, handles)
     return figure
 
 
-def _draw_price(axes: Axes, plan: Recommendation) -> None:
-    target = level(plan)
-    every = list(plan.ranking)
-    price = np.array([one.cost.per_iteration for one in every])
-    pace = plan.predictor.iterations(every, target)
-    price, pace = price[np.isfinite(pace)], pace[np.isfinite(pace)]
-    axes.loglog(price, pace, ".", color=GREY, label="candidates (predicted)")
-    best = _frontier(price, pace)
-    axes.loglog(price[best], pace[best], "-", color=COLOURS[0], label="frontier")
-    chosen = plan.predictor.iterations([plan.choice], target)
-    planned = [plan.choice.cost.per_iteration]
-    axes.loglog(planned, chosen, "*", color=COLOURS[1], ms=11, label="planned")
+def _draw_price(axes: Axes, plan: Plan) -> None:
+    level = plan.level
+    price = np.array([row.price.per_iteration for row in plan.ranking])
+    needed = np.array([row.predicted.iterations_to(level) for row in plan.ranking])
+    is_there = np.isfinite(needed)
+    price, needed = price[is_there], needed[is_there]
+    axes.loglog(price, needed, ".", color=GREY, label="candidates (predicted)")
+    best = _frontier(price, needed)
+    axes.loglog(price[best], needed[best], "-", color=COLOURS[0], label="frontier")
+    choice = [plan.choice.price.per_iteration], [plan.choice.predicted.iterations_to(level)]
+    axes.loglog(*choice, "*", color=COLOURS[1], ms=11, label="planned")
     axes.set(xlabel="simulated seconds per iteration")
-    axes.set(ylabel=f"iterations to {plan.objective.shown(target)}")
-    for axis in (axes.xaxis, axes.yaxis):
-        _plain_ticks(axis)
+    axes.set(ylabel=f"iterations to {plan.objective.shown(level)}")
+    for axis in (axes.xaxis, axes.yaxis):  # plain numbers, also in a range of less than a decade
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
 
 
-def _plain_ticks(axis: Axis) -> None:
-    """1, 2, 5, 10, ... in plain numbers: a range of less than a decade gets labels too."""
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _draw_time(axes: Axes, plan: Recommendation) -> None:
-    budget = plan.objective.budget if plan.objective.target is None else None
-    raced = [one.run.curve for one in plan.raced]
-    for number, curve in enumerate(raced):
+def _draw_time(axes: Axes, plan: Plan) -> None:
+    for number, row in enumerate(plan.raced):
         label = "raced" if number == 0 else None
+        curve = row.curve
         axes.plot(curve.seconds, curve.losses, ".", color=GREY, ms=2.5, zorder=1, label=label)
-    for number, one in enumerate(_shown(plan)):
-        losses, needed = plan.predictor.needed([one], beyond=budget is not None)
-        seconds = needed[0] * one.cost.per_iteration
-        kept = np.isfinite(seconds) if budget is None else seconds <= budget
-        look = line_style(number)
+    others = [row for row in plan.ranking if row is not plan.choice]
+    for number, row in enumerate([plan.choice, *others[:3]]):
+        curve, look = plan.expected(row), line_style(number)
+        there = curve.seconds <= plan.objective.limit
         style = {"color": look.colour, "linestyle": look.dashes}
-        axes.plot(seconds[kept], losses[kept], label=f"{one} (predicted)", **style)
-    if budget is None:
-        axes.axhline(level(plan), color="0.4", lw=0.8, ls=":")
+        axes.plot(curve.seconds[there], curve.losses[there], label=f"{row} (predicted)", **style)
+    if plan.objective.target is not None:
+        axes.axhline(plan.level, color="0.4", lw=0.8, ls=":")
     axes.set(xlabel="simulated seconds")
     axes.set(ylabel="1 - accuracy" if plan.objective.accuracy else "training loss")
 
 
-def _shown(plan: Recommendation) -> list[Candidate]:
-    best = [one for one in plan.ranking if one.key != plan.choice.key]
-    return [plan.choice, *best[:3]]
-
-
-def _frontier(price: NDArray[np.float64], pace: NDArray[np.float64]) -> list[int]:
-    """Who is cheapest for its pace, from the cheapest on."""
-    kept: list[int] = []
-    for row in np.lexsort((pace, price)):
-        if not kept or pace[row] < pace[kept[-1]]:
-            kept.append(int(row))
-    return kept
+def _frontier(price: Array, needed: Array) -> list[int]:
+    """Places of candidates that need fewer iterations than any that is cheaper."""
+    places: list[int] = []
+    for place in np.lexsort((needed, price)):
+        if not places or needed[place] < needed[places[-1]]:
+            places.append(int(place))
+    return places

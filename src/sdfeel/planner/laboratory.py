@@ -1,153 +1,261 @@
-"""The planner's laboratory: where candidates are trained, with what a simulation has set."""
+"""The planner's laboratory: candidates in training, by the same loop and engines as any run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-from sdfeel.algorithm.codecs import Codec
-from sdfeel.algorithm.correction import Correction
-from sdfeel.algorithm.local import LocalRule
-from sdfeel.algorithm.pace import TurnPace
-from sdfeel.algorithm.rates import Rate
-from sdfeel.algorithm.schemes import SCHEMES
-from sdfeel.clock import Latencies
-from sdfeel.errors import InputError
-from sdfeel.network import Network
-from sdfeel.planner.assembling import assembling
-from sdfeel.planner.candidates import Assemble, Candidate, cost
-from sdfeel.planner.methods import PLANNED_CODECS, PLANNED_CORRECTIONS, Methods, methods_of
-from sdfeel.planner.options import Option, rated, rule_named
-from sdfeel.planner.training import Training, TrainingRun
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sdfeel.algorithm.methods.codecs import Codec, Draw
+from sdfeel.algorithm.methods.corrections import Correction
+from sdfeel.algorithm.methods.optimizers import Optimizer
+from sdfeel.errors import DivergedError, InputError
+from sdfeel.network import Shares
+from sdfeel.planner.candidate import Candidate, Place
+from sdfeel.planner.pilot import PathPoint
+from sdfeel.planner.price import LossCurve
+from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
+from sdfeel.simulation.listening import NoKeeper
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.theory.constants import MeasuredConstants, Probe, measure
+from sdfeel.theory.split import kappa_split
 
-__all__ = ["TrainingLaboratory", "measured_constants"]
+__all__ = ["Training", "TrainingLaboratory", "TrainingRun", "measured_constants", "owed"]
 
 # Samples on which a race's training loss is taken: enough to tell candidates apart, and quick.
 RACE_SAMPLES = 2000
 EVALUATE_EVERY = 10
+# What falls by powers of k never is 0; a share of errors on some samples may be.
+LEAST = 1e-9
+# Messages sent one after the other: what error feedback owes has settled by then.
+MESSAGES = 8
 
 
 class TrainingLaboratory:
-    """Trains candidates in the setting of a simulation: its model, data, loss, rules and clock.
+    """Trains candidates in the setting of a simulation: its model, data, loss, methods and clock.
 
-    on_accuracy  whether 1 - test accuracy is the loss
+    A candidate is trained once, whichever plans ask for it.
+
+    Args:
+        simulation: what a candidate does not say of itself.
+        on_accuracy: whether 1 - test accuracy is the loss.
+
+    Raises:
+        InputError: the planner cannot plan for this simulation.
     """
 
     def __init__(self, simulation: Simulation, *, on_accuracy: bool = False) -> None:
-        name = simulation.algorithm.scheme
-        if name in SCHEMES and (SCHEMES[name].servers, SCHEMES[name].averager) != ("edge", None):
-            raise InputError(
-                "scheme",
-                name,
-                "has no servers that agree among themselves: the planner chooses tau1, tau2, alpha "
-                "and an averager for sd-feel and schemes like it",
-            )
-        if isinstance(simulation.algorithm.pace, TurnPace):
-            pace = type(simulation.algorithm.pace).__name__
-            raise InputError("pace", pace, "the planner goes in rounds: synchronous")
-        if simulation.network.changes:
-            raise InputError("network", str(simulation.network), "the planner plans for one graph")
-        self.simulation = simulation
-        self.on_accuracy = on_accuracy
-        self.lr = simulation.algorithm.rate(1)
-        self.engine_name = simulation.settings.engine
-        self.network: Network = simulation.network
-        self._trained: dict[tuple[int, int, int, str, str], Training] = {}
-        self._others: dict[tuple[LocalRule, Rate], TrainingLaboratory] = {}
+        _check_plannable(simulation)
+        self.simulation, self.on_accuracy = simulation, on_accuracy
+        self.place = Place.of(simulation)
+        # With "auto" the first run of an optimizer measures; then all take what was fastest.
+        self.engines: dict[Optimizer, str] = {}
+        self._trainings: dict[tuple[Any, ...], Training] = {}
         problem = simulation.problem
         self.probe = Probe(
-            problem.model, problem.data, self.network, samples=100, seed=problem.seed,
+            problem.model, problem.data, simulation.network, samples=100, seed=problem.seed,
             loss=problem.loss,
         )  # fmt: skip
 
-    @property
-    def latencies(self) -> Latencies:
-        return self.simulation.algorithm.uplink.latencies
+    def start(self, row: Candidate) -> TrainingRun:
+        """Begin a run; what was trained of an equal candidate before is not trained again."""
+        if row.key not in self._trainings:
+            self._trainings[row.key] = Training(self, row)
+        return TrainingRun(self, row, self._trainings[row.key])
 
-    def start(self, candidate: Candidate) -> TrainingRun:
-        """A run of it; what was trained of it here before is not trained again."""
-        if candidate.key not in self._trained:
-            self._trained[candidate.key] = Training(self, candidate)
-        return TrainingRun(self, candidate, self._trained[candidate.key])
-
-    @property
-    def own(self) -> Methods:
-        """What the simulation has set."""
-        settings = self.simulation.settings
-        return Methods(**settings.codecs, correction=settings.correction)
-
-    def methods(
-        self,
-        codecs: Mapping[str, Sequence[str | Codec]] | None = None,
-        corrections: Sequence[str | Correction | None] | None = None,
-    ) -> list[Methods]:
-        """What to choose from: as named; else what the simulation has set; else what is usual.
-
-        Down only where a profile has a rate for it, and between servers only if there are several.
-        """
-        codecs, own = codecs or {}, self.simulation.settings
-        counted = {"up": True, "down": self.latencies.from_server is not None}
-        counted["between"] = self.network.servers > 1
-        offered: dict[str, Sequence[str | Codec]] = {}
-        for way, codec in own.codecs.items():
-            usual = PLANNED_CODECS[way] if counted[way] else ("float32",)
-            offered[way] = codecs.get(way) or ((codec,) if not codec.exact else usual)
-        if corrections is None and own.correction is not None:
-            return methods_of(offered, (own.correction,))
-        return methods_of(offered, corrections or PLANNED_CORRECTIONS)
-
-    def options(
-        self,
-        rules: Sequence[str] | None = None,
-        rates: Sequence[float] | None = None,
-        *,
-        grid: Callable[[TrainingLaboratory], Sequence[Candidate]],
-    ) -> list[Option]:
-        """Every rule with every rate, as named; else the simulation's own.
-
-        grid  what stands to choice in a laboratory: a rule may refuse what another takes
-        """
-        own = self.simulation.settings
-        found = {}
-        for name in dict.fromkeys(rules) if rules is not None else [None]:
-            local = own.local if name is None else rule_named(name, own.local)
-            for eta in dict.fromkeys(rates) if rates is not None else [None]:
-                lr = own.lr if eta is None else rated(eta, own.lr)
-                laboratory = self.stepping(local, lr)
-                found[local, lr] = Option(local, lr, laboratory, grid(laboratory))
-        return list(found.values())
-
-    def stepping(self, local: LocalRule, lr: Rate) -> TrainingLaboratory:
-        """The same place with another local rule and rate."""
-        own = self.simulation.settings
-        if (local, lr) == (own.local, own.lr):
-            return self
-        if (local, lr) not in self._others:
-            other = self.simulation.changed(local=local, lr=lr)
-            self._others[local, lr] = TrainingLaboratory(other, on_accuracy=self.on_accuracy)
-        return self._others[local, lr]
-
-    def assembling(self, network: Network | None = None) -> Assemble:
-        """What methods come to, here or on another network of the same clients."""
-        own = self.simulation
-        parameters = own.problem.layout.parameters
-        return assembling(own.settings, network or own.network, own.profile, parameters)
-
-    def evaluation(self, candidate: Candidate) -> Evaluation:
+    def evaluation(self, row: Candidate) -> Evaluation:
         """The loss on part of the training data, or the accuracy on the test data."""
-        periods = -(-EVALUATE_EVERY // candidate.tau1)
+        periods = -(-EVALUATE_EVERY // row.tau1)
         data, test = self.simulation.problem.data, self.simulation.evaluation.test
         if self.on_accuracy and test is None:
             raise InputError("target-accuracy", None, "needs data to test on")
         return Evaluation(
-            every=candidate.tau1 * periods,
+            every=row.tau1 * periods,
             train=None if self.on_accuracy else subset((data.inputs, data.targets), RACE_SAMPLES),
             test=subset(test, RACE_SAMPLES) if self.on_accuracy and test is not None else None,
             metrics={"accuracy": accuracy} if self.on_accuracy else {},
             servers=False,
         )
+
+
+def _check_plannable(simulation: Simulation) -> None:
+    scheme, pace = simulation.algorithm.scheme, simulation.algorithm.pace
+    if (scheme.servers, scheme.averager) != ("edge", None):
+        remedy = (
+            "has no servers that agree among themselves: the planner chooses tau1, tau2, alpha and "
+            "an averager for sd-feel and schemes like it"
+        )
+        raise InputError("scheme", scheme.name, remedy)
+    if "rounds" in pace.breaks:
+        remedy = "candidates go in rounds first: leave it out, and the planner tries other paces"
+        raise InputError("pace", type(pace).__name__, remedy)
+    correction = simulation.settings.correction
+    if not isinstance(correction, Correction | None):
+        remedy = "plans choose among those of the table: pass a method of your own in methods="
+        raise InputError("correction", correction, remedy)
+    if simulation.network.changes:
+        raise InputError("network", str(simulation.network), "the planner plans for one graph")
+
+
+class _Memory(NoKeeper):
+    """Holds the last checkpoint, so that a run goes on from where it was."""
+
+    keeps = True
+    checkpoint: Checkpoint | None = None
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+
+@dataclass(eq=False)
+class Training:
+    """One candidate, from the start to its last stop; an engine is held only while it trains.
+
+    rows      its regular evaluations
+    ends      by stop, the evaluation and u_k there
+    diverged  the stop before which models ceased to be finite; there is none after it
+    """
+
+    laboratory: TrainingLaboratory
+    row: Candidate
+    rows: list[Row] = field(default_factory=list)
+    ends: dict[int, tuple[Row, Tensor]] = field(default_factory=dict)
+    diverged: int | None = None
+
+    def __post_init__(self) -> None:
+        self.evaluation = self.laboratory.evaluation(self.row)
+        self.simulation = self.laboratory.simulation.changed(**self.row.settings, until=math.inf)
+        self.memory = _Memory()
+
+    def has_trained_to(self, stop: int) -> bool:
+        """Train until a stop; False if another look went by there without stopping."""
+        if stop in self.ends:
+            return True
+        if stop < max(self.ends, default=0):
+            return False
+        if self.diverged is None:
+            try:
+                self._train(stop)
+            except DivergedError:
+                self.diverged = stop
+            except InputError as refusal:
+                if refusal.field != "codecs":  # which cannot send what is not finite
+                    raise
+                self.diverged = stop
+        return self.diverged is None or stop >= self.diverged
+
+    def _train(self, stop: int) -> None:
+        engines, optimizer = self.laboratory.engines, self.row.optimizer
+        choice = self.simulation.engine(engines.get(optimizer))
+        engines[optimizer] = choice.engine.name
+        try:
+            outcome = self.simulation.run(
+                choice.engine,
+                steps=stop,
+                evaluation=self.evaluation,
+                keeper=self.memory,
+                start=self.memory.checkpoint,
+            )
+        finally:
+            choice.engine.close()
+        # A checkpoint is without the row that is there only because the run was stopped.
+        self.rows = self.memory.checkpoint.rows if self.memory.checkpoint else []
+        self.ends[stop] = outcome.rows[-1], outcome.mean
+
+
+class TrainingRun:
+    """A look at a training up to its own last stop, as if nothing else had trained it."""
+
+    def __init__(self, laboratory: TrainingLaboratory, row: Candidate, training: Training) -> None:
+        self.laboratory, self.row, self.training = laboratory, row, training
+        self.stops: list[int] = []
+        self.advance(row.tau1)
+
+    @property
+    def simulation(self) -> Simulation:
+        return self.training.simulation
+
+    @property
+    def curve(self) -> LossCurve:
+        ends = [self.training.ends[stop][0] for stop in self.stops if stop in self.training.ends]
+        last = ends[-1]["iteration"] if ends else 0
+        regular = [row for row in self.training.rows if row["iteration"] <= last]
+        by_iteration = {int(row["iteration"]): row for row in [*regular, *ends]}
+        rows = [by_iteration[k] for k in sorted(by_iteration)]
+        seconds, losses = [row["seconds"] for row in rows], [self._loss(row) for row in rows]
+        iterations = sorted(by_iteration)
+        if self._has_diverged:
+            iterations.append(self.stops[-1])
+            seconds.append(float(self.row.price.seconds_of(self.stops[-1])))
+            losses.append(math.inf)
+        return LossCurve(np.array(iterations), np.array(seconds), np.array(losses))
+
+    @property
+    def _has_diverged(self) -> bool:
+        at = self.training.diverged
+        return at is not None and self.stops[-1] >= at
+
+    def _loss(self, row: Row) -> float:
+        loss = 1 - row["test_accuracy"] if self.laboratory.on_accuracy else row["train_loss"]
+        return max(loss, LEAST)
+
+    def advance(self, iterations: int) -> None:
+        """Up to a whole number of upload periods, so that every evaluation has its upload paid."""
+        tau1 = self.row.tau1
+        stop = max(1, -(-iterations // tau1)) * tau1
+        if self.stops and (self.stops[-1] >= stop or self._has_diverged):
+            return
+        self.stops.append(stop)
+        if not self.training.has_trained_to(stop):  # then by itself, from the start
+            self.training = Training(self.laboratory, self.row)
+            for each in self.stops:
+                self.training.has_trained_to(each)
+
+    def model(self) -> nn.Module:
+        problem = self.simulation.problem
+        return problem.layout.module(problem.model, self.training.ends[self.stops[-1]][1])
+
+    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
+        """Measure the split of kappa here, and what codecs owe of the gradients."""
+        probe, shares = self.laboratory.probe, self.simulation.network.shares
+        probe.load(self.model())
+        gradients = probe.client_gradients()
+        split = kappa_split(gradients, shares)
+        lacking = {key: owed(key[0], codec, gradients, shares) for key, codec in sent.items()}
+        loss = float(self.curve.losses[-1])
+        return PathPoint(loss, split.inside**0.5, split.between**0.5, lacking)
+
+
+def owed(way: str, codec: Codec, gradients: NDArray[np.float64], shares: Shares) -> float:
+    """The norm of what does not arrive, where every message carries one more of these gradients.
+
+    Up, a codec without memory loses what it rounds off, and one with error feedback owes it: what
+    counts is the weighted mean over the clients, in which errors at random cancel. On the other
+    ways a message is the difference to what the receivers hold, so that all of it is owed, and
+    every cluster suffers its own.
+
+    Args:
+        way: up, down or between.
+        gradients: of every client, one row each; servers send the means of their clusters.
+    """
+    is_up = way == "up"
+    values: NDArray[np.floating[Any]] = gradients if is_up else shares.V.T @ gradients
+    values = values.astype(np.float32)
+    remembers = codec.feeds_back or not is_up
+    weights = (shares.client if is_up else shares.cluster).astype(np.float32)
+    lacking, squares = np.zeros_like(values), []
+    for k in range(MESSAGES if remembers else 1):
+        due = values + lacking if remembers else values
+        lacking = due - codec.through(way, due.copy(), Draw(0, np.arange(len(due)), k))
+        mean = np.square(weights @ lacking).sum()
+        squares.append(mean if is_up else (weights * np.square(lacking).sum(axis=1)).sum())
+    return float(np.sqrt(np.mean(squares)))
 
 
 def measured_constants(
@@ -156,9 +264,9 @@ def measured_constants(
     visits: int = 4,
     progress: Callable[[int, int, str], None] = lambda *_: None,
 ) -> MeasuredConstants:
-    """The constants of Theorem 1 along a short run of a simulation's own schedule.
+    """Measure the constants of Theorem 1 along a short run of a simulation's own schedule.
 
-    MeasuredConstants at the start and at `visits - 1` models on the way to its last step.
+    At the start and at `visits - 1` models on the way to its last step.
     """
     if visits < 1:
         raise InputError("visits", visits, "at least one model")
@@ -166,10 +274,7 @@ def measured_constants(
     problem, steps = simulation.problem, simulation.settings.steps
     models = [problem.model]
     if visits > 1:
-        schedule, averager = simulation.algorithm.schedule, simulation.algorithm.averager
-        tau1, tau2, alpha = schedule.tau1, schedule.tau2, schedule.alpha
-        price = cost(laboratory.network, laboratory.latencies, tau1, tau2, averager)
-        run = laboratory.start(Candidate(tau1, tau2, alpha, averager, price, laboratory.own))
+        run = laboratory.start(laboratory.place.candidate())
         for number in range(1, visits):
             progress(0, 1, f"training to iteration {steps * number // (visits - 1)}")
             run.advance(steps * number // (visits - 1))
@@ -177,7 +282,7 @@ def measured_constants(
     return measure(
         models,
         problem.data,
-        laboratory.network,
+        simulation.network,
         batch_size=problem.batch_size,
         seed=problem.seed,
         progress=progress,

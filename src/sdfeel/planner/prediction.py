@@ -13,8 +13,9 @@ S are the schedule's squared ages. ||grad F|| is what the pilot descends by: eta
 -dF/dk. The norm of the gradient itself will not do: on a network most of it swings to and fro
 between steep walls, where it lowers nothing, and grows while the descent slows down.
 
-g is 1 but for rules that speed up in a period: how many times as far as the pilot's an iteration
-gets (`Candidate.gain`); with momentum .9, begun anew in every period of 20, 6.0 times.
+g is how many times as far as the pilot's an iteration gets (`Candidate.gain`): 1, but for momentum
+that begins anew in every period (with 0.9 and tau1 = 20 it is 6.0), and for clusters that make more
+iterations than the slowest: the iterations of a pace without rounds are those of the slowest.
 
 Codecs: what a message leaves owed is a deviation too. O is the sum over the ways of (period x what
 an iteration's change leaves owed)^2, measured by sending the pilot's own gradients (`owed`).
@@ -33,12 +34,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.methods import codec_name
-from sdfeel.planner.pilot_path import Array, Levels, PilotPath
+from sdfeel.planner.candidate import Candidate, codec_name
+from sdfeel.planner.pilot import Levels, PilotPath
+from sdfeel.planner.price import Array, LossCurve
 from sdfeel.theory.drift import ages
 
-__all__ = ["Numbers", "Predictor", "Stretches", "iterations_to", "needed_for", "reached"]
+__all__ = ["Numbers", "Predictor", "Stretches", "needed_for", "unlearned"]
 
 FOREVER = 10**9
 LEARNED = 1e-2  # of a drift that is left: the rest does not count
@@ -64,23 +65,23 @@ class Stretches:
         self.inside, self.between = path.along(levels)
         self._owed: dict[tuple[str, str], Array] = {}
 
-    def off(self, one: Candidate, horizon: int, numbers: Numbers) -> Array:
+    def off(self, row: Candidate, horizon: int, numbers: Numbers) -> Array:
         """How far off (b / s) on every stretch, in a run of `horizon` iterations."""
-        lr = self.path.lr * one.gain
+        lr = self.path.lr * row.gain
         decay = min(0.9, lr * numbers.saturation)
-        age = ages(one.tau1, one.tau2, one.eigenvalues, decay=decay, horizon=max(1, horizon))
+        age = ages(row.tau1, row.tau2, row.eigenvalues, decay=decay, horizon=max(1, horizon))
         inside, between = 1.0, 1.0
-        if one.methods.correction is not None:
+        if row.correction is not None:
             left = numbers.left**2
-            inside, between = (left + (1 - left) * part for part in unlearned(one, horizon))
+            inside, between = (left + (1 - left) * part for part in unlearned(row, horizon))
         drift = age.inside * inside * self.inside**2 + age.between * between * self.between**2
-        return np.asarray(lr * np.sqrt(drift + numbers.coding**2 * self.coded(one)))
+        return np.asarray(lr * np.sqrt(drift + numbers.coding**2 * self.coded(row)))
 
-    def coded(self, one: Candidate) -> Array:
+    def coded(self, row: Candidate) -> Array:
         """O / ||grad F||^2: messages up and down carry tau1 iterations, those between a round's."""
         total = np.zeros_like(self.inside)
-        for way, codec in one.methods.lossy.items():
-            period = one.tau1 * (one.tau2 if way == "between" else 1)
+        for way, codec in row.lossy.items():
+            period = row.tau1 * (row.tau2 if way == "between" else 1)
             total += (period * self._relative((way, codec_name(codec)))) ** 2
         return total
 
@@ -91,31 +92,31 @@ class Stretches:
         return self._owed[key]
 
 
-def unlearned(one: Candidate, horizon: int) -> tuple[float, float]:
+def unlearned(row: Candidate, horizon: int) -> tuple[float, float]:
     """Parts of the squared drift, inside and between, that a correction has not learned yet.
 
     z knows a client's drift after one upload period. With x the disagreement at an exchange and e
     the drift that y lacks, both over the drift of a round, an eigendirection of the averager with
     eigenvalue lambda has x <- lambda (x + e), e <- e - gamma (1 - lambda) (x + e).
     """
-    correction = one.methods.correction
+    correction = row.correction
     inside = between = 1.0
     if correction is None:
         return inside, between
     if correction.clients:
-        periods = horizon / one.tau1
-        forgotten = 1 / one.tau2 if correction.forgets else 0.0
+        periods = horizon / row.tau1
+        forgotten = 1 / row.tau2 if correction.name == "mtgc" else 0.0
         inside = min(1.0, max(1 / max(periods, 1.0), forgotten))
-    if correction.servers and len(one.eigenvalues):
-        rounds = max(1, min(horizon // (one.tau1 * one.tau2), 500))
-        mixed, lacking, total = np.zeros_like(one.eigenvalues), np.ones_like(one.eigenvalues), 0.0
+    if correction.servers and len(row.eigenvalues):
+        rounds = max(1, min(horizon // (row.tau1 * row.tau2), 500))
+        mixed, lacking, total = np.zeros_like(row.eigenvalues), np.ones_like(row.eigenvalues), 0.0
         for _ in range(rounds):
             before = mixed + lacking
-            total += float(np.mean((before * (1 - one.eigenvalues)) ** 2))
+            total += float(np.mean((before * (1 - row.eigenvalues)) ** 2))
             if float(np.abs(before).max()) < LEARNED:
                 break
-            mixed = one.eigenvalues * before
-            lacking = lacking - one.gamma * (1 - one.eigenvalues) * before
+            mixed = row.eigenvalues * before
+            lacking = lacking - row.gamma * (1 - row.eigenvalues) * before
         between = min(1.0, total / rounds)
     return inside, between
 
@@ -133,12 +134,6 @@ def needed_for(pilot: Array, wrong: Array, stop: float, gains: Array) -> Array:
     return np.concatenate([start, made], axis=-1)
 
 
-def reached(needed: Array, losses: Array) -> tuple[Array, Array]:
-    """The part of a candidate's curve that it ever gets to."""
-    there = np.isfinite(needed)
-    return needed[there], losses[there]
-
-
 @dataclass(frozen=True)
 class Predictor:
     """The model above with its fitted numbers."""
@@ -146,11 +141,7 @@ class Predictor:
     path: PilotPath
     numbers: Numbers
 
-    @property
-    def error(self) -> float:
-        return self.numbers.error
-
-    def needed(self, chosen: Sequence[Candidate], *, beyond: bool = False) -> Levels:
+    def needed(self, rows: Sequence[Candidate], *, beyond: bool = False) -> Levels:
         """Losses, and the iterations that each candidate needs to reach them (one row each).
 
         beyond  also losses that the pilot has not reached, by its continuation
@@ -158,43 +149,24 @@ class Predictor:
         levels = self.path.continued if beyond else self.path.levels
         losses, pilot = levels
         stretches = Stretches(self.path, levels)
-        gains = np.array([one.gain for one in chosen])
-        needed = np.repeat(pilot[None], len(chosen), axis=0)
+        gains = np.array([row.gain for row in rows])
+        needed = np.repeat(pilot[None], len(rows), axis=0)
         for _ in range(3):  # how old a drift gets depends on how long the run is: a fixed point
             horizons = np.minimum(np.ceil(needed[:, -1]), FOREVER).astype(int)
             off = [
-                stretches.off(one, int(horizon), self.numbers)
-                for one, horizon in zip(chosen, horizons, strict=True)
+                stretches.off(row, int(horizon), self.numbers)
+                for row, horizon in zip(rows, horizons, strict=True)
             ]
-            wrong = self.numbers.sensitivity * np.array(off).reshape(len(chosen), -1)
+            wrong = self.numbers.sensitivity * np.array(off).reshape(len(rows), -1)
             needed = needed_for(pilot, wrong, self.numbers.stop, gains)
         return losses, needed
 
-    def iterations(self, chosen: Sequence[Candidate], target: float) -> Array:
-        """Predicted iterations to the target; infinite below what the pilot reached."""
-        losses, needed = self.needed(chosen)
-        return np.array([iterations_to(target, row, losses) for row in needed])
-
-    def seconds(self, chosen: Sequence[Candidate], target: float) -> Array:
-        """Predicted simulated seconds to the target, at the end of an upload period."""
-        needed = self.iterations(chosen, target)
-        return np.array([_seconds(one, k) for one, k in zip(chosen, needed, strict=True)])
-
-    def losses_within(self, chosen: Sequence[Candidate], seconds: float) -> Array:
-        """Predicted loss after a time."""
-        losses, needed = self.needed(chosen, beyond=True)
-        made = [one.cost.iterations_within(seconds) for one in chosen]
-        pairs = zip(made, needed, strict=True)
-        return np.array([np.interp(k, *reached(row, losses)) for k, row in pairs])
-
-
-def iterations_to(target: float, needed: Array, losses: Array) -> float:
-    """Along a candidate's curve; infinite where it never gets there."""
-    own, at = reached(needed, losses)
-    return float(np.interp(-target, -at, own)) if target >= at[-1] else float("inf")
-
-
-def _seconds(one: Candidate, iterations: float) -> float:
-    if not np.isfinite(iterations):
-        return float("inf")
-    return float(one.cost.seconds(int(np.ceil(iterations / one.tau1)) * one.tau1))
+    def curves(self, rows: Sequence[Candidate], *, beyond: bool = False) -> list[LossCurve]:
+        """The curve of each candidate over time, as far as it ever gets."""
+        losses, needed = self.needed(rows, beyond=beyond)
+        curves = []
+        for row, iterations in zip(rows, needed, strict=True):
+            there = np.isfinite(iterations)
+            seconds = row.price.seconds_of(iterations[there])
+            curves.append(LossCurve(iterations[there], seconds, losses[there]))
+        return curves

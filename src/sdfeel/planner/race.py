@@ -1,4 +1,4 @@
-"""Racing runs: candidates train side by side in simulated time, and losers are dropped early.
+"""Races: candidates train side by side in simulated time, and losers are dropped early.
 
 Successive halving (Jamieson and Talwalkar, AISTATS 2016) with two changes: the budget of a rung is
 simulated time, which is what candidates compete for; and who stays is decided by where each is
@@ -8,28 +8,34 @@ leads at first and then stalls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from sdfeel.algorithm.codecs import Codec
+from sdfeel.algorithm.methods.codecs import Codec
 from sdfeel.errors import InputError
-from sdfeel.planner.candidates import Candidate
-from sdfeel.planner.pilot_path import LossCurve, PathPoint
-from sdfeel.planner.prediction import Predictor, iterations_to, reached
+from sdfeel.planner.candidate import Candidate
+from sdfeel.planner.price import LossCurve
 
-__all__ = ["Entrant", "Laboratory", "Objective", "Run", "outlook", "race"]
+if TYPE_CHECKING:
+    from sdfeel.planner.pilot import PathPoint
+
+__all__ = ["Laboratory", "Objective", "Run", "Tell", "outlook", "race", "scale_of", "simplest"]
 
 # Rungs as parts of the time at which the best is expected to finish.
 RUNGS = (0.4, 0.75, 1.0, 1.3, 1.7, 2.5, 4.0, 6.0)
-# Nobody is dropped who is expected within this factor of the best.
-CLOSE = 1.1
+# A candidate that is expected within this factor of the best is not dropped.
+STAYS = 1.1
+# Candidates within this factor of the best are as good: the simplest of them is recommended.
+AS_GOOD = 1.03
+
+Tell = Callable[[str], None]
 
 
 class Run(Protocol):
-    """One candidate in training."""
+    """A candidate in training."""
 
     @property
     def curve(self) -> LossCurve: ...
@@ -38,15 +44,13 @@ class Run(Protocol):
         """Train on until `iterations` in all are done."""
 
     def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
-        """The split of kappa at the present mean model, and what each of these codecs owes."""
+        """Measure the split of kappa at the present mean model, and what these codecs owe."""
 
 
 class Laboratory(Protocol):
-    """Where runs are carried out; all its runs share their start and their mini-batches."""
+    """Where runs are carried out; all runs share their start and their mini-batches."""
 
-    lr: float
-
-    def start(self, candidate: Candidate) -> Run: ...
+    def start(self, row: Candidate) -> Run: ...
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Objective:
     """What to plan for: a target loss in the least time, or the least loss within a budget.
 
     With both, the target must be reached within the budget (simulated seconds). A target accuracy
-    is a target for 1 - accuracy: set `accuracy` and give laboratories that report it.
+    is a target for 1 - accuracy: set `accuracy`, and losses are 1 - accuracy everywhere.
     """
 
     target: float | None = None
@@ -69,113 +73,130 @@ class Objective:
         if self.budget is not None and not (np.isfinite(self.budget) and self.budget > 0):
             raise InputError("budget", self.budget, "simulated seconds, above 0")
 
+    @property
+    def limit(self) -> float:
+        """The seconds that there are."""
+        return np.inf if self.budget is None else self.budget
+
+    @property
+    def highest(self) -> float:
+        """The highest score that will do."""
+        return np.inf if self.target is None else self.limit
+
+    def predicted(self, row: Candidate, *, scale: float = 1.0, until: float = np.inf) -> float:
+        """The score by prediction: seconds to the target, or loss at the end of the budget."""
+        curve = row.predicted if scale == 1 else row.scaled(scale)
+        if self.target is not None:
+            return curve.seconds_to(self.target)
+        return float(np.interp(min(until, self.limit), curve.seconds, curve.losses))
+
+    def measured(self, row: Candidate, until: float = np.inf) -> float:
+        """The score as measured until a second; lower is better."""
+        if self.target is not None:
+            return row.curve.seconds_to(self.target)
+        return np.inf if row.curve.diverged else row.curve.loss_at(min(until, self.limit))
+
     def shown(self, loss: float) -> str:
         """A loss in the words of the objective."""
         return f"accuracy {1 - loss:.4g}" if self.accuracy else f"loss {loss:.4g}"
 
 
-@dataclass
-class Entrant:
-    """How a candidate's run ended; its score is seconds to the target, or the budget's loss."""
-
-    candidate: Candidate
-    run: Run
-    dropped_at: float | None = None
-
-    @property
-    def iterations(self) -> int:
-        return int(self.run.curve.iterations[-1])
-
-    def score(self, objective: Objective) -> float:
-        if objective.target is not None:
-            return self.run.curve.seconds_to(objective.target)
-        if self.run.curve.diverged:
-            return float("inf")
-        return self.run.curve.loss_at(objective.budget or np.inf)
-
-
 def race(
-    entrants: Sequence[Entrant],
-    predictor: Predictor,
+    rows: Sequence[Candidate],
+    laboratory: Laboratory,
     objective: Objective,
     deadline: float,
     iterations: float = np.inf,
+    tell: Tell = lambda _: None,
 ) -> None:
-    """Advance the entrants rung by rung until one has won; nobody runs beyond `deadline`.
+    """Train rows rung by rung until one has won; none goes on beyond `deadline`.
 
-    The deadline is the time at which a target was reached already: who is later has lost. A race
-    within a budget is cut where it would take more than `iterations` in all: see `outlook`.
+    The deadline is the time at which a target was reached already: later is lost. A race within a
+    budget is cut where it would take more than `iterations` in all: see `outlook`.
     """
-    alive = list(entrants)
-    chosen = [one.candidate for one in alive]
-    expected = _expected(predictor, chosen, objective)
-    if objective.target is None:
-        deadline = min(deadline, iterations / sum(1 / one.cost.per_iteration for one in chosen))
+    runs = {id(row): laboratory.start(row) for row in rows}
+    alive, expected = list(rows), objective.limit
+    if objective.target is not None:
+        expected = min(objective.predicted(row) for row in rows)
+        if not np.isfinite(expected):  # by prediction none ever gets there: see how far they get
+            expected = max(float(row.predicted.seconds[-1]) for row in rows)
+    else:
+        deadline = min(deadline, iterations / sum(1 / row.price.per_iteration for row in rows))
     for part in RUNGS:
         at = min(part * min(expected, deadline), deadline)
-        for one in alive:
-            one.run.advance(max(1, one.candidate.cost.iterations_within(at)))
-            if one.run.curve.diverged:
-                one.dropped_at = at
-        alive = [one for one in alive if one.dropped_at is None] or alive
-        if at >= deadline or any(_finished(one, objective) for one in alive):
+        tell(f"  {at:.4g} simulated s of {len(alive)}")
+        for row in alive:
+            runs[id(row)].advance(max(1, row.price.iterations_within(at)))
+            row.curve = runs[id(row)].curve
+            if row.curve.diverged:
+                row.dropped_at = at
+        alive = [row for row in alive if row.dropped_at is None] or alive
+        has_won = objective.target is not None and any(
+            np.isfinite(objective.measured(row)) for row in alive
+        )
+        if at >= deadline or has_won:
             return
-        alive = _survivors(alive, predictor, objective, at)
+        alive = _survivors(alive, objective, at)
 
 
-def outlook(one: Entrant, predictor: Predictor, objective: Objective) -> float:
-    """The score; where a race was cut before its budget, the loss that the run is heading for."""
-    cut = objective.target is None and one.dropped_at is None and not _complete(one, objective)
-    return _heading(one, predictor, objective) if cut else one.score(objective)
+def outlook(row: Candidate, objective: Objective) -> float:
+    """The score of a row that raced; where its race was cut, the loss that it is heading for."""
+    is_cut = objective.target is None and row.dropped_at is None and not _is_whole(row, objective)
+    return _heading(row, objective) if is_cut else objective.measured(row)
 
 
-def _complete(one: Entrant, objective: Objective) -> bool:
+def scale_of(row: Candidate, objective: Objective) -> float:
+    """By which a candidate's predicted iterations are multiplied to be those that it needed."""
+    if objective.target is not None:
+        loss, seconds = objective.target, objective.measured(row)
+    else:
+        loss, seconds = outlook(row, objective), objective.limit
+    predicted = row.predicted.iterations_to(max(loss, row.predicted.best))
+    return float(row.price.iterations_at(seconds)) / max(predicted, 1.0)
+
+
+def simplest(
+    rows: Sequence[Candidate], score: Callable[[Candidate], float], limit: float = np.inf
+) -> Candidate:
+    """The best row; of those that are as good, and score at most `limit`, the simplest."""
+    best = min(score(row) for row in rows)
+    as_good = [row for row in rows if score(row) <= max(best, min(best * AS_GOOD, limit))]
+    return min(as_good, key=lambda row: (row.complexity, score(row)))
+
+
+def _is_whole(row: Candidate, objective: Objective) -> bool:
     """Whether the run lasted for the whole budget: its next evaluation would fall behind it."""
-    left = one.candidate.cost.iterations_within(objective.budget or 0.0) - one.iterations
-    last = int(np.diff(one.run.curve.iterations[-2:]).sum())
-    return left < max(one.candidate.tau1, last)
+    iterations = row.curve.iterations
+    left = row.price.iterations_within(objective.limit) - iterations[-1]
+    return bool(left < max(row.tau1, int(np.diff(iterations[-2:]).sum())))
 
 
-def _finished(one: Entrant, objective: Objective) -> bool:
-    return objective.target is not None and np.isfinite(one.score(objective))
-
-
-def _expected(predictor: Predictor, chosen: Sequence[Candidate], objective: Objective) -> float:
-    if objective.target is None:
-        return float(objective.budget or 0.0)
-    return float(predictor.seconds(chosen, objective.target).min())
-
-
-def _survivors(
-    alive: list[Entrant], predictor: Predictor, objective: Objective, at: float
-) -> list[Entrant]:
-    heading = np.array([_heading(one, predictor, objective) for one in alive])
+def _survivors(alive: list[Candidate], objective: Objective, at: float) -> list[Candidate]:
+    heading = np.array([_heading(row, objective) for row in alive])
     order = np.argsort(heading, kind="stable")
-    keep = max(2, (len(alive) + 1) // 2)
-    limit = heading[order[0]] * CLOSE if np.isfinite(heading[order[0]]) else np.inf
-    stay = {int(row) for row in order[:keep]} | set(np.flatnonzero(heading <= limit).tolist())
-    for row, one in enumerate(alive):
-        if row not in stay:
-            one.dropped_at = at
-    return [one for row, one in enumerate(alive) if row in stay]
+    count = max(2, (len(alive) + 1) // 2)
+    limit = heading[order[0]] * STAYS if np.isfinite(heading[order[0]]) else np.inf
+    stay = {int(place) for place in order[:count]} | set(np.flatnonzero(heading <= limit).tolist())
+    for place, row in enumerate(alive):
+        if place not in stay:
+            row.dropped_at = at
+    return [row for place, row in enumerate(alive) if place in stay]
 
 
-def _heading(one: Entrant, predictor: Predictor, objective: Objective) -> float:
+def _heading(row: Candidate, objective: Objective) -> float:
     """Seconds to the target, or loss at the budget, if the run goes on as predicted.
 
     A run that took r times as long as predicted to where it is takes r times as long from here.
     """
-    if one.run.curve.diverged:
-        return float("inf")
-    losses, needed = predictor.needed([one.candidate], beyond=objective.target is None)
-    own, levels = reached(needed[0], losses)
-    here = float(np.interp(-one.run.curve.best, -levels, own))
-    ratio = max(one.iterations, 1) / max(here, 1.0)
+    if row.curve.diverged:
+        return np.inf
+    predicted, made = row.predicted, float(row.curve.iterations[-1])
+    here = float(np.interp(-row.curve.best, -predicted.losses, predicted.iterations))
+    ratio = max(made, 1.0) / max(here, 1.0)
     if objective.target is not None:
-        ahead = iterations_to(objective.target, needed[0], losses) - here
-        if not np.isfinite(ahead):
-            return float("inf")
-        return float(one.candidate.cost.seconds(int(one.iterations + ratio * max(ahead, 0.0))))
-    final = one.candidate.cost.iterations_within(objective.budget or 0.0)
-    ahead = float(np.interp(here + (final - one.iterations) / ratio, own, levels))
-    return min(ahead, one.run.curve.best)
+        ahead = predicted.iterations_to(objective.target) - here
+        iterations = made + ratio * max(ahead, 0.0)
+        return float(row.price.seconds_of(iterations)) if np.isfinite(ahead) else np.inf
+    final = float(row.price.iterations_at(objective.limit))
+    loss = np.interp(here + (final - made) / ratio, predicted.iterations, predicted.losses)
+    return min(float(loss), row.curve.best)

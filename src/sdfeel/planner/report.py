@@ -1,143 +1,81 @@
-"""A plan in numbers."""
+"""A plan in numbers, as `sdfeel plan --json` prints them, and in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from sdfeel.clock import Latencies
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
+from sdfeel.algorithm.paces import PACES, Asynchronous, Deadline
+from sdfeel.algorithm.paces.asynchronous import times_of
 from sdfeel.errors import InputError
 from sdfeel.network import Network
-from sdfeel.planner.brought import brought
-from sdfeel.planner.candidates import ALPHAS, PLANNED_AVERAGERS, Assemble, candidates
-from sdfeel.planner.planner import Recommendation, predicted_scores
-from sdfeel.planner.prediction import Numbers
+from sdfeel.planner.candidate import Candidate, name_in
+from sdfeel.planner.grid import candidates
+from sdfeel.planner.price import with_everyone
+from sdfeel.planner.race import Objective, outlook, scale_of
+from sdfeel.planner.search import Search
+from sdfeel.tables import to_table
 
-__all__ = ["level", "other_topologies", "plan_dict", "rows"]
+__all__ = ["reasons_of", "report_of"]
 
+SHOWN = 10  # rows of the ranking
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
+WORTH = 0.97  # another topology is worth a line from this factor of the time on
+CLOSE = 1.05  # a race within this factor is close
+
+Report = Mapping[str, Any]
 
 
-def rows(plan: Recommendation, count: int = 10) -> list[dict[str, Any]]:
-    """The best by the final prediction, with what the races measured.
+def report_of(search: Search, searches: Sequence[Search]) -> dict[str, Any]:
+    """All that is known of a plan, for JSON; None is never.
 
-    predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
+    Args:
+        search: the one whose choice is recommended.
+        searches: of all optimizers and rates.
     """
-    target = level(plan)
-    shown = list(plan.ranking[:count])
-    iterations = plan.predictor.iterations(shown, target)
-    seconds = plan.predictor.seconds(shown, target)
-    raced = {one.candidate.key: one for one in plan.raced}
-    table = []
-    for row, one in enumerate(shown):
-        found = raced.get(one.key)
-        measured = found.run.curve.seconds_to(target) if found else float("nan")
-        within: dict[str, Any] = {}
-        if plan.objective.target is None:
-            score = predicted_scores(plan.predictor, [one], plan.objective)
-            within["predicted_loss"] = float(score[0])
-            curve = found.run.curve if found else None
-            within["raced_loss"] = _finite(curve.best) if curve else None
-            within["raced_until"] = float(curve.seconds[-1]) if curve else None
-        table.append(
-            {
-                "tau1": one.tau1,
-                "tau2": one.tau2,
-                "alpha": one.alpha,
-                "averager": one.averager.name,
-                **one.methods.names,
-                "predicted_iterations": _finite(iterations[row]),
-                "predicted_seconds": _finite(seconds[row]),
-                "raced_seconds": measured if np.isfinite(measured) else None,
-                "dropped_at": found.dropped_at if found else None,
-                **within,
-            }
-        )
-    return table
-
-
-def plan_dict(plan: Recommendation, topologies: dict[str, float] | None = None) -> dict[str, Any]:
-    """Everything for JSON."""
-    choice = plan.choice
-    key = "accuracy" if plan.objective.accuracy else "loss"
-    reached = 1 - plan.loss if plan.objective.accuracy else plan.loss
-    return {
-        "tau1": choice.tau1,
-        "tau2": choice.tau2,
-        "alpha": choice.alpha,
-        "averager": choice.averager.name,
-        **choice.methods.names,
-        **_stepping(plan),
-        "brought": [vars(one) for one in brought(plan)],
-        "seconds_to_target": plan.seconds,
-        f"{key}_reached": reached,
-        "bottleneck": choice.cost.bottleneck,
-        "round": choice.cost.parts,
-        "shares": choice.cost.shares,
+    choice, objective, predictor = search.choice, search.objective, search.predictor
+    seconds, loss = headline(choice, objective)
+    numbers = {name: value for name, value in vars(predictor.numbers).items() if name != "error"}
+    report = {
+        **choice.names,
+        "optimizer": name_in(OPTIMIZERS, choice.optimizer),
+        "lr": choice.eta,
+        "trials": [_trial(each) for each in searches if each.rungs],
+        "brought": [*_tried(search, searches), *_predicted(search)],
+        "seconds_to_target": seconds,
+        **({"accuracy_reached": 1 - loss} if objective.accuracy else {"loss_reached": loss}),
+        "bottleneck": choice.price.bottleneck,
+        "round": dict(choice.price.parts),
+        "shares": choice.price.shares,
         "evidence": {
-            "pilot_iterations": int(plan.pilot.iterations[-1]),
-            "probes": [str(one.candidate) for one in plan.probes],
-            "raced": [str(one.candidate) for one in plan.raced],
-            "iterations_spent": plan.iterations_spent,
-            "fit_error": plan.predictor.error,
-            **_fitted(plan.predictor.numbers),
-            "kappa_inside": [point.inside for point in plan.predictor.path.points],
-            "kappa_between": [point.between for point in plan.predictor.path.points],
-            "thin": list(plan.doubts),
+            "pilot_iterations": int(search.pilot.curve.iterations[-1]),
+            "probes": [str(row) for row in search.probes],
+            "raced": [str(row) for row in [*search.raced, *search.tried]],
+            "iterations_spent": sum(each.iterations for each in searches),
+            "fit_error": predictor.numbers.error,
+            **numbers,
+            "kappa_inside": [point.inside for point in predictor.path.points],
+            "kappa_between": [point.between for point in predictor.path.points],
+            "thin": [],
         },
-        "ranking": rows(plan),
-        "other_topologies": topologies or {},
+        "ranking": _ranking(search, loss),
+        "other_topologies": _other_topologies(search),
     }
+    if search.tried:
+        report["pace"] = _paces(search)
+    report["evidence"]["thin"] = list(_doubts(search, report))
+    return report
 
 
-def _stepping(plan: Recommendation) -> dict[str, Any]:
-    """The local rule and its rate, and how all did that stood to choice."""
-    if plan.option is None:
-        return {}
-    trials = [
-        {
-            "local": one.option.name,
-            "lr": one.option.eta,
-            "seconds": list(one.seconds),
-            "losses": [_finite(loss) for loss in one.losses],
-            "planned": one.planned,
-        }
-        for one in plan.trials
-    ]
-    return {"local": plan.option.name, "lr": plan.option.eta, "trials": trials}
-
-
-def other_topologies(
-    plan: Recommendation,
-    latencies: Latencies,
-    averagers: Iterable[str] = PLANNED_AVERAGERS,
-    alpha: Iterable[int] = ALPHAS,
-    assembling: Callable[[Network], Assemble] | None = None,
-) -> dict[str, float]:
-    """Predicted best score on other graphs of the same servers, as a factor of this one's.
-
-    Below 1 is a gain. Only a prediction: nothing was raced there. `averagers` and `alpha` are those
-    that the plan chose from; `assembling` says what methods come to on another network.
-    """
-    options: dict[str, Any] = {"averagers": tuple(averagers), "alpha": tuple(alpha)}
-    options |= {name: {getattr(one, name) for one in plan.ranking} for name in ("tau1", "tau2")}
-    options["methods"] = plan.methods
-    here = float(predicted_scores(plan.predictor, plan.ranking, plan.objective).min())
-    found: dict[str, float] = {}
-    for name in TOPOLOGIES:
-        try:
-            network = Network(plan.network.clusters, name, np.array(plan.network.shares.samples))
-            if _links(network) == _links(plan.network):
-                continue
-            own = assembling(network) if assembling is not None else None
-            grid = candidates(network, latencies, assemble=own, **options)
-        except InputError:
-            continue  # a torus needs a number of servers that is not prime; or nothing is stable
-        best = predicted_scores(plan.predictor, grid, plan.objective).min()
-        found[name] = float(best) / here
-    return {name: factor for name, factor in found.items() if np.isfinite(factor)}
+def headline(row: Candidate, objective: Objective) -> tuple[float, float]:
+    """Measured seconds to the target with the loss reached there; or the budget with its loss."""
+    if objective.target is None:
+        return objective.limit, outlook(row, objective)
+    seconds = objective.measured(row)
+    return seconds, row.curve.loss_at(seconds * (1 + 1e-9))
 
 
 def _finite(value: float) -> float | None:
@@ -145,16 +83,268 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _fitted(numbers: Numbers) -> dict[str, float]:
-    return {name: value for name, value in vars(numbers).items() if name != "error"}
+def _ranking(search: Search, loss: float) -> list[dict[str, Any]]:
+    """The best by prediction, with what the races measured.
+
+    predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
+    """
+    objective = search.objective
+    level = max(objective.target or loss, search.predictor.path.curve.best)
+    table = []
+    for row in search.ranking[:SHOWN]:
+        curve = row.curve if row.was_trained else None
+        table.append(
+            {
+                **row.names,
+                **({"pace": row.kind_of_pace} if search.others else {}),
+                "predicted_iterations": _finite(row.predicted.iterations_to(level)),
+                "predicted_seconds": _finite(row.predicted.seconds_to(level)),
+                "raced_seconds": _finite(curve.seconds_to(level)) if curve else None,
+                "dropped_at": row.dropped_at,
+            }
+        )
+        if objective.target is None:
+            table[-1] |= {
+                "predicted_loss": objective.predicted(row),
+                "raced_loss": _finite(curve.best) if curve else None,
+                "raced_until": float(curve.seconds[-1]) if curve else None,
+            }
+    return table
 
 
-def _links(network: Network) -> set[frozenset[int]]:
-    return {frozenset(link) for link in network.graph.edges()}
+def _trial(search: Search) -> dict[str, Any]:
+    return {
+        "optimizer": name_in(OPTIMIZERS, search.pilot.optimizer),
+        "lr": search.pilot.eta,
+        "seconds": [seconds for seconds, _ in search.rungs],
+        "losses": [_finite(loss) for _, loss in search.rungs],
+        "planned": search.is_planned,
+    }
 
 
-def level(plan: Recommendation) -> float:
-    """The target, or what the budget's winner reached (not below what the pilot did)."""
-    losses, _ = plan.predictor.path.levels
-    wanted = plan.loss if plan.objective.target is None else plan.objective.target
-    return max(wanted, float(losses[-1]))
+# What each method brought: `what` is the key that sets it, with its value. `with_it` is what is
+# predicted for the recommended candidate, `without` for the same one without it, and `best_without`
+# for the `best` of all without it: seconds to the target, or loss; None is never. Optimizers and
+# rates are not predicted: `after` so many seconds of trial they had these losses, and without is
+# the best other optimizer with the same rate, or rate with the same optimizer.
+
+
+def _tried(search: Search, searches: Sequence[Search]) -> Iterator[dict[str, Any]]:
+    if not search.rungs:
+        return
+    trial = _trial(search)
+    others = [(_trial(each), each) for each in searches if each.rungs]
+    others.sort(key=lambda pair: pair[1].rungs[0][1])
+    for what, other in (("optimizer", "lr"), ("lr", "optimizer")):
+        rivals = [pair for pair in others if pair[0][what] != trial[what]]
+        if not rivals:
+            continue
+        same = [rival for rival, _ in rivals if rival[other] == trial[other]]
+        yield {
+            "what": what,
+            "value": trial[what] if what == "optimizer" else f"{trial[what]:g}",
+            "with_it": trial["losses"][0],
+            "without": same[0]["losses"][0] if same else None,
+            "best_without": rivals[0][0]["losses"][0],
+            "best": rivals[0][1].pilot.stepping,
+            "after": trial["seconds"][0],
+        }
+
+
+def _predicted(search: Search) -> Iterator[dict[str, Any]]:
+    """Of methods that the best in rounds and the choice have."""
+    row, objective = search.best, search.objective
+    scale = scale_of(row, objective)
+    scores = {id(each): objective.predicted(each, scale=scale) for each in search.grid}
+    for what, value in row.names.items():
+        nothing = "none" if what == "correction" else "float32"
+        is_method = what == "correction" or what.startswith("codecs.")
+        if not is_method or value == nothing or search.choice.names[what] != value:
+            continue
+        others = [each for each in search.grid if each.names[what] == nothing]
+        same = next((each for each in others if each.names == row.names | {what: nothing}), None)
+        best = min(others, key=lambda each: scores[id(each)], default=None)
+        yield {
+            "what": what,
+            "value": value,
+            "with_it": _finite(scores[id(row)]),
+            "without": None if same is None else _finite(scores[id(same)]),
+            "best_without": None if best is None else _finite(scores[id(best)]),
+            "best": None if best is None else str(best),
+            "after": None,
+        }
+
+
+def _other_topologies(search: Search) -> dict[str, float]:
+    """Predicted best score on other graphs of the same servers, as a factor of this one's.
+
+    Below 1 is a gain. Only a prediction, with the codecs and the correction of the best in rounds:
+    nothing was raced there.
+    """
+    place, best, objective = search.place, search.best, search.objective
+    names = {f"codecs.{way}": (codec,) for way, codec in best.codecs.items()}
+    choices = {**search.choices, **names, "correction": (best.correction,)}
+    here = min(objective.predicted(row) for row in search.grid if row.methods == best.methods)
+    links = {frozenset(link) for link in place.network.graph.edges()}
+    factors: dict[str, float] = {}
+    for name in TOPOLOGIES:
+        samples = np.array(place.network.shares.samples)
+        try:
+            network = Network(place.network.clusters, name, samples)
+            if {frozenset(link) for link in network.graph.edges()} == links:
+                continue
+            rows = candidates(place.elsewhere(network), choices)
+        except InputError:
+            continue  # a torus needs a number of servers that is not prime; or nothing is stable
+        search.predict(rows)
+        factors[name] = min(objective.predicted(row) for row in rows) / here
+    return {name: factor for name, factor in factors.items() if np.isfinite(factor)}
+
+
+def _paces(search: Search) -> dict[str, Any]:
+    """Other paces beside rounds, as they were measured; choice: None where servers wait."""
+    tried = {id(row): _pace(search, row) for row in search.tried}
+    return {
+        "name": to_table(search.choice.pace, PACES)["name"],
+        "rounds": _finite(search.measured(search.best)),
+        "until": search.until,
+        "choice": tried.get(id(search.choice)),
+        "tried": list(tried.values()),
+    }
+
+
+def _pace(search: Search, row: Candidate) -> dict[str, Any]:
+    algorithm, deadlines, present = with_everyone(search.place.algorithm(**row.settings)), [], 0
+    clients = algorithm.network.clients
+    if isinstance(row.pace, Deadline):
+        deadlines = [row.pace.seconds]
+        present = sum(len(group.clients) for group in next(algorithm.events()).groups)
+    elif isinstance(row.pace, Asynchronous):
+        times = times_of(row.pace, algorithm)
+        deadlines, present = times.deadline.tolist(), int((times.steps > 0).sum())
+    names = {name: value for name, value in row.names.items() if name not in ("tau1", "tau2")}
+    return {
+        "label": str(row),
+        "pace": to_table(row.pace, PACES),
+        "schedule": {"tau1": row.tau1, "tau2": row.tau2, "alpha": names.pop("alpha")},
+        **names,
+        "deadlines": deadlines,
+        "iterations_a_second": row.price.gain / row.price.per_iteration,
+        "clients_left_out": clients - present,
+        "predicted": _finite(search.objective.predicted(row, until=search.until)),
+        "measured": _finite(search.measured(row)),
+    }
+
+
+def _doubts(search: Search, report: Report) -> Iterator[str]:
+    """What makes the evidence thin."""
+    choice, objective, predictor = search.choice, search.objective, search.predictor
+    scores = {str(row): outlook(row, objective) for row in search.raced}
+    least = outlook(search.best, objective)
+    close = [name for name, score in scores.items() if score < CLOSE * least]
+    close = [name for name in close if name != str(search.best)]
+    if close:
+        yield (
+            f"close race: {'; '.join(close)} came within 5 % of {search.best}; one seed cannot "
+            "tell them apart"
+        )
+    if predictor.numbers.error > 0.25:
+        yield (
+            f"the prediction fits the runs to {predictor.numbers.error:.0%} only: trust the races, "
+            "not the ranking of what was not raced"
+        )
+    for name in ("tau1", "tau2"):
+        values = {row.names[name] for row in search.grid}
+        if len(values) > 1 and choice.names[name] == max(values):
+            yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
+    if objective.target is not None:
+        if choice.tau1 * choice.tau2 > choice.curve.iterations_to(objective.target):
+            yield (
+                "the target was reached by the mean of all models before servers exchanged any: "
+                "no server holds that mean until they do"
+            )
+    else:
+        yield from _doubts_of_budget(search)
+    pace = report.get("pace") or {}
+    if pace.get("choice") and pace["choice"]["clients_left_out"]:
+        yield (
+            f"{pace['choice']['clients_left_out']} clients are never in time, and their data never "
+            "counts: a longer run, or a lower target, may want it"
+        )
+
+
+def _doubts_of_budget(search: Search) -> Iterator[str]:
+    best, limit = search.best, search.objective.limit
+    lasted = float(best.curve.seconds[-1])
+    if lasted < 0.9 * limit:
+        what = "races and paces" if search.tried else "races"
+        yield (
+            f"the {what} lasted for {lasted:.5g} of {limit:.5g} s: what follows is predicted; "
+            "allow them more iterations to see it"
+        )
+    if best.curve.best < search.predictor.path.curve.best:
+        yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"
+
+
+def reasons_of(search: Search, report: Report) -> tuple[str, ...]:
+    """What was chosen, what it brings, and what the evidence is, in sentences."""
+    choice, objective, evidence = search.choice, search.objective, report["evidence"]
+    seconds, loss = headline(choice, objective)
+    reached = objective.shown(loss if objective.target is None else objective.target)
+    stepping = f"{choice.stepping}: " if report["trials"] else ""
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in report["shares"].items())
+    topologies = {k: v for k, v in report["other_topologies"].items() if v < WORTH}
+    return (
+        f"{stepping}{choice}: {reached} after {seconds:.5g} simulated seconds",
+        f"a round: {shares}; the bottleneck is {report['bottleneck']}",
+        *(_gain(row, objective) for row in report["brought"]),
+        *_on_paces(search, report.get("pace")),
+        f"evidence: a pilot of {evidence['pilot_iterations']} iterations, "
+        f"{len(evidence['probes'])} probes and {len(evidence['raced'])} raced; the prediction "
+        f"fits them to {evidence['fit_error']:.0%}; "
+        f"{evidence['iterations_spent']:,} iterations simulated",
+        *(
+            f"another topology: {name} would need {factor:.0%} of it (predicted)"
+            for name, factor in topologies.items()
+        ),
+        *(f"thin evidence: {doubt}" for doubt in evidence["thin"]),
+    )
+
+
+def _gain(row: Report, objective: Objective) -> str:
+    """What a method brought, in one line."""
+
+    def shown(score: float | None) -> str:
+        if score is None:
+            return "never" if row["after"] is None else "diverged"
+        is_timed = objective.target is not None and row["after"] is None
+        return f"{score:.4g} s" if is_timed else objective.shown(score)
+
+    how = "predicted" if row["after"] is None else f"tried for {row['after']:.3g} s"
+    line = f"{row['what']} = {row['value']}: {shown(row['with_it'])}"
+    if row["best"] is None:
+        return f"{line}; there was nothing else to choose from ({how})"
+    line += "" if row["without"] is None else f", without it {shown(row['without'])}"
+    return f"{line}; the best without it: {row['best']}, {shown(row['best_without'])} ({how})"
+
+
+def _on_paces(search: Search, pace: Report | None) -> Iterator[str]:
+    """What was tried beside rounds."""
+    if pace is None:
+        return
+    is_timed, until = search.objective.target is not None, f"{pace['until']:.4g} s"
+    after = "" if is_timed else f" after {until}"
+
+    def shown(score: float | None) -> str:
+        if score is None:
+            return f"not within {until}" if is_timed else "diverged"
+        return f"{score:.4g} s" if is_timed else search.objective.shown(score)
+
+    name = pace["choice"]["label"] if pace["choice"] else "synchronous, nothing else was better"
+    yield f"pace: {name}; in rounds {shown(pace['rounds'])}{after}"
+    for row in pace["tried"]:
+        periods = f"{min(row['deadlines']):.3g}"
+        if len(row["deadlines"]) > 1:
+            periods += f" to {max(row['deadlines']):.3g}"
+        scores = f"{shown(row['measured'])}{after} (predicted {shown(row['predicted'])})"
+        yield f"tried: {row['label']}: {scores}, periods of {periods} s"

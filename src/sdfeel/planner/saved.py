@@ -1,18 +1,20 @@
 """plan.json: a plan on disk, with all that its prediction needs to be asked again.
 
-It holds the pilot's path, the fitted numbers, the network with what its clients hold, the clock
-and the settings that stay: a reader predicts any schedule without training anything.
+It holds the pilot's path, the fitted numbers, the network with what its clients hold, the clock,
+the settings that stay and the candidates that raced: a reader predicts any schedule without
+training anything.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import LatencyProfile, profile_of, profile_table
@@ -20,187 +22,128 @@ from sdfeel.errors import InputError, SdfeelError
 from sdfeel.files import check_writable, write_atomically
 from sdfeel.network import Clusters, Network
 from sdfeel.network.graphs import GraphLike
-from sdfeel.planner.assembling import assembling
-from sdfeel.planner.candidates import Candidate, candidates
-from sdfeel.planner.methods import PLAIN, Methods, methods_of
-from sdfeel.planner.pilot_path import Array, LossCurve, PilotPath
-from sdfeel.planner.plan_file import (
-    PLAN,
-    VERSION,
-    PlanFile,
-    content_of,
-    curve_table,
-    finite,
-    point_of,
-    point_table,
-)
+from sdfeel.planner.candidate import Candidate, Place
+from sdfeel.planner.grid import MAX_AMPLIFICATION
+from sdfeel.planner.pilot import PathPoint, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor
-from sdfeel.planner.race import Entrant, Objective
+from sdfeel.planner.price import Array, LossCurve
+from sdfeel.planner.race import Objective
 from sdfeel.simulation.settings import Settings
 from sdfeel.validation import validated
 
 if TYPE_CHECKING:
-    from sdfeel.planner.planner import Recommendation
-    from sdfeel.simulation.simulation import Simulation
+    from sdfeel.planner.plan import Plan
 
-__all__ = ["PLAN", "RacedCurve", "SavedPlan", "predicted", "read_plan", "save_plan"]
+__all__ = ["PLAN", "candidate_of", "place_of", "predicted", "read_plan", "save_plan"]
 
+PLAN = "plan.json"
+VERSION = 3
+MAX_BYTES = 64 * 2**20
+LONGEST = 10_000  # tau1, tau2 and alpha: a price is read off the events of whole rounds
 # The settings that stay and that decide what a candidate costs, or is refused for.
-STAY = ("scheme", "participation", "averaging_rule", "server", "local", "lr", "seed")
+STAY = (
+    "scheme", "participation", "averaging_rule", "server_optimizer", "optimizer", "lr", "pace",
+    "seed",
+)  # fmt: skip
+
+# Any number of a run is in here; arithmetic with others ends in infinities.
+Amount = Annotated[float, Field(ge=0.0, le=1e15)]
+Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
-@dataclass(frozen=True, eq=False)
-class RacedCurve:
-    """What a candidate showed in its race; `dropped_at`: simulated seconds, None if it stayed."""
-
-    label: str
-    choice: Mapping[str, Any]
-    curve: LossCurve
-    dropped_at: float | None
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True, eq=False)
-class SavedPlan:
-    """A plan as `plan.json` has it.
-
-    choice   what was chosen, by the keys of a ranking: tau1, tau2, alpha, averager, codecs.up, ...
-    seconds  to the target, or the budget; `loss` is reached there (1 - accuracy for an accuracy)
-    reasons  in lines, as `sdfeel plan` prints them
-    ranking  the best by prediction, as rows of a table
-    """
-
-    objective: Objective
-    choice: Mapping[str, Any]
-    seconds: float
-    loss: float
-    reasons: tuple[str, ...]
-    ranking: tuple[Mapping[str, Any], ...]
-    raced: tuple[RacedCurve, ...]
-    predictor: Predictor
-    network: Network
-    profile: LatencyProfile
-    parameters: int
-    settings: Settings
-
-    @property
-    def schedule(self) -> Schedule:
-        """As chosen."""
-        return Schedule(*(int(self.choice[name]) for name in ("tau1", "tau2", "alpha")))
-
-    @property
-    def methods(self) -> Methods:
-        """As chosen."""
-        return methods_from(self.choice)
-
-    @property
-    def averager(self) -> str:
-        """As chosen."""
-        return str(self.choice["averager"])
+class _Objective(_Part):
+    target: float | None = None
+    budget: float | None = None
+    accuracy: bool = False
 
 
-def predicted(
-    plan: SavedPlan,
-    schedule: Schedule | None = None,
-    averager: str | None = None,
-    methods: Methods | Mapping[str, Any] | None = None,
-    *,
-    graph: GraphLike | None = None,
-    profile: LatencyProfile | None = None,
-) -> tuple[Array, Array]:
-    """(seconds, losses): the curve that a schedule is predicted to have; as chosen by default.
+class _Curve(_Part):
+    iterations: list[Whole]
+    seconds: list[Amount]
+    losses: list[Amount | None]  # a run that diverged ends with null
 
-    methods  a `Methods`, or names by key: {"codecs.up": "int8", "correction": "two-level"}; what
-             is not named is float32 and no correction. None: plain, or all as chosen if nothing
-             else is given
-    graph    another one of the same servers; profile: another clock
-
-    It goes as far as the pilot did, and on where the plan is for a budget, as the planner's own
-    prediction does; it ends where the schedule gets no further. InputError says what an algorithm
-    refuses.
-    """
-    if schedule is None and averager is None and methods is None:
-        methods = plan.methods
-    schedule, averager = schedule or plan.schedule, averager or plan.averager
-    own = methods if isinstance(methods, Methods) else methods_from(methods or {})
-    with np.errstate(all="ignore"):  # infinite is never
-        one = candidate_of(plan, schedule, averager, own, graph=graph, profile=profile)
-        within = plan.objective.target is None
-        losses, needed = plan.predictor.needed([one], beyond=within)
-    there = np.isfinite(needed[0])
-    return needed[0][there] * one.cost.per_iteration, losses[there]
+    def curve(self, where: str) -> LossCurve:
+        lengths = {len(self.iterations), len(self.seconds), len(self.losses)}
+        if len(lengths) != 1 or not self.iterations:
+            raise InputError(where, sorted(lengths), "as many iterations as seconds and losses")
+        if any(b <= a for a, b in zip(self.iterations, self.iterations[1:], strict=False)):
+            raise InputError(f"{where}.iterations", self.iterations[:5], "numbers that rise")
+        losses = [math.inf if loss is None else loss for loss in self.losses]
+        return LossCurve(np.array(self.iterations), np.array(self.seconds), np.array(losses))
 
 
-def candidate_of(
-    plan: SavedPlan,
-    schedule: Schedule,
-    averager: str,
-    methods: Methods = PLAIN,
-    *,
-    graph: GraphLike | None = None,
-    profile: LatencyProfile | None = None,
-) -> Candidate:
-    """A candidate with its price on the plan's network."""
-    network, clock = plan.network, profile or plan.profile
-    if graph is not None:
-        network = Network(network.clusters, graph, np.array(network.shares.samples))
-    assemble = assembling(plan.settings, network, clock, plan.parameters)
-    latencies = clock.latencies(
-        plan.parameters, network.clients, network.servers, seed=plan.settings.seed
-    )
-    found = candidates(
-        network,
-        latencies,
-        tau1=(schedule.tau1,),
-        tau2=(schedule.tau2,),
-        alpha=(schedule.alpha,),
-        averagers=(averager,),
-        methods=(methods,),
-        assemble=assemble,
-    )
-    if not found:
-        raise InputError("averager", averager, "enlarges rounding errors too much on this network")
-    return found[0]
+class _Raced(_Curve):
+    settings: dict[str, Any]
+    dropped_at: Amount | None = None
 
 
-def methods_from(names: Mapping[str, Any]) -> Methods:
-    """From names by the key that sets them; keys of other things are passed over."""
-    ways = {
-        key.removeprefix("codecs."): name for key, name in names.items() if key[:7] == "codecs."
-    }
-    return methods_of(
-        {way: (name,) for way, name in ways.items()}, (names.get("correction", "none"),)
-    )[0]
+class _Network(_Part):
+    clusters: list[list[Whole]]
+    links: list[tuple[Whole, Whole]]
+    samples: list[Annotated[float, Field(ge=1e-6, le=1e12)]]
 
 
-def chosen(one: Candidate) -> dict[str, Any]:
-    """A candidate by the keys of a ranking."""
-    own = {"tau1": one.tau1, "tau2": one.tau2, "alpha": one.alpha, "averager": one.averager.name}
-    return own | one.methods.names
+class _Point(_Part):
+    loss: Amount
+    inside: Amount
+    between: Amount
+    owed: dict[str, Amount]  # by way and codec, in one word: JSON has words for keys
+
+    def point(self) -> PathPoint:
+        by_way = {tuple(key.split(" ", 1)): lack for key, lack in self.owed.items()}
+        return PathPoint(self.loss, self.inside, self.between, by_way)  # type: ignore[arg-type]
 
 
-def save_plan(
-    folder: str | Path,
-    found: Recommendation,
-    simulation: Simulation,
-    *,
-    reasons: Sequence[str] = (),
-    ranking: Sequence[Mapping[str, Any]] = (),
-) -> Path:
+class _File(_Part):
+    """What the file holds, by its keys; choice and best are places in the list `raced`."""
+
+    version: int
+    objective: _Objective
+    choice: Whole
+    best: Whole
+    raced: list[_Raced]
+    reasons: list[str]
+    report: dict[str, Any]
+    pilot: _Curve
+    points: list[_Point]
+    lr: Amount
+    numbers: dict[str, Amount | None]
+    network: _Network
+    profile: dict[str, Any]
+    parameters: Whole
+    settings: dict[str, Any]
+
+
+def save_plan(plan: Plan, folder: str | Path) -> Path:
     """Write plan.json into `folder`, in place of one that is there."""
     path = Path(folder)
     check_writable(path)
-    predictor, network = found.predictor, simulation.network
+    place, predictor, raced = plan.place, plan.predictor, plan.raced
+    network = place.network
     content = {
         "version": VERSION,
-        "objective": vars(found.objective),
-        "choice": chosen(found.choice),
-        "seconds": found.seconds,
-        "loss": found.loss,
-        "reasons": list(reasons),
-        "ranking": [dict(row) for row in ranking],
-        "raced": [_entrant(one) for one in found.raced],
-        "pilot": curve_table(predictor.path.curve),
-        "points": [point_table(point) for point in predictor.path.points],
+        "objective": vars(plan.objective),
+        "choice": raced.index(plan.choice),
+        "best": raced.index(plan.best),
+        "raced": [
+            {
+                "settings": _readable(place.settings.model_copy(update=row.settings), row.settings),
+                **_curve(row.curve),
+                "dropped_at": row.dropped_at,
+            }
+            for row in raced
+        ],
+        "reasons": list(plan.reasons),
+        "report": plan.report,
+        "pilot": _curve(predictor.path.curve),
+        "points": [
+            {**vars(point), "owed": {" ".join(key): lack for key, lack in point.owed.items()}}
+            for point in predictor.path.points
+        ],
         "lr": predictor.path.lr,
         "numbers": vars(predictor.numbers),
         "network": {
@@ -208,92 +151,206 @@ def save_plan(
             "links": sorted(sorted(link) for link in network.graph.edges()),
             "samples": list(network.shares.samples),
         },
-        "profile": profile_table(simulation.profile),
-        "parameters": simulation.problem.layout.parameters,
-        "settings": _staying(simulation.settings),
+        "profile": profile_table(place.profile),
+        "parameters": place.parameters,
+        "settings": _readable(place.settings, STAY),
     }
-    text = json.dumps(finite(content), indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(_finite(content), indent=1, allow_nan=False, default=str) + "\n"
     write_atomically(path / PLAN, text.encode())
     return path / PLAN
 
 
-def read_plan(folder: str | Path) -> SavedPlan:
-    """The plan in `folder`; an InputError says what of its plan.json is damaged."""
-    path = Path(folder) / PLAN
-    content = content_of(path)
-    where = str(path)
-    version = content.get("version")
-    if version != VERSION:
-        raise InputError(f"{where}: version", version, f"this sdfeel reads version {VERSION}")
-    try:
-        with np.errstate(all="ignore"):
-            return _plan(validated(PlanFile, content))
-    except SdfeelError as problem:
-        field = getattr(problem, "field", PLAN)
-        raise InputError(
-            f"{where}: {field}", getattr(problem, "value", ""), f"is damaged: {_remedy(problem)}"
-        ) from None
-    except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
-        raise InputError("plan", where, f"is damaged: {problem!r}") from None
+def _curve(curve: LossCurve) -> dict[str, list[Any]]:
+    return {name: part.tolist() for name, part in vars(curve).items()}
 
 
-def _plan(file: PlanFile) -> SavedPlan:
-    curve = file.pilot.curve("pilot")
-    if min(curve.losses) <= 0:
-        raise InputError("pilot.losses", min(file.pilot.losses), "losses above 0")
-    if not file.points or file.lr <= 0:
-        raise InputError("lr", file.lr, "a rate above 0, and points along the pilot's path")
-    known = {field.name for field in fields(Numbers)}
-    if not set(file.numbers) <= known:
-        raise InputError("numbers", sorted(set(file.numbers) - known)[0], "unknown number")
-    told = {name: value for name, value in file.numbers.items() if value is not None}
-    path = PilotPath(curve, tuple(point_of(point) for point in file.points), file.lr)
-    if len(path.levels[0]) < 2:
-        raise InputError("pilot.losses", file.pilot.losses[:3], "a loss that falls")
-    network = Network(
-        Clusters.of(file.network.clusters), file.network.links, np.array(file.network.samples)
-    )
-    plan = SavedPlan(
-        objective=file.objective.objective(),
-        choice=file.choice,
-        seconds=file.seconds,
-        loss=file.loss,
-        reasons=tuple(file.reasons),
-        ranking=tuple(file.ranking),
-        raced=tuple(
-            RacedCurve(one.label, one.choice, one.curve("raced"), one.dropped_at)
-            for one in file.raced
-        ),
-        predictor=Predictor(path, Numbers(**told)),
-        network=network,
-        profile=profile_of(file.profile, "planned"),
-        parameters=file.parameters,
-        settings=Settings.of(file.settings),
-    )
-    candidate_of(plan, plan.schedule, plan.averager, plan.methods)
-    return plan
+def _finite(content: Any) -> Any:
+    """JSON has no infinity and no NaN: null."""
+    if isinstance(content, Mapping):
+        return {str(key): _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    if isinstance(content, np.generic):
+        content = content.item()
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _remedy(problem: SdfeelError) -> str:
-    return problem.remedy if isinstance(problem, InputError) else str(problem)
-
-
-def _entrant(one: Entrant) -> dict[str, Any]:
-    about = {"label": str(one.candidate), "choice": chosen(one.candidate)}
-    return about | curve_table(one.run.curve) | {"dropped_at": one.dropped_at}
-
-
-def _staying(settings: Settings) -> dict[str, Any]:
-    """Settings by name, as they are read back; what is an object of the user's takes its default.
+def _readable(settings: Settings, names: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, as `Settings.of` reads them; an object of the user's takes its default.
 
     It decides neither the prediction nor, but for what it makes an algorithm refuse, a price.
     """
     given = Settings.take_from(settings.table())
-    kept = {}
-    for name in STAY:
+    readable = {}
+    for name in names:
         try:
             Settings.of({name: given[name]})
         except InputError:
             continue
-        kept[name] = given[name]
-    return kept
+        readable[name] = given[name]
+    return readable
+
+
+def read_plan(folder: str | Path) -> Plan:
+    """Read the plan in `folder`.
+
+    Raises:
+        InputError: what of its plan.json is damaged, or that it is of another version.
+    """
+    path = Path(folder) / PLAN
+    content = _content(path)
+    where, version = str(path), content.get("version")
+    if version != VERSION:
+        raise InputError(f"{where}: version", version, f"this sdfeel reads version {VERSION}")
+    try:
+        with np.errstate(all="ignore"):
+            return _plan(validated(_File, content))
+    except SdfeelError as problem:
+        field, value = getattr(problem, "field", PLAN), getattr(problem, "value", "")
+        remedy = problem.remedy if isinstance(problem, InputError) else str(problem)
+        raise InputError(f"{where}: {field}", value, f"is damaged: {remedy}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as problem:
+        raise InputError("plan", where, f"is damaged: {problem!r}") from None
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1)
+        if len(text) > MAX_BYTES:
+            raise InputError("plan", str(path), f"at most {MAX_BYTES} bytes")
+        content = json.loads(text, parse_constant=_refused)
+    except FileNotFoundError:
+        remedy = "is not there; `sdfeel plan --out FOLDER` writes it"
+        raise InputError("plan", str(path), remedy) from None
+    except OSError as problem:
+        raise InputError("plan", str(path), f"cannot be read: {problem.strerror}") from None
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, InputError):
+            raise
+        raise InputError("plan", str(path), f"is damaged: {problem}") from None
+    if not isinstance(content, dict):
+        raise InputError("plan", str(path), "is damaged: it must hold one JSON object")
+    return content
+
+
+def _refused(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _plan(file: _File) -> Plan:
+    from sdfeel.planner.plan import Plan  # which saves itself by this module
+
+    network = Network(
+        Clusters.of(file.network.clusters), file.network.links, np.array(file.network.samples)
+    )
+    profile = profile_of(file.profile, "planned")
+    place = Place(Settings.of(file.settings), network, profile, file.parameters)
+    predictor, objective = _predictor(file), Objective(**vars(file.objective))
+    rows = [_candidate(each, place) for each in file.raced]
+    curves = predictor.curves(rows, beyond=objective.target is None)
+    for row, curve in zip(rows, curves, strict=True):
+        row.predicted = curve
+    return Plan(
+        objective=objective,
+        place=place,
+        predictor=predictor,
+        choice=rows[file.choice],
+        best=rows[file.best],
+        ranking=tuple(rows),
+        reasons=tuple(file.reasons),
+        report=file.report,
+    )
+
+
+def _candidate(file: _Raced, place: Place) -> Candidate:
+    settings = Settings.of(file.settings)
+    if max(settings.schedule.at(0)) > LONGEST:
+        raise InputError("schedule", settings.schedule, f"numbers up to {LONGEST}")
+    row = place.candidate(**{name: getattr(settings, name) for name in file.settings})
+    row.curve, row.dropped_at = file.curve("raced"), file.dropped_at
+    return row
+
+
+def _predictor(file: _File) -> Predictor:
+    curve = file.pilot.curve("pilot")
+    if min(curve.losses) <= 0:
+        raise InputError("pilot.losses", min(curve.losses), "losses above 0")
+    if not file.points or file.lr <= 0:
+        raise InputError("lr", file.lr, "a rate above 0, and points along the pilot's path")
+    known = vars(Numbers())
+    if not set(file.numbers) <= set(known):
+        raise InputError("numbers", sorted(set(file.numbers) - set(known))[0], "unknown number")
+    numbers = {name: value for name, value in file.numbers.items() if value is not None}
+    path = PilotPath(curve, tuple(point.point() for point in file.points), file.lr)
+    if len(path.levels[0]) < 2:
+        raise InputError("pilot.losses", file.pilot.losses[:3], "a loss that falls")
+    return Predictor(path, Numbers(**numbers))
+
+
+def predicted(
+    plan: Plan,
+    schedule: Schedule | None = None,
+    averager: str | None = None,
+    methods: Mapping[str, Any] | None = None,
+    *,
+    graph: GraphLike | None = None,
+    profile: LatencyProfile | None = None,
+) -> tuple[Array, Array]:
+    """Predict a curve, relative to what was measured of the choice: (seconds, losses).
+
+    It goes as far as the pilot did, and on where the plan is for a budget; it ends where the
+    schedule gets no further.
+
+    Args:
+        plan: as it was made, or read.
+        schedule: as chosen by default; so is the averager.
+        averager: a name.
+        methods: by the keys that set them: {"codecs.up": "int8", "correction": "two-level"}; what
+            is not named is float32 and no correction. None: plain, or all as chosen if nothing else
+            is given.
+        graph: another one of the same servers.
+        profile: another clock.
+
+    Raises:
+        InputError: what an algorithm refuses.
+    """
+    settings: dict[str, Any] = {}
+    if schedule is not None or averager is not None or methods is not None:
+        names = methods or {}
+        ways = {key[7:]: name for key, name in names.items() if key.startswith("codecs.")}
+        settings = {"codecs": ways, "correction": names.get("correction", "none")}
+        settings |= {} if schedule is None else {"schedule": schedule}
+        settings |= {} if averager is None else {"averager": averager}
+    with np.errstate(all="ignore"):  # infinite is never
+        curve = plan.expected(candidate_of(plan, settings, graph=graph, profile=profile))
+    return curve.seconds, curve.losses
+
+
+def place_of(
+    plan: Plan, *, graph: GraphLike | None = None, profile: LatencyProfile | None = None
+) -> Place:
+    """Where a plan's candidates would train, on another graph or with another clock."""
+    network = plan.place.network
+    if graph is not None:
+        network = Network(network.clusters, graph, np.array(network.shares.samples))
+    return plan.place.elsewhere(network, profile)
+
+
+def candidate_of(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    *,
+    graph: GraphLike | None = None,
+    profile: LatencyProfile | None = None,
+) -> Candidate:
+    """The choice; or a candidate that differs from the best in rounds by some settings."""
+    checked = Settings.of(settings)
+    changes = {name: getattr(checked, name) for name in settings}
+    base = plan.best if settings else plan.choice
+    place = place_of(plan, graph=graph, profile=profile)
+    row = place.candidate(**{**base.settings, **changes})
+    if row.averager.amplification > MAX_AMPLIFICATION:
+        remedy = "enlarges rounding errors too much on this network"
+        raise InputError("averager", row.averager.name, remedy)
+    return row

@@ -16,7 +16,7 @@ from sdfeel.files import write_atomically
 
 __all__ = ["Checkpoint", "Row", "read_checkpoint", "save_models", "write_checkpoint"]
 
-FORMAT = "sdfeel-checkpoint-2"
+FORMAT = "sdfeel-checkpoint-3"
 MAX_BYTES = 64 * 2**30
 
 Row = dict[str, float]
@@ -26,33 +26,32 @@ Row = dict[str, float]
 class Checkpoint:
     """All that a run needs to go on, bit for bit.
 
+    events       how many of the stream are done; seconds: what the simulated clock shows
     tensors      named rows: what they mean is their owner's business
-    clock        the time of every server; clock_steps: local updates since the last upload
     rows         the metrics so far
-    batch_loss   sum of the mean batch losses since the last evaluation
+    batch_loss   sum of the mean batch losses of batch_count local steps since the last of them
+    idle_share   the share of time that servers have waited for other clusters
     """
 
     iteration: int
+    events: int
+    seconds: float
     tensors: dict[str, torch.Tensor]
-    clock: torch.Tensor
-    clock_steps: int = 0
     rows: list[Row] = field(default_factory=list)
     batch_loss: float = 0.0
+    batch_count: int = 0
+    idle_share: float = 0.0
+
+
+# Numbers of a checkpoint, beside its tensors and rows.
+COUNTS, NUMBERS = ("iteration", "events", "batch_count"), ("seconds", "batch_loss", "idle_share")
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint, run: str, engine: str) -> None:
     """Write a checkpoint of the run with this fingerprint, atomically."""
     tensors = {name: t.cpu().contiguous() for name, t in checkpoint.tensors.items()}
-    tensors["clock"] = checkpoint.clock
-    about = {
-        "format": FORMAT,
-        "run": run,
-        "engine": engine,
-        "iteration": checkpoint.iteration,
-        "clock_steps": checkpoint.clock_steps,
-        "batch_loss": checkpoint.batch_loss,
-        "rows": checkpoint.rows,
-    }
+    about = {"format": FORMAT, "run": run, "engine": engine, "rows": checkpoint.rows}
+    about |= {name: getattr(checkpoint, name) for name in (*COUNTS, *NUMBERS)}
     text = json.dumps(about)
     metadata = {"sdfeel": text, "sha256": _digest(text, tensors)}
     write_atomically(path, save(tensors, metadata))
@@ -73,16 +72,18 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
         tensors = load(content)
         metadata = _metadata(content)
         about = json.loads(metadata["sdfeel"])
-        if about["format"] != FORMAT or metadata["sha256"] != _digest(metadata["sdfeel"], tensors):
+        if metadata["sha256"] != _digest(metadata["sdfeel"], tensors):
             raise ValueError("its checksum does not fit")
+        if about["format"] != FORMAT:
+            raise ValueError(
+                f"it is {about['format']!r}, of another version: this one reads {FORMAT}"
+            )
         found, engine = str(about["run"]), str(about["engine"])
         checkpoint = Checkpoint(
-            iteration=int(about["iteration"]),
-            clock=tensors.pop("clock").double(),
-            clock_steps=int(about["clock_steps"]),
             tensors=tensors,
             rows=[{str(k): float(v) for k, v in row.items()} for row in about["rows"]],
-            batch_loss=float(about["batch_loss"]),
+            **{name: int(about[name]) for name in COUNTS},
+            **{name: float(about[name]) for name in NUMBERS},  # type: ignore[arg-type]
         )
     except (
         SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError,

@@ -39,13 +39,14 @@ __all__ = ["RunFolder", "environment", "metrics_csv"]
 
 
 class RunFolder:
-    """Keeps a run on disk; the loop's `Keeper`.
+    """Keeps a run on disk: the loop's `Keeper`.
 
     every   real seconds between two checkpoints
     writes  False at the ranks that only help: they read the checkpoint and write nothing
     """
 
     keeps = True
+    rescue = "; the last good checkpoint is kept"
 
     def __init__(
         self, path: str | Path, fingerprint: str, every: float = 60.0, writes: bool = True

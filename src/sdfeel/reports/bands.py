@@ -11,8 +11,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sdfeel.errors import InputError
+from sdfeel.records.curves import Curve
 
-__all__ = ["BAND_NAMES", "Band", "BandKind", "band", "points"]
+__all__ = ["BAND_NAMES", "Band", "BandKind", "band"]
 
 BandKind = Literal["range", "quartiles"]
 BAND_NAMES: dict[BandKind, str] = {"range": "min to max", "quartiles": "quartiles"}
@@ -29,23 +30,8 @@ class Band:
     seeds: int
 
 
-def points(
-    frame: pd.DataFrame, x: str, y: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """The curve y(x) in order of x, without what was not taken; None if nothing was."""
-    if x not in frame.columns or y not in frame.columns:
-        return None
-    at = frame[x].to_numpy(dtype=np.float64)
-    value = frame[y].to_numpy(dtype=np.float64)
-    kept = np.isfinite(at) & np.isfinite(value)
-    if not kept.any():
-        return None
-    order = np.argsort(at[kept], kind="stable")
-    return at[kept][order], value[kept][order]
-
-
 def band(frames: Sequence[pd.DataFrame], x: str, y: str, kind: BandKind = "range") -> Band | None:
-    """Median and band of y over x; None if no seed has the column.
+    """Take the median and the band of y over x; None if no seed has the column.
 
     Seeds are evaluated at different x when devices or participation are random. Each curve is
     interpolated linearly, which keeps a monotone curve monotone, at every x that occurs in any,
@@ -53,22 +39,18 @@ def band(frames: Sequence[pd.DataFrame], x: str, y: str, kind: BandKind = "range
     """
     if kind not in BAND_NAMES:
         raise InputError("band", kind, f"one of {', '.join(BAND_NAMES)}")
-    curves = [curve for frame in frames if (curve := points(frame, x, y)) is not None]
+    curves = [curve for frame in frames if (curve := Curve.of(frame, x, y)) is not None]
     if not curves:
         return None
-    first = max(at[0] for at, _ in curves)
-    last = min(at[-1] for at, _ in curves)
+    first, last = max(float(curve.x[0]) for curve in curves), min(curve.last for curve in curves)
     if first > last:
-        raise InputError(x, (float(last), float(first)), f"the seeds share no stretch of {x!r}")
+        raise InputError(x, (last, first), f"the seeds share no stretch of {x!r}")
     if len(curves) == 1:
-        at, value = curves[0]
-        return Band(at, value, value, value, 1)
-    grid = np.unique(np.concatenate([at for at, _ in curves]))
+        only = curves[0]
+        return Band(only.x, only.y, only.y, only.y, 1)
+    grid = np.unique(np.concatenate([curve.x for curve in curves]))
     grid = grid[(grid >= first) & (grid <= last)]
-    values = np.stack([np.interp(grid, at, value) for at, value in curves])
-    low, high = (
-        (values.min(axis=0), values.max(axis=0))
-        if kind == "range"
-        else tuple(np.quantile(values, [0.25, 0.75], axis=0))
-    )
-    return Band(grid, np.median(values, axis=0), low, high, len(curves))
+    values = np.stack([np.interp(grid, curve.x, curve.y) for curve in curves])
+    edges = (0.0, 1.0) if kind == "range" else (0.25, 0.75)
+    low, middle, high = np.quantile(values, [edges[0], 0.5, edges[1]], axis=0)
+    return Band(grid, middle, low, high, len(curves))

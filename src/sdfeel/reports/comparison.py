@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.files import write_report
 from sdfeel.records.comparison import note_runs
 from sdfeel.records.reading import RunRecord
-from sdfeel.reports.bands import BandKind
-from sdfeel.reports.figures import figure_over_time, save_figure
+from sdfeel.reports.figures import figure_of_metrics, save_figure
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.settings import compare_settings, setting_text
@@ -21,7 +20,7 @@ __all__ = ["Written", "write_comparison"]
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and the rows of the table."""
+    """The files that were written, and the rows of the table."""
 
     rows: list[Row]
     page: Path
@@ -36,31 +35,29 @@ def write_comparison(
     *,
     title: str,
     notes: Sequence[str] = (),
-    accuracies: Sequence[float] | None = None,
-    spread: BandKind = "range",
-    until: float | None = None,
 ) -> Written:
-    """Loss and accuracy over simulated time as over_time.png and .svg, table.md and index.html.
+    """Write over_time.png and .svg, table.md and index.html.
 
     Of runs that lie in the folder, comparison.json says which belong together.
 
-    runs   by label as the legend shows it: one record, or one per seed
-    until  simulated seconds at which the figure ends
+    Args:
+        folder: where to write.
+        runs: by label as the legend shows it: one record, or one per seed.
+        title: of the page.
+        notes: paragraphs of the page.
     """
     target = Path(folder)
     seeds = {label: [of] if isinstance(of, RunRecord) else list(of) for label, of in runs.items()}
-    rows = compare_table(seeds, accuracies=accuracies)
-    figure = figure_over_time(
-        {label: [run.metrics for run in of] for label, of in seeds.items()},
-        spread=spread,
-        until=until,
-    )
+    rows = compare_table(seeds)
+    curves = {label: [run.metrics for run in of] for label, of in seeds.items()}
+    figure = figure_of_metrics(curves)
     png, svg = save_figure(figure, target / "over_time")
     table = target / "table.md"
     write_report(table, markdown_table(rows).encode())
     shared, differing = compare_settings({label: of[0].config for label, of in seeds.items()})
-    if "seed" in shared:
-        shared["seed"] = _seeds(seeds.values())
+    if "seed" in shared:  # of the first run alone; all of them tell the whole story
+        used = {str(run.config.get("seed")) for of in seeds.values() for run in of}
+        shared["seed"] = ", ".join(sorted(used, key=lambda seed: (len(seed), seed)))
     tables = {"Results": rows}
     if differing:
         tables["Settings that differ"] = [
@@ -69,7 +66,7 @@ def write_comparison(
     page = write_page(
         target / "index.html",
         title,
-        {"Training loss and test accuracy over simulated time.": figure},
+        {"Loss and metrics over simulated time.": figure},
         tables,
         shared,
         notes,
@@ -77,9 +74,3 @@ def write_comparison(
     )
     note_runs(target, title, {label: [run.path for run in of] for label, of in seeds.items()})
     return Written(rows, page, png, svg, table)
-
-
-def _seeds(runs: Iterable[Sequence[RunRecord]]) -> str:
-    """All of them, where the first run's alone would tell half the story."""
-    used = {str(record.config.get("seed")) for of in runs for record in of}
-    return ", ".join(sorted(used, key=lambda seed: (len(seed), seed)))

@@ -6,26 +6,34 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from sdfeel.errors import InputError, closest
 from sdfeel.files import write_report
-from sdfeel.reports.bands import Band, BandKind, band
-from sdfeel.reports.legends import any_drawn, legend_below, legend_height, seeds_note
-from sdfeel.reports.style import COLUMN, PAGE, drawing, line_style, new_figure
+from sdfeel.reports.bands import BAND_NAMES, Band, BandKind, band
+from sdfeel.reports.style import (
+    COLUMN,
+    PAGE,
+    LineStyle,
+    drawing,
+    legend_below,
+    line_styles,
+    new_figure,
+)  # fmt: skip
 
 __all__ = [
     "Curves",
     "Panel",
     "figure_bytes",
     "figure_of_metrics",
-    "figure_over_time",
     "figure_panels",
     "plot_curves",
     "save_figure",
@@ -33,10 +41,12 @@ __all__ = [
 
 # One table per label, or one per seed.
 Curves = Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]
+Bands = Mapping[str, Band | None]
 
 PANEL_HEIGHT = 2.45
 IN_MINUTES_FROM = 600.0  # seconds
 TITLE_WIDTH, NOTE_WIDTH = 13, 16  # characters that fit in an inch
+TITLE_LINE = 0.17  # inches
 FEW_POINTS = 15
 # What others write, and would become c.jpg.png here.
 OTHER_KINDS = {".bmp", ".eps", ".gif", ".html", ".jpeg", ".jpg", ".ps", ".tif", ".tiff", ".webp"}
@@ -73,30 +83,23 @@ def plot_curves(
     until: float | None = None,
     log: bool = False,
 ) -> Figure:
-    """One panel, one column wide: for each label the median over its seeds with a band.
+    """Draw one panel, one column wide: for each label the median over its seeds with a band.
 
-    spread  what the band spans: "range" is min to max, "quartiles" the middle half; the legend says
-    until   where the x axis ends, in the unit of the column
-    log     a logarithmic y axis
+    Args:
+        curves: by label, one table of metrics or one for each seed.
+        x: a column: simulated "seconds", or "iteration".
+        y: another column.
+        title: of the figure.
+        spread: what the band spans: "range" is min to max, "quartiles" the middle half.
+        until: where the x axis ends, in the unit of the column.
+        log: whether the y axis is logarithmic.
     """
     panel = Panel(curves, x, y, log=log)
-    if all(found is None for found in _bands(panel, spread).values()):
-        columns = {str(name) for frames in curves.values() for f in _list(frames) for name in f}
+    if not any(_bands(panel, spread).values()):
+        columns = {str(name) for frames in curves.values() for f in _frames(frames) for name in f}
         missing = y if y not in columns else x
         raise InputError("column", missing, f"no curve has it; {closest(missing, columns)}")
     return _figure([panel], title, spread, until, COLUMN)
-
-
-def figure_over_time(
-    curves: Curves,
-    *,
-    title: str | None = None,
-    spread: BandKind = "range",
-    until: float | None = None,
-) -> Figure:
-    """Figure 3 of the paper: (a) training loss and (b) test accuracy over simulated time."""
-    panels = [Panel(curves, "seconds", "train_loss"), Panel(curves, "seconds", "test_accuracy")]
-    return figure_panels(panels, title=title, spread=spread, until=until)
 
 
 def figure_of_metrics(
@@ -107,16 +110,17 @@ def figure_of_metrics(
     until: float | None = None,
     x: str = "seconds",
 ) -> Figure:
-    """Training loss and every metric over simulated time, on test samples where there are any.
+    """Draw training loss and every metric over simulated time: figure 3 of the paper.
 
-    At most four panels: the loss and the first three metrics.
+    Metrics are those on test samples where there are any. At most four panels: the loss and the
+    first three metrics.
     """
-    columns = list(dict.fromkeys(str(n) for own in curves.values() for f in _list(own) for n in f))
+    frames = chain.from_iterable(_frames(of) for of in curves.values())
+    columns = list(dict.fromkeys(str(name) for frame in frames for name in frame))
     names = [c.partition("_")[2] for c in columns if c.startswith(("test_", "train_"))]
     metrics = [name for name in dict.fromkeys(names) if name != "loss"] or ["loss"]
     chosen = [f"test_{n}" if f"test_{n}" in columns else f"train_{n}" for n in metrics[:3]]
-    shown = dict.fromkeys(["train_loss", *chosen])
-    panels = [Panel(curves, x, column) for column in shown]
+    panels = [Panel(curves, x, column) for column in dict.fromkeys(["train_loss", *chosen])]
     return figure_panels(panels, title=title, spread=spread, until=until)
 
 
@@ -127,10 +131,10 @@ def figure_panels(
     spread: BandKind = "range",
     until: float | None = None,
 ) -> Figure:
-    """Panels side by side over the full page, lettered (a), (b), ...
+    """Draw panels side by side over the full page, lettered (a), (b), ...
 
-    Panels with the same labels share one legend below them; otherwise each has its own. A panel
-    whose column nobody recorded says so and stays empty.
+    One legend below has the curves of all panels, and a curve looks the same in each. A panel whose
+    column nobody recorded says so and stays empty.
     """
     if not panels:
         raise InputError("panels", panels, "at least one")
@@ -157,7 +161,7 @@ def save_figure(figure: Figure, path: str | Path) -> tuple[Path, Path]:
 
 
 def figure_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as the content of a "png", "svg" or "pdf" file, without date or version in it."""
+    """Return the content of a "png", "svg" or "pdf" file, without date or version in it."""
     metadata = {
         "svg": {"Date": None, "Creator": "sdfeel"},
         "pdf": {"CreationDate": None, "Creator": "sdfeel", "Producer": None},
@@ -168,15 +172,15 @@ def figure_bytes(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _list(frames: pd.DataFrame | Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
-    return [frames] if isinstance(frames, pd.DataFrame) else frames
+def _frames(of: pd.DataFrame | Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+    return [of] if isinstance(of, pd.DataFrame) else of
 
 
 def _bands(panel: Panel, spread: BandKind) -> dict[str, Band | None]:
     if not panel.curves:
         raise InputError("curves", {}, "at least one curve to draw")
     return {
-        label: band(_list(frames), panel.x, panel.y, spread)
+        label: band(_frames(frames), panel.x, panel.y, spread)
         for label, frames in panel.curves.items()
     }
 
@@ -188,94 +192,106 @@ def _figure(
     until: float | None,
     width: float,
 ) -> Figure:
+    labels = list(dict.fromkeys(chain.from_iterable(panel.curves for panel in panels)))
+    looks = line_styles(labels)
     with drawing():
         figure = new_figure(width, PANEL_HEIGHT)
         axes = list(figure.subplots(1, len(panels), squeeze=False)[0])
-        found = [_bands(panel, spread) for panel in panels]
-        handles = [
-            _draw(on, panel, bands, until)
-            for on, panel, bands in zip(axes, panels, found, strict=True)
-        ]
-        lettered = len(panels) > 1
-        for letter, on, panel in zip("abcdefghijkl", axes, panels, strict=False):
-            name = panel.title or (_name(panel.y) if lettered else None)
-            if name:
-                on.set_title(f"({letter}) {name}" if lettered else name)
-        extra = 0.0
+        bands = [_bands(panel, spread) for panel in panels]
+        handles: dict[str, Line2D] = {}
+        for on, panel, of in zip(axes, panels, bands, strict=True):
+            # A line that was drawn in any panel stands for the curve.
+            handles = _draw(on, panel, of, looks, until) | handles
+            _name_axes(on, panel)
+        if len(panels) > 1:
+            for letter, on, panel in zip("abcdefghijkl", axes, panels, strict=False):
+                on.set_title(f"({letter}) {panel.title or _name(panel.y)}")
+        elif panels[0].title:
+            axes[0].set_title(panels[0].title)
         if title:
-            lines = textwrap.wrap(title, int(width * TITLE_WIDTH))
-            figure.suptitle("\n".join(lines))
-            extra += 0.17 * len(lines)
-        if all(list(panel.curves) == list(panels[0].curves) for panel in panels):
-            gaps = [_gap(panel, bands) for panel, bands in zip(panels, found, strict=True)]
-            says = [line for line in [seeds_note(found, spread), *gaps] if line]
-            note = "\n".join(textwrap.fill(line, int(width * NOTE_WIDTH)) for line in says)
-            extra += legend_height(legend_below(figure, None, any_drawn(handles), width, note))
-        else:
-            extra += max(
-                legend_height(
-                    legend_below(figure, on, lines, width / len(panels), seeds_note([of], spread))
-                )
-                for on, lines, of in zip(axes, handles, found, strict=True)
-            )
-        # The legend has a place of its own below the panels, which keep their height.
-        figure.set_size_inches(width, PANEL_HEIGHT + extra)
+            rows = textwrap.wrap(title, int(width * TITLE_WIDTH))
+            figure.suptitle("\n".join(rows))
+            figure.set_figheight(PANEL_HEIGHT + TITLE_LINE * len(rows))
+        gaps = [_gap(panel, of) for panel, of in zip(panels, bands, strict=True)]
+        notes = [line for line in [_seeds_note(bands, spread), *gaps] if line]
+        note = "\n".join(textwrap.fill(line, int(width * NOTE_WIDTH)) for line in notes)
+        lines = [
+            handles.get(label) or Line2D([], [], **_look(label, looks, " (not recorded)"))
+            for label in labels
+        ]
+        legend_below(figure, lines, note)
     return figure
 
 
+def _look(label: str, looks: Mapping[str, LineStyle], also: str = "") -> dict[str, Any]:
+    """Return what matplotlib wants to know of a curve, and what the legend calls it."""
+    return {
+        "label": ("\n".join(textwrap.wrap(label, 44)) or label) + also,
+        "color": looks[label].colour,
+        "linestyle": looks[label].dashes,
+        "marker": looks[label].marker,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.4,
+    }
+
+
 def _draw(
-    axes: Axes, panel: Panel, bands: Mapping[str, Band | None], until: float | None
-) -> list[Line2D]:
-    longest = max((float(b.x[-1]) for b in bands.values() if b is not None), default=0.0)
+    axes: Axes, panel: Panel, bands: Bands, looks: Mapping[str, LineStyle], until: float | None
+) -> dict[str, Line2D]:
+    """Draw the curves of a panel; return the lines by label."""
+    longest = max((float(of.x[-1]) for of in bands.values() if of is not None), default=0.0)
     longest = min(longest, until) if until is not None else longest
-    unit = 60.0 if panel.x == "seconds" and longest >= IN_MINUTES_FROM else 1.0
-    handles = []
-    for index, (label, found) in enumerate(bands.items()):
-        look = line_style(index)
-        shown = "\n".join(textwrap.wrap(label, 44)) or label
-        kind = {
-            "color": look.colour,
-            "linestyle": look.dashes,
-            "marker": look.marker,
-            "markeredgecolor": "white",
-            "markeredgewidth": 0.4,
-        }
-        if found is None:
-            handles.append(Line2D([], [], label=f"{shown} (not recorded)", **kind))
+    in_minutes = panel.x == "seconds" and longest >= IN_MINUTES_FROM
+    unit = 60.0 if in_minutes else 1.0
+    lines = {}
+    for index, (label, of) in enumerate(bands.items()):
+        if of is None:
             continue
         # Markers tell lines apart without colour; staggered, they do not hide each other.
-        every = 1 if len(found.x) <= FEW_POINTS else (0.02 + 0.03 * (index % 4), 0.14)
-        (line,) = axes.plot(found.x / unit, found.middle, label=shown, markevery=every, **kind)
-        if found.seeds > 1:
-            axes.fill_between(
-                found.x / unit, found.low, found.high, color=look.colour, alpha=0.18, linewidth=0
-            )
-        handles.append(line)
-    if all(found is None for found in bands.values()):
+        every = 1 if len(of.x) <= FEW_POINTS else (0.02 + 0.03 * (index % 4), 0.14)
+        look, x = _look(label, looks), of.x / unit
+        (lines[label],) = axes.plot(x, of.middle, markevery=every, **look)
+        if of.seeds > 1:
+            axes.fill_between(x, of.low, of.high, color=look["color"], alpha=0.18, linewidth=0)
+    if not lines:
         axes.text(0.5, 0.5, "not recorded", ha="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])
-    axes.margins(x=0.02)
     if until is not None:
         axes.set_xlim(right=until / unit)
+    if panel.x == "seconds":
+        axes.set_xlabel(f"simulated time ({'min' if in_minutes else 's'})")
+    return lines
+
+
+def _name_axes(axes: Axes, panel: Panel) -> None:
+    axes.margins(x=0.02)
+    axes.set_ylabel(_name(panel.y))
+    if panel.x != "seconds":
+        axes.set_xlabel(_name(panel.x))
+    if panel.x == "iteration":
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     if panel.log:
         axes.set_yscale("log", nonpositive="mask")
-    if panel.x == "seconds":
-        axes.set_xlabel("simulated time (min)" if unit > 1 else "simulated time (s)")
-    else:
-        axes.set_xlabel(_name(panel.x))
-        if panel.x == "iteration":
-            axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.set_ylabel(_name(panel.y))
-    return handles
+    if "accuracy" in panel.y or panel.y.endswith("_share"):
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
 
 
 def _name(column: str) -> str:
     return NAMES.get(column, column.replace("_", " "))
 
 
-def _gap(panel: Panel, bands: Mapping[str, Band | None]) -> str | None:
-    """Says which curves a panel lacks while it has others: a legend alone would promise them."""
-    lacking = [label for label, found in bands.items() if found is None]
+def _seeds_note(panels: Sequence[Bands], spread: BandKind) -> str:
+    """Say what lines and bands are, once there is more than one seed."""
+    counts = sorted({of.seeds for bands in panels for of in bands.values() if of is not None})
+    if not counts or counts[-1] == 1:
+        return ""
+    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"line: median of {seeds} seeds; band: {BAND_NAMES[spread]}"
+
+
+def _gap(panel: Panel, bands: Bands) -> str | None:
+    """Say which curves a panel lacks while it has others: a legend alone would promise them."""
+    lacking = [label for label, of in bands.items() if of is None]
     if not lacking or len(lacking) == len(bands):
         return None
     return f"{_name(panel.y)} not recorded: {', '.join(lacking)}"

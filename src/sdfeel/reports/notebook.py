@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from sdfeel.reports.figures import figure_bytes
+from sdfeel.reports.rendering import html_table
 
 __all__ = ["shown"]
 
 
 def shown(table: pd.DataFrame, figure: Figure | None) -> str:
-    """Nothing in it comes from elsewhere: the figure is in the page, and words are escaped."""
-    rows = table.to_html(index=False, na_rep="", float_format=lambda value: f"{value:.4g}")
+    """Write table and figure as HTML that loads nothing from elsewhere, every word escaped."""
+    rows = html_table([{str(k): v for k, v in row.items()} for row in table.to_dict("records")])
     if figure is None:
         return rows
     picture = base64.b64encode(figure_bytes(figure, "png")).decode()

@@ -12,100 +12,87 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["format_value", "html_table", "markdown_table", "rich_table"]
+__all__ = ["format_value", "heading", "html_table", "markdown_table", "rich_table"]
 
 Rows = Sequence[Mapping[str, Any]]
 
 NOTHING = "–"
+# `seconds` is simulated wherever it is recorded; where people read it, it says so.
 HEADINGS = {
     "label": "run",
-    "iterations": "iterations",
-    "seconds": "simulated time",
+    "seconds": "simulated s",
     "loss": "training loss",
     "accuracy": "test accuracy",
     "client_steps_per_second": "client steps/s",
 }
-TIME_TO = re.compile(r"seconds_to_(accuracy|loss)_(.+)")
+TIME_TO = "seconds_to_accuracy_"
 SPREAD = ("_min", "_max")
-# Headings for a terminal, where every column counts.
-BROKEN = {
-    "iterations": "itera-\ntions",
-    "simulated time": "sim.\ntime",
-    "training loss": "train\nloss",
-    "test accuracy": "test\nacc.",
-    "disagreement": "dis-\nagree",
-}
+# Left to the other forms: 80 columns hold no more.
+NOT_ON_A_TERMINAL = ("disagreement", "accuracy_of")
 
 
 def markdown_table(rows: Rows) -> str:
-    """A GitHub table, numbers to the right; values cannot break out of their cell."""
+    """Write a GitHub table, numbers to the right; values cannot break out of their cell."""
     headings, body, right = _cells(rows)
-    lines = [headings, ["---:" if number else "---" for number in right], *body]
-    lines[0] = [_markdown(text) for text in headings]
-    lines[2:] = [[_markdown(text) for text in cells] for cells in body]
+    rule = ["---:" if is_number else "---" for is_number in right]
+    lines = [[_markdown(text) for text in cells] for cells in (headings, *body)]
+    lines.insert(1, rule)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) if headings else ""
 
 
 def rich_table(rows: Rows, title: str | None = None) -> Table:
-    """For `rich.print`; markup in values is shown, not obeyed.
+    """Make a table for `rich.print`; markup in values is shown, not obeyed.
 
-    Made for 80 columns: spreads are left to the other forms, headings are broken, and a number of
-    seeds that is the same everywhere stands below.
+    Made for 80 columns: spreads are left to the other forms, headings are broken between words, and
+    a number of seeds that is the same everywhere stands below.
     """
     seeds = {row.get("seeds") for row in rows}
-    caption = None
-    if len(seeds) == 1 and None not in seeds:
-        rows = [{key: value for key, value in row.items() if key != "seeds"} for row in rows]
-        caption = Text(f"medians of {seeds.pop()} seeds")
-    headings, body, right = _cells(rows, spread=False)
+    is_same = len(seeds) == 1 and None not in seeds
+    left_out = {*NOT_ON_A_TERMINAL, *(["seeds"] if is_same else [])}
+    rows = [{key: row[key] for key in row if key not in left_out} for row in rows]
+    headings, body, right = _cells(rows, has_spread=False)
     table = Table(
         title=Text(title) if title else None,
         title_justify="left",
-        caption=caption,
+        caption=Text(f"medians of {seeds.pop()} seeds") if is_same else None,
         caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for heading, number in zip(headings, right, strict=True):
-        if number:
-            broken = BROKEN.get(heading, heading.replace(" ", "\n", 1))
+    for name, is_number in zip(headings, right, strict=True):
+        if is_number:
+            broken = "\n".join(name.rsplit(" ", 1))
             table.add_column(Text(broken), justify="right", no_wrap=True)
         else:
-            table.add_column(Text(heading), min_width=10)
+            table.add_column(Text(name), min_width=10)
     for cells in body:
         table.add_row(*(Text(text) for text in cells))
     return table
 
 
 def html_table(rows: Rows) -> str:
-    """A table element, every value escaped; the spread stands below its value."""
+    """Write a table element, every value escaped; a spread stands below its value."""
     headings, body, right = _cells(rows)
 
-    def cell(kind: str, text: str, number: bool) -> str:
-        if not number:
-            return f"<{kind}>{html.escape(text)}</{kind}>"
-        value, bracket, spread = text.partition(" (")
-        inside = html.escape(text)
-        if kind == "td" and bracket and spread.endswith(")"):
-            inside = f'{html.escape(value)}<span class="spread">{html.escape(spread[:-1])}</span>'
-        return f'<{kind} class="number">{inside}</{kind}>'
-
     def line(kind: str, texts: Sequence[str]) -> str:
-        cells = (cell(kind, text, number) for text, number in zip(texts, right, strict=True))
+        cells = []
+        for text, is_number in zip(texts, right, strict=True):
+            inside = html.escape(text)
+            if is_number and kind == "td":
+                inside = re.sub(r" \((.*)\)$", r'<span class="spread">\1</span>', inside)
+            class_of = ' class="number"' if is_number else ""
+            cells.append(f"<{kind}{class_of}>{inside}</{kind}>")
         return f"<tr>{''.join(cells)}</tr>\n"
 
     lines = "".join(line("td", cells) for cells in body)
-    return (
-        f"<table>\n<thead>{line('th', headings)}</thead>\n<tbody>\n{lines}</tbody>\n</table>\n"
-        if headings
-        else ""
-    )
+    table = f"<thead>{line('th', headings)}</thead>\n<tbody>\n{lines}</tbody>"
+    return f"<table>\n{table}\n</table>\n" if headings else ""
 
 
 def format_value(value: object, key: str = "") -> str:
-    """A value as people read it; `key` tells times and accuracies apart from other numbers."""
+    """Write a value as people read it; `key` tells times and shares apart from other numbers."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -119,33 +106,31 @@ def format_value(value: object, key: str = "") -> str:
     return str(value)
 
 
+def heading(key: str) -> str:
+    """Return what people call a column.
+
+    >>> heading("seconds")
+    'simulated s'
+    """
+    if key.startswith(TIME_TO):
+        return f"s to {100 * float(key.removeprefix(TIME_TO)):g}\u00a0%"
+    return HEADINGS.get(key, key.replace("_", " "))
+
+
 def _number(value: float, key: str) -> str:
     if math.isnan(value):
         return NOTHING
     if not math.isfinite(value):
         return str(value)
     if key.startswith("seconds"):
-        return _time(value)
+        return f"{value:,.1f}" if value >= 10 else f"{value:.3g}"
     if key.startswith("accuracy"):
         return f"{100 * value:.1f} %"
     return f"{value:.4g}"
 
 
-def _time(seconds: float) -> str:
-    if seconds >= 600:
-        return f"{seconds / 60:,.1f} min"
-    return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
-
-
-def _heading(key: str) -> str:
-    if found := TIME_TO.fullmatch(key):
-        what, level = found.groups()
-        return f"to {100 * float(level):g}\u00a0%" if what == "accuracy" else f"to loss {level}"
-    return HEADINGS.get(key, key.replace("_", " "))
-
-
-def _cells(rows: Rows, spread: bool = True) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Headings, cells, and which columns hold numbers.
+def _cells(rows: Rows, has_spread: bool = True) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Return headings, cells, and which columns hold numbers.
 
     `x_min` and `x_max` stand in brackets behind `x`; schemes that the labels name already are
     left out.
@@ -154,24 +139,21 @@ def _cells(rows: Rows, spread: bool = True) -> tuple[list[str], list[list[str]],
     if all(str(row.get("scheme")) in str(row.get("label")) for row in rows):
         keys = [key for key in keys if key != "scheme"]
     shown = [key for key in keys if not (key.endswith(SPREAD) and key[:-4] in keys)]
-    cell = _with_spread if spread else _plain
-    body = [[cell(row, key) for key in shown] for row in rows]
-    right = [
-        any(isinstance(row.get(key), int | float) for row in rows)
-        or TIME_TO.fullmatch(key) is not None
+    headings = [heading(key) for key in shown]
+    if any("accuracy_of" in row for row in rows):  # not all of them were tested
+        headings = [name.replace("test accuracy", "accuracy") for name in headings]
+    body = [[_cell(row, key, has_spread) for key in shown] for row in rows]
+    is_number = [
+        key.startswith(TIME_TO) or any(isinstance(row.get(key), int | float) for row in rows)
         for key in shown
     ]
-    return [_heading(key) for key in shown], body, right
+    return headings, body, is_number
 
 
-def _plain(row: Mapping[str, Any], key: str) -> str:
-    return format_value(row.get(key), key)
-
-
-def _with_spread(row: Mapping[str, Any], key: str) -> str:
-    text = _plain(row, key)
+def _cell(row: Mapping[str, Any], key: str, has_spread: bool) -> str:
+    text = format_value(row.get(key), key)
     low, high = (row.get(key + end) for end in SPREAD)
-    if low is None or high is None or low == high:
+    if not has_spread or low is None or high is None or low == high:
         return text
     return f"{text} ({format_value(low, key).removesuffix(' %')}–{format_value(high, key)})"
 

@@ -6,21 +6,29 @@ Nothing here touches matplotlib's global state: figures are made and saved insid
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
+from itertools import count
 from typing import Any
 
 import matplotlib.style
+from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "COLUMN", "DPI", "PAGE", "LineStyle", "drawing", "line_style", "new_figure"]
+__all__ = [
+    "COLOURS", "COLUMN", "PAGE", "LineStyle", "drawing", "legend_below", "line_style",
+    "line_styles", "new_figure",
+]  # fmt: skip
 
 # Inches: one column and the full width of a two-column paper.
 COLUMN = 3.5
 PAGE = 7.16
 DPI = 200
+MOST_COLUMNS = 6  # of a legend
 
 # Okabe and Ito's palette without yellow, which disappears on white paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
@@ -34,34 +42,11 @@ DASHES: tuple[Any, ...] = (
     (0, (10, 2.5)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P")
-
-STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans",  # ships with matplotlib: the same picture on every machine
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "legend.fontsize": 7.5,
-    "legend.title_fontsize": 7,
-    "figure.titlesize": 9.5,
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "grid.color": "#d9d9d9",
-    "grid.linewidth": 0.5,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 3.6,
-    "legend.frameon": False,
-    "legend.handlelength": 4.2,  # long enough to tell the dashes apart
-    "legend.columnspacing": 1.6,
-    "savefig.dpi": DPI,
-    "svg.hashsalt": "sdfeel",  # ids from a fixed salt: the same figure gives the same file
-    "svg.fonttype": "path",
-}
+# A scheme looks the same in every figure: its place in this list is the number of its look.
+SCHEMES = (
+    "sd-feel", "hierfavg", "fedavg", "feel", "fedbuff", "fedasync", "d-psgd", "feel-all",
+    "sync-sgd", "local",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,16 +57,67 @@ class LineStyle:
 
 
 def line_style(index: int) -> LineStyle:
-    """The look of the curve at this place in the legend."""
+    """Return the look number `index`."""
     return LineStyle(
         COLOURS[index % len(COLOURS)], DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
     )
 
 
+def line_styles(labels: Sequence[str]) -> dict[str, LineStyle]:
+    """Give each curve of a figure a look of its own.
+
+    The first curve whose label begins with the name of a scheme gets the look of that scheme; the
+    others get the first looks that are left, in their order.
+
+    >>> [line_styles([label, "fedavg"])["fedavg"].colour for label in ("a", "sd-feel")]
+    ['#009E73', '#009E73']
+    """
+    numbers: dict[str, int] = {}
+    for label in labels:
+        scheme = re.split(r"[\s,:(]", label, maxsplit=1)[0]
+        if scheme in SCHEMES and SCHEMES.index(scheme) not in numbers.values():
+            numbers[label] = SCHEMES.index(scheme)
+    free = filter(lambda number: number not in set(numbers.values()), count())
+    rest = {label: next(free) for label in labels if label not in numbers}
+    return {label: line_style((numbers | rest)[label]) for label in labels}
+
+
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], note: str = "", *, handle: float | None = None
+) -> None:
+    """Draw a legend below all panels, in rows from left to right; the figure grows by its height.
+
+    Args:
+        figure: whose legend it is.
+        handles: in the order of the curves.
+        note: a line above the entries.
+        handle: length of the handles in font sizes, where the style's is not right.
+    """
+    for columns in range(min(len(handles), MOST_COLUMNS), 0, -1):
+        # Matplotlib fills column after column, and people read row after row.
+        by_rows = [line for column in range(columns) for line in handles[column::columns]]
+        legend = figure.legend(
+            handles=by_rows,
+            loc="outside lower center",
+            ncols=columns,
+            handlelength=handle,
+            title=note or None,
+        )
+        legend.get_title().set_multialignment("center")
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= 0.97 * figure.get_figwidth() * figure.dpi:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+            return
+        legend.remove()
+
+
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Matplotlib's defaults with this style, whatever the user has set; put back afterwards."""
-    with matplotlib.style.context(["default", STYLE]):
+    """Set matplotlib's defaults and this style; what the user had set is put back afterwards."""
+    with (
+        resources.as_file(resources.files("sdfeel.reports") / "sdfeel.mplstyle") as style,
+        matplotlib.style.context(["default", style]),
+    ):
         yield
 
 
@@ -96,7 +132,7 @@ class _Shown(Figure):
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that no global list holds, so that it goes when its last user does."""
+    """Make a figure that no global list holds: it is freed when its last user drops it."""
     figure = _Shown(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure

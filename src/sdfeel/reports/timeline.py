@@ -17,7 +17,7 @@ BAR = 0.11  # inches
 def figure_of_timeline(
     spans: Sequence[tuple[str, str, float, float]], seconds: float, title: str
 ) -> Figure:
-    """`spans`: who, what it does, from, to."""
+    """Draw a row of bars for each name; `spans` are (name, what it does, from, to)."""
     names = list(dict.fromkeys(who for who, *_ in spans))
     doing = list(dict.fromkeys(does for _, does, *_ in spans))
     colours = {does: "#e4e4e4" if does == "waits" else COLOURS[doing.index(does)] for does in doing}
@@ -25,11 +25,11 @@ def figure_of_timeline(
         figure = new_figure(PAGE, 1.2 + BAR * len(names))
         axes = figure.add_subplot()
         for row, name in enumerate(names):
-            own = [span for span in spans if span[0] == name]
+            bars = [span for span in spans if span[0] == name]
             axes.broken_barh(
-                [(begin, min(end, seconds) - begin) for _, _, begin, end in own],
+                [(begin, min(end, seconds) - begin) for _, _, begin, end in bars],
                 (row - 0.42, 0.84),
-                facecolors=[colours[does] for _, does, _, _ in own],
+                facecolors=[colours[does] for _, does, _, _ in bars],
             )
         axes.set_yticks(range(len(names)), names, fontsize=5)
         axes.set_ylim(len(names) - 0.4, -0.6)

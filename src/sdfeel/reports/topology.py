@@ -13,10 +13,12 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sdfeel.errors import InputError
-from sdfeel.reports.legends import legend_below
-from sdfeel.reports.style import COLOURS, COLUMN, drawing, new_figure
+from sdfeel.reports.style import COLOURS, COLUMN, drawing, legend_below, new_figure
 
 __all__ = ["draw_topology"]
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 SERVER, CLIENT, EDGE = COLOURS[0], COLOURS[1], "#555555"
 # Beyond these a dot per client, or a number per server, is a smear; the count is written instead.
@@ -34,7 +36,7 @@ def draw_topology(
     zeta: float | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Servers 0..D-1 with their links, and `sizes[d]` clients at server d.
+    """Draw servers 0..D-1 with their links, and `sizes[d]` clients at server d.
 
     zeta   second largest eigenvalue of the mixing matrix in absolute value, shown in the title
     title  what stands before it, such as "ring"; the number of servers if not given
@@ -42,10 +44,10 @@ def draw_topology(
     counts = _counts(sizes)
     links = _links(edges, len(counts))
     with drawing():
-        figure = new_figure(COLUMN, COLUMN + 0.35)
+        figure = new_figure(COLUMN, COLUMN + 0.15)
         axes = figure.add_subplot()
         angle = np.pi / 2 - 2 * np.pi * np.arange(len(counts)) / len(counts)
-        at = np.column_stack([np.cos(angle), np.sin(angle)]) * (INNER if len(counts) > 1 else 0.0)
+        at = _around(angle, INNER if len(counts) > 1 else 0.0)
         axes.add_collection(
             LineCollection([at[list(link)] for link in links], colors=EDGE, linewidths=1.0)
         )
@@ -61,11 +63,16 @@ def draw_topology(
         axes.set_axis_off()
         name = title or _plural(len(counts), "edge server")
         axes.set_title(name if zeta is None else f"{name}, ζ = {zeta:.4g}", loc="center")
-        legend_below(figure, None, _legend(counts, every_client), COLUMN, "", handle=1.0)
+        legend_below(figure, _legend(counts, every_client), handle=1.0)
     return figure
 
 
-def _counts(sizes: Sequence[int]) -> NDArray[np.int64]:
+def _around(angles: Floats, radius: float) -> Floats:
+    """Return points on a circle."""
+    return radius * np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def _counts(sizes: Sequence[int]) -> Counts:
     counts = np.asarray(list(sizes), dtype=np.int64)
     if len(counts) == 0 or counts.min() < 0:
         raise InputError("sizes", list(sizes), "the number of clients at each of the servers")
@@ -80,10 +87,8 @@ def _links(edges: Iterable[tuple[int, int]], servers: int) -> list[tuple[int, in
     return sorted(links)
 
 
-def _clients(
-    axes: Axes, at: NDArray[np.float64], angle: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Draw every client behind its server; where they are."""
+def _clients(axes: Axes, at: Floats, angle: Floats, counts: Counts) -> Floats:
+    """Draw every client behind its server; return where they are."""
     places = [np.empty((0, 2))]
     for place, outwards, count in zip(at, angle, counts, strict=True):
         spots = place + _fan(int(count), float(outwards), len(counts))
@@ -94,59 +99,45 @@ def _clients(
     return np.concatenate(places)
 
 
-def _counted(
-    axes: Axes, at: NDArray[np.float64], angle: NDArray[np.float64], counts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Write the number of clients behind each server; where it stands."""
-    places = at + 0.27 * np.column_stack([np.cos(angle), np.sin(angle)])
+def _counted(axes: Axes, at: Floats, angle: Floats, counts: Counts) -> Floats:
+    """Write the number of clients behind each server; return where it stands."""
+    places = at + _around(angle, 0.27)
     if len(counts) <= MOST_SERVERS:
         for (x, y), count in zip(places, counts, strict=True):
             axes.text(x, y, f"×{count}", ha="center", va="center", color=CLIENT, size=7)
     return places
 
 
-def _fan(count: int, outwards: float, servers: int) -> NDArray[np.float64]:
-    """Places for the clients around their server: rows, no wider than the server's sector."""
+def _fan(count: int, outwards: float, servers: int) -> Floats:
+    """Place clients around their server: in even rows, no wider than the server's sector."""
     if servers == 1:
-        turn = outwards + 2 * np.pi * np.arange(count) / max(count, 1)
-        return 0.6 * np.column_stack([np.cos(turn), np.sin(turn)])
+        return _around(outwards + 2 * np.pi * np.arange(count) / max(count, 1), 0.6)
     sector = np.sin(np.pi / servers)
-    rows: list[tuple[float, float, int]] = []  # radius, half angle, how many fit
-    radius = 0.3 if sector > 0.25 else 0.24
-    while sum(room for *_, room in rows) < count:
-        half = min(np.arcsin(min(0.72 * sector * (INNER + radius) / radius, 1.0)), np.pi * 0.4)
-        rows.append((radius, half, max(int(2 * half * radius / BESIDE) + 1, 1)))
-        radius += ROWS
-    spots: list[tuple[float, float]] = []
-    left, fits = count, sum(room for *_, room in rows)
-    for radius, half, room in rows:
-        # Each row takes its part, so that the last one is not a lone dot.
-        here = round(left * room / fits)
-        left, fits = left - here, fits - room
-        for turn in np.linspace(-half, half, here) if here > 1 else np.zeros(here):
-            spots.append((radius * np.cos(outwards + turn), radius * np.sin(outwards + turn)))
-    return np.array(spots).reshape(-1, 2)
+    nearest = 0.3 if sector > 0.25 else 0.24
+
+    def half(radius: float) -> float:
+        widest = np.arcsin(min(0.72 * sector * (INNER + radius) / radius, 1.0))
+        return float(min(widest, 0.4 * np.pi))
+
+    room = int(2 * half(nearest) * nearest / BESIDE) + 1
+    spots = [np.empty((0, 2))]
+    for row, clients in enumerate(np.array_split(np.arange(count), max(-(-count // room), 1))):
+        radius, many = nearest + ROWS * row, len(clients)
+        turns = outwards + half(radius) * (np.linspace(-1, 1, many) if many > 1 else np.zeros(many))
+        spots.append(_around(turns, radius))
+    return np.concatenate(spots)
 
 
-def _servers(axes: Axes, at: NDArray[np.float64], servers: int) -> None:
-    numbered = servers <= NUMBERED
-    size = 11.0 if numbered else max(240.0 / servers, 1.5)
+def _servers(axes: Axes, at: Floats, servers: int) -> None:
+    is_numbered = servers <= NUMBERED
+    size = 11.0 if is_numbered else max(240.0 / servers, 1.5)
     axes.plot(at[:, 0], at[:, 1], "s", color=SERVER, markersize=size, zorder=3)
-    if numbered:
-        for server, (x, y) in enumerate(at):
-            axes.text(
-                x,
-                y,
-                str(server),
-                color="white",
-                size=7,
-                ha="center",
-                va="center_baseline",
-                zorder=4,
-            )
+    look: dict[str, Any] = {"color": "white", "size": 7, "ha": "center", "va": "center_baseline"}
+    for server, (x, y) in enumerate(at if is_numbered else []):
+        axes.text(x, y, str(server), zorder=4, **look)
 
 
-def _legend(counts: NDArray[np.int64], every_client: bool) -> list[Line2D]:
+def _legend(counts: Counts, every_client: bool) -> list[Line2D]:
     total = _plural(int(counts.sum()), "client")
     if not every_client and len(counts) > MOST_SERVERS:
         total += " (not drawn)"

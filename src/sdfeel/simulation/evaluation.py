@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.engines.engine import Engine
 from sdfeel.errors import InputError
 from sdfeel.network import Shares
 from sdfeel.records.checkpoints import Row
-from sdfeel.simulation.engines.engine import Engine
 from sdfeel.simulation.state import State
-from sdfeel.simulation.turns import TurnState
 from sdfeel.trees import Tree, mapped, ready, rows
 
 __all__ = [
@@ -138,12 +137,13 @@ class Evaluation:
         if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
             raise InputError("evaluation.every", self.every, "a whole number, at least 1")
 
-    def row(self, engine: Engine, state: State | TurnState, mean: Tensor, servers: Tensor) -> Row:
+    def row(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
-        if state.algorithm.each:
+        if state.algorithm.scheme.each:
             row = self._of_each(engine, state, mean, servers)
         else:
             row = self._of(engine, state, mean, self.train, self.test)
+        row |= self._of_clients(engine, state)
         if not state.ranks.leads:
             return row
         if self.others is not None:
@@ -156,7 +156,7 @@ class Evaluation:
     def _of(
         self,
         engine: Engine,
-        state: State | TurnState,
+        state: State,
         model: Tensor,
         train: Samples | None,
         test: Samples | None,
@@ -169,9 +169,7 @@ class Evaluation:
             row |= {f"test_{key}": value for key, value in self._on(engine, model, test)}
         return row
 
-    def _of_each(
-        self, engine: Engine, state: State | TurnState, mean: Tensor, servers: Tensor
-    ) -> Row:
+    def _of_each(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
         """The weighted mean over the servers' own models of their numbers, on part of the samples.
 
         The leading process holds them; each is sent round, for the samples of the other ranks.
@@ -186,9 +184,30 @@ class Evaluation:
                 total[name] = total.get(name, 0.0) + float(weight) * value
         return total
 
-    def _on_all_ranks(
-        self, engine: Engine, state: State | TurnState, model: Tensor, samples: Samples
-    ) -> Row:
+    def _of_clients(self, engine: Engine, state: State) -> Row:
+        """Of models that methods keep for clients: each on its client's data, and tested.
+
+        The means, weighted by the clients' data.
+        """
+        names = [name for name, row in state.algorithm.rows.items() if row.is_model]
+        weights, data = state.algorithm.network.shares.client, engine.problem.data
+        place = {int(client): at for at, client in enumerate(engine.problem.client_ids)}
+        test = None if self.test is None else subset(self.test, of_each(len(weights)))
+        row: Row = {}
+        for name in names:
+            short, total = name.rpartition(".")[2], Row()
+            for client, model in zip(state.ranks.clients, state.clients[name], strict=True):
+                whole = torch.cat([model, state.model_of(int(client))[len(model) :]])
+                samples = data.client(place[int(client)])
+                found = {f"train_{k}": v for k, v in self._on(engine, whole, samples)}
+                if test is not None:
+                    found |= {f"test_{k}": v for k, v in self._on(engine, whole, test)}
+                for key, value in found.items():
+                    total[key] = total.get(key, 0.0) + float(weights[client]) * value
+            row |= {f"{short}_{key}": state.ranks.total(value) for key, value in total.items()}
+        return row
+
+    def _on_all_ranks(self, engine: Engine, state: State, model: Tensor, samples: Samples) -> Row:
         """The means over the training samples of all ranks: each holds its own clients' only."""
         here = rows(samples[0])
         everywhere = state.ranks.total(here)

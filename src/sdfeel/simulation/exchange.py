@@ -6,19 +6,19 @@ taken in server order, so any number of ranks gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.network import Averager, Network
-from sdfeel.simulation.messages import Messages
-from sdfeel.simulation.ranks import Placement, Ranks
+from sdfeel.network import Averager
+from sdfeel.simulation.ranks import Ranks
 
-__all__ = ["Exchanges", "Routes", "mixed"]
+__all__ = ["Routes", "exchanged"]
 
 # Up to so many servers an exchange is one product of matrices; beyond, most weights are zero.
 FEW = 16
@@ -26,15 +26,15 @@ FEW = 16
 
 @dataclass(frozen=True)
 class Routes:
-    """Who needs which models in an exchange between neighbours: the same in all of them.
+    """Who needs which models in an exchange: the same in all exchanges of an averager.
 
-    known    the servers that a rank has a row for in an exchange, in their order
+    known    places, among the servers that take part, that a rank has a row for
     own      where its own servers are among them
-    out      other rank -> places in `known` of what it is sent
-    into     other rank -> the places that it fills
-    product  whether an exchange is a product of matrices: a matter of the whole network. Then every
-             rank has a row for every server, zero where it is far: a product of other sizes would
-             be added up in another order
+    out      other rank -> rows of what it is sent
+    into     other rank -> the rows that it fills
+    product  whether an exchange is a product of matrices. Then every rank has a row for every
+             server, zero where it is far: a product of other sizes would be added up in another
+             order
     """
 
     known: tuple[int, ...]
@@ -44,124 +44,114 @@ class Routes:
     product: bool
 
     @classmethod
-    def find(cls, network: Network, placement: Placement, rank: int) -> Routes:
-        mine = placement.servers[rank]
-        near = [set(network.neighbours(server)) for server in range(network.servers)]
-        if network.servers <= FEW:
-            return cls._with_all(near, placement, rank)
-        known: list[int] = []
+    @lru_cache(64)
+    def find(cls, averager: Averager, ranks: Ranks) -> Routes:
+        """Those of an averager for this rank; found once for each."""
+        servers = averager.among or range(len(averager.shares))
+        support = averager.generator != 0
+        near = [
+            set(np.flatnonzero(support[:, d] | support[d]).tolist()) for d in range(len(servers))
+        ]
+        places: list[list[int]] = [[] for _ in range(ranks.size)]
+        for place, server in enumerate(servers):
+            places[ranks.home[server]].append(place)
+        if len(servers) <= FEW:
+            return cls._with_all(near, places, ranks.rank)
+        mine, known = places[ranks.rank], list[int]()
         into: dict[int, slice] = {}
         sent: dict[int, list[int]] = {}
-        for other, theirs in enumerate(placement.servers):
-            coming = mine if other == rank else [j for j in theirs if not near[j].isdisjoint(mine)]
+        for other, theirs in enumerate(places):
+            is_own = other == ranks.rank
+            coming = mine if is_own else [j for j in theirs if not near[j].isdisjoint(mine)]
             into[other] = slice(len(known), len(known) + len(coming))
             known += coming
-            if other != rank and coming:  # a link has two ends: then something is sent too
+            if not is_own and coming:  # a link has two ends: then something is sent too
                 sent[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
-        own = into.pop(rank)
+        own = into.pop(ranks.rank)
         out: dict[int, slice | list[int]] = {
-            other: [known.index(j) for j in servers] for other, servers in sent.items()
+            other: [known.index(j) for j in held] for other, held in sent.items()
         }
-        filled = {other: places for other, places in into.items() if other in sent}
-        return cls(tuple(known), own, out, filled, False)
+        return cls(tuple(known), own, out, {rank: into[rank] for rank in sent}, False)
 
     @classmethod
-    def _with_all(cls, near: Sequence[set[int]], placement: Placement, rank: int) -> Routes:
-        """A place is a server's number; what lies between two that are sent is sent along."""
-        mine = placement.servers[rank]
+    def _with_all(
+        cls, near: Sequence[set[int]], places: Sequence[Sequence[int]], rank: int
+    ) -> Routes:
+        """A row is a place; what lies between two that are sent is sent along."""
+        mine = places[rank]
         out: dict[int, slice | list[int]] = {}
         into: dict[int, slice] = {}
-        for other, theirs in enumerate(placement.servers):
+        for other, theirs in enumerate(places):
             coming = [j for j in theirs if not near[j].isdisjoint(mine)]
             if other != rank and coming:
                 going = [j for j in mine if not near[j].isdisjoint(theirs)]
                 out[other] = slice(going[0], going[-1] + 1)
                 into[other] = slice(coming[0], coming[-1] + 1)
-        return cls(tuple(range(len(near))), slice(mine[0], mine[-1] + 1), out, into, True)
+        own = slice(mine[0], mine[-1] + 1) if mine else slice(0, 0)
+        return cls(tuple(range(len(near))), own, out, into, True)
 
-    @property
-    def strange(self) -> list[int]:
-        """Places of the servers that a rank never hears of."""
+    @cached_property
+    def far(self) -> list[int]:
+        """Rows of a product that a rank never hears of."""
         slices = [self.own, *self.into.values()]
-        there = {place for part in slices for place in range(part.start, part.stop)}
-        return [place for place in range(len(self.known)) if place not in there]
+        there = {row for part in slices for row in range(part.start, part.stop)}
+        return [row for row in range(len(self.known)) if self.product and row not in there]
 
 
-class Exchanges:
-    """Exchanges one after the other, in float64."""
-
-    def __init__(self, routes: Routes, ranks: Ranks, models: Tensor) -> None:
-        self._routes, self._ranks = routes, ranks
-        shape = len(routes.known), models.shape[1]
-        self._now = torch.zeros(shape, dtype=torch.float64, device=models.device)
-        self._now[routes.own] = models
-        self._next = torch.empty_like(self._now)
-        self._strange = routes.strange if routes.product else []
-
-    @property
-    def models(self) -> Tensor:
-        return self._now[self._routes.own]
-
-    def step(self, P: NDArray[np.float64]) -> None:
-        """One exchange: every server takes the models of its neighbours as they were before it."""
-        routes = self._routes
-        out = [(rank, self._now[places]) for rank, places in routes.out.items()]
-        into = [(rank, self._now[places]) for rank, places in routes.into.items()]
-        self._ranks.exchange(out, into)
-        if routes.product:
-            weights = torch.from_numpy(np.ascontiguousarray(P.T)).to(self._now.device)
-            torch.mm(weights, self._now, out=self._next)
-            self._next[self._strange] = 0.0  # what comes of them there is nobody's model
-        else:
-            own = P[list(routes.known)][:, routes.known[routes.own]].T
-            self._mix(own, range(*routes.own.indices(len(routes.known))))
-        self._now, self._next = self._next, self._now
-
-    def _mix(self, weights: NDArray[np.float64], places: Sequence[int]) -> None:
-        for row, place in zip(weights, places, strict=True):
-            mixed = self._next[place]
-            first, *others = (int(j) for j in np.flatnonzero(row))
-            torch.mul(self._now[first], float(row[first]), out=mixed)
-            for j in others:
-                mixed.add_(self._now[j], alpha=float(row[j]))
-
-
-def mixed(
-    averager: Averager, models: Tensor, routes: Routes, ranks: Ranks, messages: Messages, k: int
+def exchanged(
+    averager: Averager,
+    models: Tensor,
+    ranks: Ranks,
+    shown: Callable[[Tensor, int], Tensor] | None = None,
 ) -> Tensor:
-    """Eq. (5) for the servers of a rank: one exchange after the other.
+    """Eq. (5): the models of the servers held here that take part, after all exchanges.
 
     Where the averager reaches the weighted mean it is taken at once: no rounding is enlarged.
+
+    Args:
+        averager: how they exchange.
+        models: of the servers held here that take part, in their order.
+        ranks: where the others are.
+        shown: what neighbours hold of models in an exchange, where a codec rounds. With x these,
+            w <- w + (x P - x): both ends of a link apply the same difference with opposite sign,
+            so the weighted mean stays where it is whatever the codec rounds off.
     """
-    if not messages.swapped_as_they_are:
-        return _mixed_by_messages(averager, models, routes, ranks, messages, k)
-    if averager.contraction == 0.0:
+    routes = Routes.find(averager, ranks)
+    if shown is None and averager.contraction == 0.0:
         return _mean(averager, models, routes, ranks).to(models.dtype)
-    exchanges = Exchanges(routes, ranks, models)
+    now = models.new_zeros(len(routes.known), models.shape[1], dtype=torch.float64)
+    after, found = torch.empty_like(now), models.double()
+    now[routes.own] = models
     for number in range(averager.exchanges):
-        exchanges.step(averager.exchange(number))
-    return exchanges.models.to(models.dtype)
-
-
-def _mixed_by_messages(
-    averager: Averager, models: Tensor, routes: Routes, ranks: Ranks, messages: Messages, k: int
-) -> Tensor:
-    """With x what neighbours hold of the models: w <- w + (x P - x), exchange by exchange.
-
-    Both ends of a link apply the same difference of x, with opposite sign and over their weights,
-    so the weighted mean stays where it is whatever the codec rounds off.
-    """
-    found = models.double()
-    for number in range(averager.exchanges):
-        x = messages.between(found.to(models.dtype), k, number)
+        if shown is not None:
+            now[routes.own] = x = shown(found.to(models.dtype), number).double()
         if averager.route == "neighbours":
-            exchanges = Exchanges(routes, ranks, x)
-            exchanges.step(averager.exchange(number))
-            after = exchanges.models
+            _exchange_once(averager.exchange(number), now, after, routes, ranks)
         else:
-            after = _mean(averager, x, routes, ranks)
-        found = found + (after - x.double())
-    return found.to(models.dtype)
+            after[routes.own] = _mean(averager, now[routes.own], routes, ranks)
+        if shown is not None:
+            found += after[routes.own] - x
+        now, after = after, now
+    return (now[routes.own] if shown is None else found).to(models.dtype)
+
+
+def _exchange_once(
+    P: NDArray[np.float64], now: Tensor, after: Tensor, routes: Routes, ranks: Ranks
+) -> None:
+    """Every server takes the models of its neighbours as they were before: `now`, into `after`."""
+    out = [(rank, now[rows]) for rank, rows in routes.out.items()]
+    ranks.exchange(out, [(rank, now[rows]) for rank, rows in routes.into.items()])
+    if routes.product:
+        weights = torch.from_numpy(np.ascontiguousarray(P.T)).to(now.device)
+        torch.mm(weights, now, out=after)
+        after[routes.far] = 0.0  # what comes of them there is the model of no server
+        return
+    columns = P[list(routes.known)][:, list(routes.known[routes.own])].T
+    for mixed, weights_of in zip(after[routes.own], columns, strict=True):
+        first, *others = (int(j) for j in np.flatnonzero(weights_of))
+        torch.mul(now[first], float(weights_of[first]), out=mixed)
+        for j in others:
+            mixed.add_(now[j], alpha=float(weights_of[j]))
 
 
 def _mean(averager: Averager, models: Tensor, routes: Routes, ranks: Ranks) -> Tensor:

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.rates import Given
+from sdfeel.algorithm.methods.rates import Given
 from sdfeel.clock import LatencyProfile
-from sdfeel.simulation.named import name_of
-from sdfeel.simulation.problem import Problem
+from sdfeel.engines.problem import Problem
+from sdfeel.tables import name_of
 from sdfeel.trees import leaves
 
 __all__ = ["data_digests", "fingerprint"]
@@ -29,8 +29,10 @@ def fingerprint(
     """
     present = algorithm.participation
     about: dict[str, Any] = {
-        "scheme": algorithm.scheme,
-        "schedule": vars(algorithm.schedule),
+        "scheme": algorithm.scheme.name,
+        "schedule": {
+            n: _identity(v) if callable(v) else v for n, v in vars(algorithm.schedule).items()
+        },
         "averager": algorithm.averager.name,
         "exchanges": [algorithm.averager.steps, algorithm.averager.generator.tolist()],
         "participation": [float(present.beta), present.drawn, present.reach],
@@ -44,11 +46,8 @@ def fingerprint(
     if algorithm.network.changes:
         turns = algorithm.network.turns
         about["graphs"] = turns or _identity(algorithm.network.graphs)  # type: ignore[attr-defined]
-    for what in ("rule", "local", "rate", "pace", "correction"):
-        value = getattr(algorithm, what)
-        about[what] = None if value is None else _identity(value)
-    if algorithm.server is not None:
-        about["server"] = _identity(algorithm.server)
+    about["methods"] = {where: _identity(method) for where, method in algorithm.parts.items()}
+    about["rate"], about["pace"] = _identity(algorithm.rate), _identity(algorithm.pace)
     about["codecs"] = {way: _identity(codec) for way, codec in algorithm.codecs.items()}
     about["loss"] = _identity(problem.loss)
     if problem.about:
@@ -74,7 +73,8 @@ def _identity(value: object) -> list[str]:
     elif isinstance(value, Given):
         found = _identity(value.function)
     elif not isinstance(value, nn.Module) and hasattr(value, "__dict__"):
-        found += [f"{key} = {name_of(held)}" for key, held in sorted(vars(value).items())]
+        for key, held in sorted(vars(value).items()):
+            found += [key, *(_identity(held) if callable(held) else [name_of(held)])]
     return found
 
 

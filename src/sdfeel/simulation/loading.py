@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sdfeel.data import DATASETS
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.models import MODELS, build
 from sdfeel.records.reading import RunRecord, read_run
-from sdfeel.simulation.parameters import ParameterLayout
 from sdfeel.simulation.result import KEPT, Result
 
 __all__ = ["load"]

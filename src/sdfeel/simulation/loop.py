@@ -1,50 +1,282 @@
-"""The loop of Algorithm 1. Every scheme runs through it and every engine carries it out."""
+"""A run is a fold over the stream of events: Algorithm 1 and all its relatives.
+
+Evaluation, checkpoints and the end of a run happen where events end, nowhere else. A row of the
+history stands at the first event at or after its iteration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.algorithm.events import Event, windows
+from sdfeel.engines.engine import Engine, Interrupted
+from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.running import Keeper, NoKeeper, Outcome, Progress, Run
+from sdfeel.simulation.evaluation import Evaluation
+from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome, Progress
+from sdfeel.simulation.state import State
+from sdfeel.simulation.training import Trained
 
-__all__ = ["Keeper", "NoKeeper", "Outcome", "Progress", "run_loop"]
+__all__ = ["Run"]
 
 
-def run_loop(
-    run: Run,
-    *,
-    on_progress: Callable[[Progress], object] = lambda _: None,
-    on_row: Callable[[list[Row]], object] = lambda _: None,
-    on_round: Callable[[Progress], object] = lambda _: None,
-    start: Checkpoint | None = None,
-) -> Outcome:
-    """Algorithm 1 for k = 1..steps, or until the simulated clock shows `until` seconds.
+@dataclass
+class Run:
+    """The variables of a run, and its loop.
 
-    on_progress is called now and then, on_row after an evaluation, on_round where an upload period
-    has ended, or by turns some of them. One that answers True ends the run there, with a last
-    evaluation.
+    k, seconds  where it is: the iteration of the slowest group, and the simulated clock
+    events      how many are done
+    rows        the history
+    batch_loss  the sum of the mean losses of batches since the last regular row, over batch_count
+                local steps
     """
-    run.begin(start)
-    if not run.rows or (run.finished and not run.evaluated):
-        run.evaluate()
-        run.heard(on_row(run.rows))
-    interrupted = False
-    stop = run.next_stop()
-    while not run.finished and not interrupted:
-        if run.local_updates(stop):
-            if run.aggregated:
-                run.exchange()
-                run.heard(on_round(run.progress()))
-            if run.evaluates:
-                run.evaluate()
-                run.heard(on_row(run.rows))
-        run.heard(on_progress(run.progress()))
-        interrupted, due, stop = run.look_up()
-        if run.stopped and not run.evaluated:
-            run.evaluate()
-            on_row(run.rows)
-        if interrupted or due:
-            run.save()
-    if run.finished:
-        run.save()
-    return run.outcome(interrupted)
+
+    state: State
+    engine: Engine
+    evaluation: Evaluation
+    steps: int
+    until: float = math.inf
+    keeper: Keeper = field(default_factory=NoKeeper)
+    listener: Listener = field(default_factory=Listener)
+
+    k: int = field(init=False, default=0)
+    seconds: float = field(init=False, default=0.0)
+    events: int = field(init=False, default=0)
+    rows: list[Row] = field(init=False, default_factory=list)
+    batch_loss: float = field(init=False, default=0.0)
+    batch_count: int = field(init=False, default=0)
+    idle_share: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.algorithm, self.ranks = self.state.algorithm, self.state.ranks
+        self.client_steps, self.began, self.resumed = 0, time.perf_counter(), 0.0
+        self.is_interrupted = self.is_stopped = False
+        self._evaluated = -1  # the number of events at the last evaluation
+        self.phases = {"local updates": 0.0, "aggregation": 0.0, "evaluation": 0.0, "saving": 0.0}
+
+    def carry_out(self, start: Checkpoint | None = None) -> Outcome:
+        """Algorithm 1 from the beginning, or from a checkpoint."""
+        self._begin(start)
+        stream = islice(self.algorithm.events(self.steps), self.events, None)
+        is_short = False
+        for window in windows(stream, self._is_due) if not self.is_over else ():
+            is_short = window[0].is_short
+            if is_short:  # a longer run has a longer period here
+                self._save()
+            trained = self._train(window)  # eq. (2)
+            if trained is None:
+                break
+            for event in window:
+                with self._timed("aggregation"):
+                    self.state.take(event, trained)  # eq. (3)
+                    self.state.mix(event)  # eq. (5)
+                    self.state.begin(event)  # eq. (4)
+            self._count(window, trained)
+            self._look_back(is_due=self._is_due(window[-1]))
+            if self.is_over or self.is_interrupted:
+                break
+        if not is_short:
+            self._save()
+        return self._outcome()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last iteration is made, or the time is over."""
+        return self.k >= self.steps or self.seconds >= self.until or self.is_stopped
+
+    def _is_due(self, event: Event) -> bool:
+        """Whether there is a row after this event."""
+        every, last = self.evaluation.every, int(self.rows[-1]["iteration"])
+        ends = event.k >= self.steps or event.ends >= self.until
+        return event.k // every > last // every or ends
+
+    def _begin(self, start: Checkpoint | None) -> None:
+        if start is not None:
+            self.k, self.seconds, self.events = start.iteration, start.seconds, start.events
+            self.rows, self.idle_share = list(start.rows), start.idle_share
+            self.batch_loss, self.batch_count = start.batch_loss, start.batch_count
+            self.state.restore(start.tensors)
+            self.engine.recall(start.tensors)
+            self.resumed = self._fraction
+        is_new = not self.rows or int(self.rows[-1]["iteration"]) != self.k
+        if not self.rows or (self.is_over and is_new):
+            self._evaluate()
+
+    def _train(self, window: Sequence[Event]) -> Trained | None:
+        """Train a window; None if a signal came before that was done, and nothing of it counts."""
+        # Ranks stop together or not at all, so none of them looks up in between.
+        is_stopped = self.keeper.stop if self.ranks.size == 1 else lambda: False
+        with self._timed("local updates"):
+            try:
+                return self.state.train(window, self.engine, is_stopped)
+            except Interrupted:
+                self.is_interrupted = True
+                return None
+
+    def _count(self, window: Sequence[Event], trained: Trained) -> None:
+        """What has happened: iterations, seconds and losses."""
+        begin = 0
+        for event in window:
+            groups = [group for group in event.groups if len(group.clients)]
+            here = sum(len(g.clients) for g in groups if g.number in self.state.rows_of_groups)
+            losses = trained.losses[begin : begin + here]
+            begin += here
+            steps = np.concatenate([np.zeros(0, int), *(g.last - g.first + 1 for g in groups)])
+            self._count_losses(losses, steps)
+            self.client_steps += int(steps.sum())
+        if self.engine.tells_losses:
+            _refuse_non_finite(trained, window, self.state, self.keeper.rescue)
+        self.k, self.events = window[-1].k, self.events + len(window)
+        self.seconds, self.idle_share = window[-1].ends, window[-1].idle_share
+
+    def _count_losses(
+        self, losses: Sequence[NDArray[np.float64]], steps: NDArray[np.int64]
+    ) -> None:
+        """Add up, for each local step of an event, the mean over the clients that made it.
+
+        Sums are exact, so that where a run was cut into calls does not show in the last bits.
+        """
+        self.batch_count += int(steps.max(initial=0))
+        for number in range(max(map(len, losses), default=0)):
+            made = [own[number] for own in losses if len(own) > number]
+            self.batch_loss += math.fsum(made) / int((steps > number).sum())
+
+    def _look_back(self, is_due: bool) -> None:
+        """Evaluate, tell those who listen, and save, each where it is time; ranks agree on it."""
+        if is_due:
+            self._evaluate()
+        self.listener.on_period(self._progress())
+        asked = [self.keeper.stop(), self.keeper.due(), self.listener.wants_end]
+        is_interrupted, is_time, wants_end = self.ranks.agree(asked)
+        if wants_end and not self.is_over:
+            self.is_stopped = True
+            if self._evaluated != self.events:
+                self._evaluate()
+        self.is_interrupted = bool(is_interrupted) and not self.is_over
+        if is_time and not self.is_over and not self.is_interrupted:
+            self._save()
+
+    def _evaluate(self) -> None:
+        with self._timed("evaluation"):
+            mean, servers = self.state.mean(), self.state.all_servers()
+            if not bool(mean.isfinite().all() and servers.isfinite().all()):
+                _refuse_non_finite_rows(self.state.save(), self.k, self.keeper.rescue)
+            row: Row = {"iteration": self.k, "seconds": self.seconds}
+            row |= self.evaluation.row(self.engine, self.state, mean, servers)
+            total = self.ranks.total(self.batch_loss)
+            row["batch_loss"] = total / self.batch_count if self.batch_count else math.nan
+            row["idle_share"] = self.idle_share
+            # The slowest group may stand still while others go on: that row is the newer one.
+            is_newer = bool(self.rows) and self.rows[-1]["iteration"] == self.k
+            self.rows = [*(self.rows[:-1] if is_newer else self.rows), row]
+            self._evaluated = self.events
+            self.keeper.saw(self.k, servers)
+        self.listener.on_row(self.rows, mean, servers)
+        if self._is_regular:
+            self.batch_loss, self.batch_count = 0.0, 0
+
+    @property
+    def _is_regular(self) -> bool:
+        """Whether the last row does not stand there only because the run ends."""
+        every = self.evaluation.every
+        before = int(self.rows[-2]["iteration"]) if len(self.rows) > 1 else -1
+        return self.k // every > before // every
+
+    def _save(self) -> None:
+        if not self.keeper.keeps:
+            return
+        with self._timed("saving"):
+            tensors = self.state.save()
+            if not self.ranks.leads:
+                return
+            _refuse_non_finite_rows(tensors, self.k, self.keeper.rescue)
+            # A row that is there only because the run ends is made again if it ends there again.
+            is_extra = self._evaluated == self.events and not self._is_regular
+            self.keeper.save(
+                Checkpoint(
+                    iteration=self.k,
+                    events=self.events,
+                    seconds=self.seconds,
+                    tensors=tensors | self.engine.remember(),
+                    rows=self.rows[:-1] if is_extra else self.rows,
+                    batch_loss=self.batch_loss,
+                    batch_count=self.batch_count,
+                    idle_share=self.idle_share,
+                )
+            )
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.phases[phase] += time.perf_counter() - begin
+
+    @property
+    def _fraction(self) -> float:
+        return min(1.0, max(self.k / self.steps, self.seconds / self.until))
+
+    def _progress(self) -> Progress:
+        return Progress(
+            iteration=self.k,
+            iterations=self.steps,
+            seconds=self.seconds,
+            client_steps=self.client_steps,
+            elapsed=time.perf_counter() - self.began,
+            fraction=self._fraction,
+            row=self.rows[-1],
+            resumed=self.resumed,
+        )
+
+    def _outcome(self) -> Outcome:
+        return Outcome(
+            iteration=self.k,
+            seconds=self.seconds,
+            rows=self.rows,
+            mean=self.state.mean(),
+            servers=self.state.all_servers(),
+            client_steps=self.client_steps,
+            elapsed=time.perf_counter() - self.began,
+            interrupted=self.is_interrupted,
+            stopped=self.is_stopped,
+            phases=self.phases,
+        )
+
+
+def _refuse_non_finite(
+    trained: Trained, window: Sequence[Event], state: State, rescue: str
+) -> None:
+    """Raise DivergedError for the earliest loss that is not a number."""
+    if not trained.losses or np.isfinite(np.concatenate(trained.losses)).all():
+        return
+    groups = [g for event in window for g in event.groups if g.number in state.rows_of_groups]
+    clients = [int(client) for group in groups for client in group.clients]
+    first = [int(k) for group in groups for k in group.first]
+    bad = []
+    for client, begin, losses in zip(clients, first, trained.losses, strict=True):
+        bad += [
+            (begin + int(at), client, losses[at]) for at in np.flatnonzero(~np.isfinite(losses))
+        ]
+    k, client, loss = min(bad, key=lambda each: each[:2])
+    raise DivergedError(
+        f"the loss of client {client} became {loss} at iteration {k}{rescue}. A smaller lr may "
+        "help, or look at that client's data."
+    )
+
+
+def _refuse_non_finite_rows(tensors: dict[str, Tensor], k: int, rescue: str) -> None:
+    for name, rows in tensors.items():
+        if not bool(rows.isfinite().all()):
+            number = int((~rows.isfinite().all(dim=1)).nonzero()[0])
+            raise DivergedError(
+                f"{name} {number} is no longer finite at iteration {k}{rescue}. "
+                "A smaller lr may help."
+            )

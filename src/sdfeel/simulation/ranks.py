@@ -10,11 +10,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.errors import InputError, RunError
@@ -58,22 +61,44 @@ def place(clusters: Clusters, ranks: int) -> Placement:
     return Placement(servers, clients)
 
 
-def join() -> Ranks:
-    """The ranks that this process was started with; one if it was started alone."""
+def join() -> tuple[int, int]:
+    """The number of this process among the ranks that were started, and their number."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        return Ranks(0, 1)
+        return 0, 1
     if not dist.is_initialized():
         dist.init_process_group("gloo", timeout=PATIENCE)
-    return Ranks(dist.get_rank(), dist.get_world_size())
+    return dist.get_rank(), dist.get_world_size()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranks:
-    """The number of this process among all, and what they say to each other."""
+    """The number of this process among all, which servers they hold, and what they exchange."""
 
     rank: int
     size: int
+    placement: Placement
+
+    @classmethod
+    def of(cls, clusters: Clusters) -> Ranks:
+        """The ranks that this process was started with; one if it was started alone."""
+        rank, size = join()
+        return cls(rank, size, place(clusters, size))
+
+    @property
+    def servers(self) -> list[int]:
+        """The servers held here."""
+        return list(self.placement.servers[self.rank])
+
+    @property
+    def clients(self) -> NDArray[np.int64]:
+        """The clients held here, server by server."""
+        return np.array(self.placement.clients[self.rank], dtype=np.int64)
+
+    @cached_property
+    def home(self) -> dict[int, int]:
+        """Server -> the rank that holds it."""
+        return {d: rank for rank, held in enumerate(self.placement.servers) for d in held}
 
     @property
     def leads(self) -> bool:
@@ -105,13 +130,13 @@ class Ranks:
             dist.all_gather(parts, tensor)
         return parts
 
-    def in_client_order(self, own: bytes, placement: Placement) -> bytes:
+    def in_client_order(self, own: bytes) -> bytes:
         """Digests of 32 bytes, one for each client held here, put together for all clients."""
         if self.size == 1:
             return own
-        order = [client for clients in placement.clients for client in clients]
-        whole = torch.zeros(len(order), 32, dtype=torch.int32)
-        mine = torch.tensor(placement.clients[self.rank])
+        clients = sum(len(held) for held in self.placement.clients)
+        whole = torch.zeros(clients, 32, dtype=torch.int32)
+        mine = torch.tensor(self.placement.clients[self.rank])
         whole[mine] = torch.tensor(list(own), dtype=torch.int32).view(-1, 32)
         parts = self.collect(whole)
         return bytes(torch.stack(parts).sum(dim=0).flatten().tolist())
@@ -142,19 +167,25 @@ class Ranks:
             self.exchange([(self.rank + 1, running)], [])
         return self.broadcast(running, self.size - 1)
 
-    def gather(self, own: Tensor, rows: Sequence[int]) -> Tensor:
-        """At the first rank the matrices of all, one under the other; elsewhere the own one.
-
-        rows  how many each rank has
-        """
+    def gather(self, own: Tensor, of: Literal["servers", "clients"]) -> Tensor:
+        """At the first rank the rows of all, in their order; elsewhere those held here."""
         if self.size == 1:
             return own.clone()
         if not self.leads:
             self.exchange([(0, own.contiguous())], [])
             return own
-        parts = [torch.empty(count, own.shape[1], dtype=own.dtype) for count in rows[1:]]
+        rows = [len(held) for held in getattr(self.placement, of)]
+        parts = [torch.empty(count, *own.shape[1:], dtype=own.dtype) for count in rows[1:]]
         self.exchange([], list(enumerate(parts, start=1)))
         return torch.cat([own, *parts])
+
+    def part(self, rows: Tensor, of: Literal["servers", "clients"]) -> Tensor:
+        """Of all rows, in their order, those held here."""
+        if self.size == 1:
+            return rows.clone()
+        counts = [len(held) for held in getattr(self.placement, of)]
+        begin = sum(counts[: self.rank])
+        return rows[begin : begin + counts[self.rank]].clone()
 
 
 class _lost:  # noqa: N801 - used as a word: `with _lost():`

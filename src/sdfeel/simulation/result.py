@@ -12,21 +12,56 @@ import numpy as np
 import pandas as pd
 from torch import Tensor, nn
 
+from sdfeel.engines.choose import ChosenEngine
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.records.checkpoints import save_models
 from sdfeel.records.folder import RunFolder
-from sdfeel.simulation.engines.choose import ChosenEngine
-from sdfeel.simulation.loop import Outcome
-from sdfeel.simulation.parameters import ParameterLayout
+from sdfeel.simulation.listening import Outcome
 from sdfeel.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KEPT", "Result"]
+__all__ = ["KEPT", "Models", "Result"]
 
 # What a summary holds beyond the last numbers, so that `sdfeel.load` gives back the whole.
 KEPT = ("engine_reason", "client_steps", "elapsed", "server_of", "stopped")
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models of a run at an evaluation, for callbacks.
+
+    mean     u_k: the weighted mean of the servers' models
+    servers  each server's own; client(i): what a client holds
+    """
+
+    iteration: int
+    mean: nn.Module
+    _servers: Tensor = field(repr=False)  # D x M
+    _server_of: Sequence[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, simulation: Simulation, iteration: int, mean: Tensor, servers: Tensor) -> Models:
+        """From vectors."""
+        problem, clusters = simulation.problem, simulation.algorithm.network.clusters
+        whole = problem.layout.module(problem.model, mean).eval()
+        return cls(iteration, whole, servers, clusters.server_of.tolist())
+
+    @cached_property
+    def servers(self) -> list[nn.Module]:
+        """Each edge server's own model."""
+        layout = ParameterLayout.of(self.mean)
+        return [layout.module(self.mean, vector) for vector in self._servers]
+
+    def client(self, client: int) -> nn.Module:
+        """The model that a client begins its next upload period with: its server's, eq. (4)."""
+        is_whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        if not is_whole or not 0 <= client < len(self._server_of):
+            raise InputError("client", client, f"a number from 0 to {len(self._server_of) - 1}")
+        vector = self._servers[self._server_of[client]]
+        return ParameterLayout.of(self.mean).module(self.mean, vector)
 
 
 @dataclass
@@ -78,7 +113,7 @@ class Result:
         return cls(
             model=problem.layout.module(problem.model, outcome.mean).eval(),
             history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
-            scheme=simulation.algorithm.scheme,
+            scheme=simulation.algorithm.scheme.name,
             engine=choice.engine.name,
             engine_reason=choice.reason,
             iterations=outcome.iteration,
@@ -97,17 +132,16 @@ class Result:
         )
 
     @cached_property
+    def _models(self) -> Models:
+        return Models(self.iterations, self.model, self.servers, self.server_of)
+
+    @property
     def server_models(self) -> list[nn.Module]:
-        layout = ParameterLayout.of(self.model)
-        return [layout.module(self.model, vector) for vector in self.servers]
+        return self._models.servers
 
     def client_model(self, client: int) -> nn.Module:
-        """The model that a client starts its next upload period from: its server's, eq. (4)."""
-        whole = isinstance(client, int | np.integer) and not isinstance(client, bool)
-        if not whole or not 0 <= client < len(self.server_of):
-            raise InputError("client", client, f"a number from 0 to {len(self.server_of) - 1}")
-        vector = self.servers[self.server_of[client]]
-        return ParameterLayout.of(self.model).module(self.model, vector)
+        """The model that a client begins its next upload period with: its server's, eq. (4)."""
+        return self._models.client(client)
 
     @property
     def client_steps_per_second(self) -> float:

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from sdfeel.data.clients import ClientData
+from sdfeel.engines.fit import check_fit
+from sdfeel.engines.problem import Problem, placed
 from sdfeel.errors import InputError
 from sdfeel.simulation.evaluation import Samples, some_rows
-from sdfeel.simulation.fit import check_fit
-from sdfeel.simulation.problem import Problem, placed
 from sdfeel.trees import Pixels, Tree, leaves
 
 __all__ = ["test_samples", "train_samples"]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,19 +16,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.asynchronous import Asynchronous
-from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.costs import iterations_within
+from sdfeel.algorithm.paces import Asynchronous
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
+from sdfeel.engines.choose import ChosenEngine, build_engine, check_engine
+from sdfeel.engines.engine import Engine
+from sdfeel.engines.fit import Loss, check_loss, check_values, whole
+from sdfeel.engines.parameters import ParameterLayout
+from sdfeel.engines.problem import Problem, check_device, make_problem
+from sdfeel.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.errors import InputError
 from sdfeel.network import Clusters, Network
-from sdfeel.records.checkpoints import Checkpoint, Row
-from sdfeel.simulation.by_rounds import RoundRun
-from sdfeel.simulation.by_turns import TurnRun
-from sdfeel.simulation.engines.choose import ChosenEngine, build_engine, check_engine
-from sdfeel.simulation.engines.engine import Engine
-from sdfeel.simulation.engines.trainers import TrainerEngine, check_trainers
+from sdfeel.records.checkpoints import Checkpoint
 from sdfeel.simulation.evaluation import (
     Evaluation,
     Metric,
@@ -37,18 +38,14 @@ from sdfeel.simulation.evaluation import (
     usual_metrics,
 )
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
-from sdfeel.simulation.fit import Loss, check_loss, check_values, whole
-from sdfeel.simulation.flops import counted, doubt
-from sdfeel.simulation.loop import Keeper, NoKeeper, Outcome, Progress, run_loop
-from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Problem, check_device, make_problem
-from sdfeel.simulation.ranks import Placement, Ranks, join, place
-from sdfeel.simulation.rule_check import check_correction, check_rule
-from sdfeel.simulation.running import Means, Run
+from sdfeel.simulation.flops import ClockWarning, charged
+from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome
+from sdfeel.simulation.loop import Run
+from sdfeel.simulation.method_check import check_methods
+from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
-from sdfeel.simulation.turns import TurnState
 
 __all__ = ["ClockWarning", "NegativeMixingWarning", "RoundingWarning", "Simulation"]
 
@@ -58,10 +55,6 @@ MAX_AMPLIFICATION = 1e4
 
 class NegativeMixingWarning(UserWarning):
     """An exchange gives some model a negative weight: it converges, but is no convex average."""
-
-
-class ClockWarning(UserWarning):
-    """The clock charges the FLOPs of another model."""
 
 
 class RoundingWarning(UserWarning):
@@ -88,7 +81,6 @@ class Simulation:
     start: Tensor
     evaluation: Evaluation
     ranks: Ranks
-    placement: Placement
 
     @classmethod
     def assemble(
@@ -102,8 +94,12 @@ class Simulation:
         metrics: Mapping[str, Metric] | None = None,
         test: Any = None,
         partition: str | Sequence[Any] | None = None,
+        is_timed: bool = False,
     ) -> Simulation:
-        """Every mistake that a user can make is named here, before any training."""
+        """Put a run together; every mistake that a user can make is named, before any training.
+
+        With `is_timed` the run has as many iterations as fit into `settings.until`.
+        """
         if not isinstance(network, Network):
             raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
         if not isinstance(model, nn.Module):
@@ -113,26 +109,29 @@ class Simulation:
         check_engine(settings.engine)
         device = check_device(settings.device)
         source = ClientSource.of(data, partition, network.clients, settings.seed)
+        if "batch_size" not in settings.model_fields_set and source.batch_size is not None:
+            settings = settings.model_copy(update={"batch_size": source.batch_size})
         network = network.with_samples(_checked(source.samples, network.clients))
-        model = whole(model, lambda: source.take([0]).part(slice(2))[0], settings.seed)
-        latency = counted(settings.latency, model, source, settings.batch_size)
+        model = whole(model, lambda: source.first(2).part(slice(None))[0], settings.seed)
+        latency = charged(settings, model, source)
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
-        check_rule(algorithm.local)
-        check_correction(algorithm.correction)
-        ranks = join()
-        placement = place(algorithm.network.clusters, ranks.size)
-        held = placement.clients[ranks.rank] if ranks.size > 1 else None
+        check_methods(algorithm)
+        if is_timed:
+            steps = iterations_within(algorithm, settings.until)
+            settings = settings.model_copy(update={"steps": steps})
+        ranks = Ranks.of(algorithm.network.clusters)
+        held = ranks.clients if ranks.size > 1 else None
         problem = make_problem(
             model,
-            source.take(held),
+            source.take(None if held is None else held.tolist()),
             loss=loss or F.cross_entropy,
             batch_size=settings.batch_size,
             seed=settings.seed,
-            local=algorithm.local,
+            chain=algorithm.chain,
             rate=algorithm.rate,
             device=device,
-            held=None if held is None else np.array(held),
+            held=held,
         )
         if held is not None:
             source.forget()
@@ -140,7 +139,7 @@ class Simulation:
             metrics = usual_metrics(problem.loss, problem.data.targets)
         check_values(problem.model, metrics, problem.data)
         count = settings.train_samples
-        if algorithm.each and count is not None:
+        if algorithm.scheme.each and count is not None:
             count = min(count, of_each(algorithm.network.servers))
         evaluation = Evaluation(
             every=settings.evaluate_every or max(1, settings.steps // 20),
@@ -150,24 +149,20 @@ class Simulation:
             servers=settings.evaluate_servers,
         )
         start = problem.layout.vector(problem.model).clone()
-        return cls(
-            settings, network, algorithm, problem, latency, start, evaluation, ranks, placement
-        )
+        return cls(settings, network, algorithm, problem, latency, start, evaluation, ranks)
 
     def changed(self, **settings: Any) -> Simulation:
         """The same model and data under other settings of the algorithm."""
         other = self.settings.model_copy(update=settings)
         parameters = self.problem.layout.parameters
         algorithm = other.algorithm(self.network, self.profile, parameters)
-        placement = place(algorithm.network.clusters, self.ranks.size)
-        problem = replace(self.problem, local=algorithm.local, rate=algorithm.rate)
-        return replace(
-            self, settings=other, algorithm=algorithm, placement=placement, problem=problem
-        )
+        ranks = Ranks.of(algorithm.network.clusters)
+        problem = replace(self.problem, chain=algorithm.chain, rate=algorithm.rate)
+        return replace(self, settings=other, algorithm=algorithm, ranks=ranks, problem=problem)
 
     def fingerprint(self) -> str:
         """A hash of everything that decides what this computes; of all ranks together."""
-        digests = self.ranks.in_client_order(data_digests(self.problem), self.placement)
+        digests = self.ranks.in_client_order(data_digests(self.problem))
         return fingerprint(self.algorithm, self.problem, self.profile, self.start, digests)
 
     def engine(self, name: str | None = None) -> ChosenEngine:
@@ -180,17 +175,17 @@ class Simulation:
 
     def engine_of(self, trainers: Sequence[Trainer]) -> ChosenEngine:
         """Trainers of the user's in place of an engine."""
-        tau1 = self.algorithm.schedule.tau1
         check_trainers(trainers)
         if self.settings.engine != "auto":
             raise InputError("engine", self.settings.engine, "trainers take the place of an engine")
-        if self.settings.local != Settings().local:
-            raise InputError("local", self.settings.local, "with trainers that is their business")
-        if self.settings.correction is not None:
-            raise InputError("correction", self.settings.correction, "trainers do not take one")
+        if self.settings.optimizer != Settings().optimizer:
+            remedy = "with trainers that is their business"
+            raise InputError("optimizer", self.settings.optimizer, remedy)
+        for field, method in self.algorithm.parts.items():
+            if method.has("gradient"):
+                raise InputError(field, method.name, "trainers compute gradients of their own")
         if self.ranks.size > 1:
             raise InputError("trainers", len(trainers), "on one process only")
-        turns = isinstance(self.algorithm.pace, TurnPace)  # where a period is never cut
         if isinstance(self.algorithm.pace, Asynchronous) and self.settings.flower is not None:
             raise InputError(
                 "pace",
@@ -198,22 +193,7 @@ class Simulation:
                 "counts the steps that each client makes in its time, and an app makes those that "
                 "it makes; fedbuff and fedasync do not count them",
             )
-        if not turns and (self.evaluation.every % tau1 or self.settings.steps % tau1):
-            raise InputError(
-                "evaluate_every",
-                self.evaluation.every,
-                f"with trainers it and steps must be multiples of tau1 = {tau1}: a trainer is "
-                "asked for whole upload periods",
-            )
         return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
-
-    def by_periods(self) -> Simulation:
-        """Evaluated where upload periods end, unless the settings say when."""
-        if self.settings.evaluate_every is not None:
-            return self
-        tau1 = self.algorithm.schedule.tau1
-        every = -(-self.evaluation.every // tau1) * tau1
-        return replace(self, evaluation=replace(self.evaluation, every=every))
 
     def run(
         self,
@@ -222,29 +202,20 @@ class Simulation:
         steps: int | None = None,
         evaluation: Evaluation | None = None,
         keeper: Keeper | None = None,
-        on_progress: Callable[[Progress], object] = lambda _: None,
-        on_row: Callable[[list[Row]], object] = lambda _: None,
-        on_round: Callable[[Progress], object] = lambda _: None,
+        listener: Listener | None = None,
         start: Checkpoint | None = None,
     ) -> Outcome:
-        """Algorithm 1 from the start, or from a checkpoint."""
-        means = Means(
+        """Carry it out from the start, or from a checkpoint."""
+        run = Run(
+            State(self.problem, self.algorithm, self.start, self.ranks),
             engine,
             evaluation or self.evaluation,
-            keeper or NoKeeper(),
             steps or self.settings.steps,
             self.settings.until,
+            keeper or NoKeeper(),
+            listener or Listener(),
         )
-        run = self._run(means)
-        return run_loop(run, on_progress=on_progress, on_row=on_row, on_round=on_round, start=start)
-
-    def _run(self, means: Means) -> Run:
-        """In rounds, or by turns where the pace has none."""
-        own = self.start, self.ranks, self.placement
-        if not isinstance(self.algorithm.pace, TurnPace):
-            return RoundRun(State(self.problem, self.algorithm, *own), means)
-        agenda = self.algorithm.pace.agenda(self.algorithm)
-        return TurnRun(TurnState(self.problem, self.algorithm, agenda, *own), agenda, means)
+        return run.carry_out(start)
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""
@@ -265,12 +236,6 @@ class Simulation:
                 RoundingWarning,
                 stacklevel=4,
             )
-
-    def warn_of_clock(self, own: bool = False) -> None:
-        """Say if the clock charges for another model; own: trainers do the local updates."""
-        said = doubt(self.profile, self.problem, own) if self.ranks.leads else None
-        if said is not None:
-            warnings.warn(said, ClockWarning, stacklevel=4)
 
     def drawn(self) -> dict[str, Any]:
         """What a reader needs to draw the network and count its seconds: network.json."""

@@ -1,9 +1,8 @@
-"""The state of a run: named rows of servers and clients, and what aggregations do to them.
+"""The state of a run: rows of servers, groups and clients, and what an event does to them.
 
-After a broadcast every client holds its server's model, so nothing of a client is kept but what its
-rule and codec remember. Clients go through a period in blocks; a block's models exist only while
-the engine works on them, and are added to their servers' sums in client order. Only in the middle
-of a period, where a run is evaluated or saved, are the models of all present clients there.
+After a broadcast every client holds its server's model, so nothing of a client is kept but what
+methods remember. Training changes nothing: what it gave is written when a server takes its group,
+so training that is interrupted can be dropped.
 
 On several ranks each holds whole clusters. All rows are in the order of servers, and of clients
 server by server, so that the number of ranks shows in no bit.
@@ -11,289 +10,379 @@ server by server, so that the number of ranks shows in no bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TypeGuard
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.local import Rows
-from sdfeel.algorithm.pace import Event
-from sdfeel.network import Averager, Network
-from sdfeel.simulation.arrival import at_once, by_rule, cuts, receive
-from sdfeel.simulation.controls import Controls
-from sdfeel.simulation.engines.engine import Engine, SummingEngine, Sums, Work
-from sdfeel.simulation.exchange import Routes, mixed
-from sdfeel.simulation.memories import Memories
-from sdfeel.simulation.messages import Messages
-from sdfeel.simulation.problem import Problem
-from sdfeel.simulation.ranks import Placement, Ranks
+from sdfeel.algorithm.events import Event, Group, Indices
+from sdfeel.algorithm.methods.codecs import Draw
+from sdfeel.algorithm.methods.method import Floats, Method, Period, Row
+from sdfeel.engines.engine import Engine
+from sdfeel.engines.problem import Problem
+from sdfeel.errors import InputError
+from sdfeel.network import Averager
+from sdfeel.simulation.exchange import exchanged
+from sdfeel.simulation.ranks import Ranks
+from sdfeel.simulation.training import Trained, Training
 
 __all__ = ["State"]
 
-
-@dataclass
-class _Visit:
-    """The middle of a period: models, and what rules remember, of the clients that are present."""
-
-    models: Tensor
-    kept: Rows
-
-
-@dataclass
-class _Leg:
-    """Part of a period: iterations first to last of the clients that are present here."""
-
-    event: Event
-    first: int
-    last: int
-    here: NDArray[np.int64]  # which of the clients held here
-    weights: NDArray[np.float64]
-    used: Tensor | None  # of a correction, for the clients of each server
-    reach: float  # H of a correction
-    sums: Tensor | None = None
-    empty: NDArray[np.bool_] = field(default_factory=lambda: np.ones(0, dtype=bool))  # of `sums`
-    losses: list[NDArray[np.float64]] = field(default_factory=list)
-
-    @property
-    def ends(self) -> bool:
-        return self.last == self.event.last
+# Factors of models up to which they are rounding errors of numbers whose sum is 0.
+ROUNDING = 1e-15
+# What tells the streams of random numbers of messages apart: up, down, and an exchange each.
+DOWN, BETWEEN = 1, 2
 
 
 class State:
-    """Models and memories of the servers and clients that this process holds."""
+    """Rows of the servers, groups and clients that this process holds.
 
-    def __init__(
-        self,
-        problem: Problem,
-        algorithm: Algorithm,
-        start: Tensor,
-        ranks: Ranks,
-        placement: Placement,
-    ) -> None:
-        self.problem, self.algorithm = problem, algorithm
-        self.ranks, self._placement = ranks, placement
-        self._servers = placement.servers[ranks.rank]
-        self.clients = np.array(placement.clients[ranks.rank])  # their numbers, server by server
-        place = {int(client): at for at, client in enumerate(problem.client_ids)}
-        self._places = np.array([place[int(client)] for client in self.clients])
-        server_of = algorithm.network.clusters.server_of[self.clients]
-        self._server_of = server_of - self._servers[0]
-        self._routes = Routes.find(algorithm.network, placement, ranks.rank)
-        self._other_routes: dict[tuple[tuple[int, int], ...], Routes] = {}
-        self.models = start.to(problem.device).repeat(len(self._servers), 1)
-        self._spare: Tensor | None = None  # memory of models that have been replaced
-        width = problem.layout.parameters
-        held = len(self.clients), len(self._servers)
-        self._memories = Memories(algorithm, *held, self.models, width)
-        self._controls = Controls(algorithm, ranks, placement, self.models, width)
-        self._messages = Messages(algorithm, problem.seed, ranks, placement, self.models)
-        self._parts = self._memories, self._controls, self._messages
-        self._visit: _Visit | None = None
-        self._ended = 0  # the last iteration of the period that ended last
+    models  of servers; begun: of groups, their server's model when they began; held: what clients
+            got of it; aside: what servers have put aside, in float64
+    clients, servers  what methods and codecs remember, as `name.row`
+    """
 
-    # Local updates
+    def __init__(self, problem: Problem, algorithm: Algorithm, start: Tensor, ranks: Ranks) -> None:
+        self.problem, self.algorithm, self.ranks = problem, algorithm, ranks
+        start, self._size = start.to(problem.device), problem.layout.parameters
+        self.models = start.repeat(len(ranks.servers), 1)
+        self.aside = torch.zeros_like(self.models, dtype=torch.float64)
+        self._row_of = {server: row for row, server in enumerate(ranks.servers)}
+        self.rows_of_groups = self._row_of
+        # As long as nobody moves a server's model, these are the very same rows.
+        self.begun = self.models
+        if algorithm.pace.groups == "clients":
+            self.rows_of_groups = {int(c): row for row, c in enumerate(ranks.clients)}
+            self.begun = start.repeat(len(ranks.clients), 1)
+        self.held = self.begun if algorithm.codecs["down"].exact else self.begun.clone()
+        self.clients, self.servers = self._first_rows(start)
+        self._training = Training(self)
 
-    def local_updates(
-        self,
-        engine: Engine,
-        event: Event,
-        first: int,
-        last: int,
-        pause: Callable[[], bool] = lambda: False,
-    ) -> NDArray[np.float64] | None:
-        """Lines 3 to 8 of Algorithm 1 for iterations first to last: eq. (2) and, where the period
-        ends with them, eq. (3). Returns the losses, (present clients held here x iterations).
+    def _first_rows(self, start: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What methods and codecs remember, at its beginning."""
+        algorithm = self.algorithm
+        clients, servers = {}, {}
+        for name, row in algorithm.rows.items():
+            if row.of == "clients" and not row.new_each_period:
+                clients[name] = self._new_rows(row, start, len(self.ranks.clients))
+            elif row.of == "servers":
+                servers[name] = self._new_rows(row, start, len(self.ranks.servers)).cpu()
+        if algorithm.codecs["up"].feeds_back:
+            clients["up.residual"] = start.new_zeros(len(self.ranks.clients), len(start))
+        if not algorithm.codecs["between"].exact:
+            if "rounds" in algorithm.pace.breaks and self.ranks.size > 1:
+                remedy = "codecs.between with a pace without rounds: on one process only"
+                raise InputError("ranks", self.ranks.size, remedy)
+            links = [] if "rounds" not in algorithm.pace.breaks else self._links
+            servers["between.held"] = start.repeat(len(links or self.ranks.servers), 1)
+        return clients, servers
 
-        `pause` is asked between two blocks of clients, where nothing is lost by going back to the
-        beginning of the period; if it says so, all is as it was there and None is returned.
-        """
-        here = np.flatnonzero(event.clients[self.clients])
-        weights = self.algorithm.network.shares.within_present(event.clients)[self.clients[here]]
-        used = self._controls.in_use(event.clients)
-        reach = self.algorithm.reach(event.last) if self._controls.of_clients else 0.0
-        leg = _Leg(event, first, last, here, weights, used, reach)
-        fresh = self._visit is None
-        visit = self._visit
-        if leg.ends:
-            leg.sums, leg.empty = self._empty_sums(here)
-        elif visit is None:
-            kept = self._memories.of_a_period(len(here))
-            visit = _Visit(self.models.new_empty(len(here), self.models.shape[1]), kept)
-        undone = not engine.remembers and not any(part.clients for part in self._parts)
-        ruled = self.algorithm.rule is not None
-        for block in cuts(self._server_of[here], self.block(engine), ruled):
-            if leg.losses and fresh and undone and pause():
-                return None
-            leg.losses.append(self._carry_out(engine, leg, block, visit, fresh))
-        self._visit = None if leg.ends else visit
-        if leg.sums is not None:
-            begun = self._messages.held(self.models)
-            if self._controls.of_clients:
-                self._controls.after_mean(here, leg.sums - begun, leg.reach)
-            self._memories.follow(begun, leg.sums, self._server_of[here])
-            self.models, self._spare, self._ended = leg.sums, self.models, last
-        if not leg.losses:
-            return np.zeros((0, last - first + 1))
-        return np.concatenate(leg.losses)
+    def _new_rows(self, row: Row, start: Tensor, count: int) -> Tensor:
+        if row.first == "model":
+            return start[: self._size].repeat(count, 1)
+        return start.new_full((count, row.width or self._size), row.first)
 
-    def _empty_sums(self, here: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.bool_]]:
-        """Where clients will be added up; a server without any keeps its model.
+    # Eq. (2)
 
-        In memory that was used before: new pages would cost as much as the sums.
-        """
-        sums = torch.empty_like(self.models) if self._spare is None else self._spare
-        self._spare = None
-        busy = np.zeros(len(sums), dtype=bool)
-        busy[self._server_of[here]] = True
-        if not busy.all():
-            sums[~busy] = self.models[~busy]
-        return sums, busy
+    def train(
+        self, window: Sequence[Event], engine: Engine, is_stopped: Callable[[], bool]
+    ) -> Trained:
+        """Train the groups of a window; raises `Interrupted` if it `is_stopped`."""
+        everywhere = [group for event in window for group in event.groups]
+        here, periods = self._here(everywhere), [Period(g, self.algorithm) for g in everywhere]
+        for method in self.algorithm.having("prepare"):
+            held = self.rows_of_groups
+            rows = [self.rows_of(method, g) if g.number in held else None for g in everywhere]
+            method.prepare(rows, periods, partial(self._mean_of_rows, method))
+        return self._training.carry_out(here, engine, is_stopped)
 
-    def block(self, engine: Engine) -> int:
-        """How many clients an engine is handed at a time, at most."""
-        unwritten = self._adds_up(engine) and not self._memories.clients
-        return min(at_once(engine, self.models.shape[1], unwritten), len(self.clients))
+    # Eq. (3)
 
-    def _adds_up(self, engine: Engine) -> TypeGuard[SummingEngine]:
-        """Whether the engine sees to all that a client's model is asked for."""
-        if not isinstance(engine, SummingEngine):
-            return False
-        learns = not self._controls.of_clients or (engine.learns and self._controls.linear)
-        return self.algorithm.rule is None and self._messages.as_they_are and learns
-
-    def _carry_out(
-        self, engine: Engine, leg: _Leg, block: slice, visit: _Visit | None, fresh: bool
-    ) -> NDArray[np.float64]:
-        held = leg.here[block]
-        servers = self._server_of[held]
-        ones = np.ones(len(held), dtype=np.int64)
-        begun = self._messages.held(self.models)
-        anchor = begun[servers] if self.algorithm.local.prox else None
-        shift = self._controls.shift(leg.used, held)
-        work = Work(self._places[held], leg.first * ones, leg.last * ones, anchor, shift)
-        kept = self._memories.of(held, None if visit is None else visit.kept, block)
-        sums = None if leg.sums is None else Sums(leg.sums, servers, leg.weights[block], leg.empty)
-        if sums is not None and self._adds_up(engine):
-            work = replace(work, learned=self._controls.learned(held, begun, leg.reach))
-            rows = begun if fresh or visit is None else visit.models[block]
-            begin = servers if fresh else np.arange(len(held))
-            losses = engine.add_up(rows, begin, kept, work, sums)
-        else:
-            models = begun[servers] if fresh or visit is None else visit.models[block]
-            losses = engine.local_updates(models, kept, work)
-            if sums is not None:
-                parts = self._messages, self._controls, leg.reach
-                receive(models, begun, servers, held, leg.last, *parts)
-                self._aggregate(models, sums)
-            elif visit is not None:
-                visit.models[block] = models
-        self._memories.keep(kept, held)
-        return losses
-
-    # Aggregation
-
-    def _aggregate(self, models: Tensor, sums: Sums) -> None:
-        """Eq. (3), or what the rule makes of a whole cluster."""
-        rule = self.algorithm.rule
-        if rule is None:
-            sums.add(models)
+    def take(self, event: Event, trained: Trained) -> None:
+        """Servers take what their groups trained."""
+        groups = self._here(event.groups)
+        for group in groups:
+            if len(group.clients):
+                self._combine(group, trained)
+        if self._are_means(event.groups):
+            for group in groups:
+                mean, row = trained.sums[trained.place[group.number]], self._row_of[group.server]
+                if len(group.clients):
+                    self._optimize(group, self.held[row], mean)
+                else:
+                    mean.copy_(self.models[row])
+            self.models, self._training.spare = trained.sums, self.models
             return
-        for server in np.unique(sums.to):
-            own = np.flatnonzero(sums.to == server)
-            before = self._messages.held(self.models)[int(server)]
-            sums.rows[int(server)] = by_rule(rule, models[own], sums.weights[own], before)
+        self._own_rows()
+        for group in groups:
+            if len(group.clients):
+                self._merge(group, trained.sums[trained.place[group.number]])
 
-    def exchange(self, averager: Averager) -> None:
-        """Eq. (5): all exchanges of the averager, and what a correction learns from them."""
-        before = self.models
-        routes = self._routes_of(averager)
-        self.models = mixed(averager, before, routes, self.ranks, self._messages, self._ended)
-        if self.algorithm.correction is not None:
-            reach = self.algorithm.reach(self._ended, self.algorithm.schedule.tau2)
-            self._controls.after_exchange(before - self.models, reach)
+    def _are_means(self, groups: Sequence[Group]) -> bool:
+        """Whether every server takes the mean of its clients, and nobody moved it meanwhile."""
+        if self.begun is not self.models or len(groups) != self.algorithm.network.servers:
+            return False
+        return all(g.scale == g.keep == g.follow == 1 and g.stretch is None for g in groups)
 
-    def _routes_of(self, averager: Averager) -> Routes:
-        """Those of the network; of a graph that changes, those of the averager's own."""
-        if averager.links is None:
-            return self._routes
-        if averager.links not in self._other_routes:
-            self._other_routes.clear()  # a graph usually lasts for some rounds
-            network = self.algorithm.network
-            graph = Network(network.clusters, averager.links)
-            found = Routes.find(graph, self._placement, self.ranks.rank)
-            self._other_routes[averager.links] = found
-        return self._other_routes[averager.links]
+    def _combine(self, group: Group, trained: Trained) -> None:
+        """Make one model out of those of the clients, and keep what clients remember."""
+        place, number = trained.place[group.number], self.rows_of_groups[group.number]
+        models, total, held = (
+            trained.models.get(group.number),
+            trained.sums[place],
+            self.held[number],
+        )
+        if models is not None:
+            period, mean = Period(group, self.algorithm), total
+            for method in self.algorithm.having("combine"):
+                brought = models
+                if group.stretch is not None:
+                    brought = held + _as(group.stretch, models)[:, None] * (models - held)
+                arrays = _array(brought), _array(_as(group.shares, models)), _array(held)
+                own_rows = self.rows_of(method, group)
+                mean = _as(method.combine(*arrays, own_rows, period), total)
+                total.copy_(group.scale * mean)
+            if mean is total and (group.scale != 1 or group.stretch is not None):
+                mean = held + (total - group.total * held) / group.scale
+            moved, move = (models - held)[:, : self._size], (mean - held)[: self._size]
+            for method in self.algorithm.having("learn"):
+                own = {name: _array(rows) for name, rows in trained.rows_of(method, group).items()}
+                both = ChainMap(own, self.rows_of(method, group))
+                method.learn(_array(moved), _array(move), both, period)
+        here = self._training.rows_of_clients(group.clients)
+        for name, rows in trained.rows.items():
+            self.clients[name][here] = rows[trained.part[group.number]]
 
-    def broadcast(self) -> None:
-        """Eq. (4): clients hear of their server's model, by what the way down carries."""
-        self._messages.down(self.models, self._ended)
+    def _merge(self, group: Group, total: Tensor) -> None:
+        """The formula of `Group`, in float64; total is the weighted sum of its clients' models."""
+        row, number = self._row_of[group.server], self.rows_of_groups[group.number]
+        weights = group.scale if self.algorithm.having("combine") else group.total
+        # The factors of the server's model, of what it was and of what clients got of it.
+        factors = [group.keep, -((group.keep - 1) + group.follow), group.follow - weights]
+        if self.held is self.begun:
+            factors = [group.keep, -((group.keep - 1) + weights), 0.0]
+        if group.waits:
+            factors[0] -= group.keep
+        models = self.models[row], self.begun[number], self.held[number]
+        # First these differences: they are 0 where nobody moved the model meanwhile, eq. (3).
+        after = torch.zeros_like(models[0], dtype=torch.float64)
+        for factor, model in zip(factors, models, strict=True):
+            if abs(factor) > ROUNDING:
+                after += factor * model.double()
+        after += total.double()
+        if group.waits:
+            self.aside[row] += after
+            return
+        after += self.aside[row]
+        self.aside[row] = 0
+        taken = after.to(total.dtype)
+        if self.algorithm.having("take"):
+            model, begun, held = models
+            before = group.follow * held + group.keep * model
+            self._optimize(group, before - ((group.keep - 1) + group.follow) * begun, taken)
+        self.models[row] = taken
 
-    # Reading
+    def _optimize(self, group: Group, before: Tensor, after: Tensor) -> None:
+        """What a server makes of the mean of its clients, in place; buffers are the mean's."""
+        for method in self.algorithm.having("take"):
+            models = _array(before[: self._size]), _array(after[: self._size])
+            rows, period = self.rows_of(method, group), Period(group, self.algorithm)
+            after[: self._size] = _as(method.take(*models, rows, period), after)
 
-    def mean(self, event: Event) -> Tensor:
-        """u_k = sum of m-tilde_d x the model of cluster d; in a period its clients' mean."""
-        models = self._now(event)
-        own = torch.from_numpy(self.algorithm.network.shares.cluster[list(self._servers)])
-        total = self.ranks.chain(own[:, None].to(models.device) * models.double())
-        return total.to(models.dtype)
+    def _own_rows(self) -> None:
+        """Groups that go on while a server's model moves keep the one that they began from."""
+        if self.begun is self.models:
+            self.begun = self.models.clone()
+            if self.held is self.models:
+                self.held = self.begun
 
-    def _now(self, event: Event) -> Tensor:
-        """The servers' models, were all to aggregate now."""
-        if self._visit is None:
-            return self.models
-        here = np.flatnonzero(event.clients[self.clients])
-        shares = self.algorithm.network.shares.within_present(event.clients)
-        models = self.models.clone()
-        servers, empty = self._server_of[here], np.ones(len(models), dtype=bool)
-        Sums(models, servers, shares[self.clients[here]], empty).add(self._visit.models)
-        return models
+    # Eq. (5)
 
-    def servers(self, event: Event | None = None) -> Tensor:
-        """D x M: at the leading process the models of all servers; with `event` as of now."""
-        rows = [len(servers) for servers in self._placement.servers]
-        return self.ranks.gather(self.models if event is None else self._now(event), rows)
+    def mix(self, event: Event) -> None:
+        """Servers exchange models with each other, if it is time."""
+        ending, mixing = self.algorithm.having("ended"), event.mixing
+        before = self.models.clone() if ending else self.models
+        if mixing is not None and mixing.among is None:
+            coded = None if "between.held" not in self.servers else partial(self._shown, event.k)
+            self.models = exchanged(mixing, self.models, self.ranks, coded)
+        elif mixing is not None:
+            self._own_rows()
+            self._swap(event, mixing)
+        for method in ending:
+            both = _array(before[:, : self._size]), _array(self.models[:, : self._size])
+            method.ended(*both, self._all_rows_of(method), event, self.algorithm)
 
-    # Saving
+    def _shown(self, k: int, models: Tensor, number: int) -> Tensor:
+        """What neighbours hold of each server's model in an exchange."""
+        held = self.servers["between.held"]
+        draw = Draw(self.problem.seed, np.array(self.ranks.servers), k, BETWEEN + number)
+        held += self._through("between", models - held, draw)
+        return held
 
-    def save(self, event: Event) -> Rows:
+    def _swap(self, event: Event, mixing: Averager) -> None:
+        """One server exchanges with its neighbours; the others keep their models."""
+        here = [self._row_of[d] for d in mixing.among or () if d in self._row_of]
+        if "between.held" not in self.servers:
+            self.models[here] = exchanged(mixing, self.models[here], self.ranks)
+            return
+        # Each neighbour holds something else of a server: a row for each end of each link.
+        models = self.models.to(torch.float64, copy=True)
+        P, place = mixing.exchange(0), (mixing.among or ()).index
+        for one, other in mixing.links or ():
+            shown = {}
+            for end, far in ((one, other), (other, one)):
+                held = self.servers["between.held"][self._links.index((end, far))]
+                draw = Draw(self.problem.seed, np.array([end]), event.number, BETWEEN + far)
+                change = self.models[self._row_of[end]] - held
+                held += self._through("between", change[None], draw)[0]
+                shown[end] = held.double()
+            for end, far in ((one, other), (other, one)):
+                weight = float(P[place(far), place(end)])
+                models[self._row_of[end]] += weight * (shown[far] - shown[end])
+        self.models[here] = models[here].to(self.models.dtype)
+
+    @cached_property
+    def _links(self) -> list[tuple[int, int]]:
+        """Both directions of every link."""
+        edges = sorted((int(a), int(b)) for a, b in self.algorithm.network.graph.edges())
+        return [*edges, *((b, a) for a, b in edges)]
+
+    # Eq. (4)
+
+    def begin(self, event: Event) -> None:
+        """Groups begin anew from their server's model, by what the way down carries."""
+        groups, is_plain = self._here(event.groups), self.held is self.begun
+        rows = [self.rows_of_groups[group.number] for group in groups]
+        is_whole = len(event.groups) == self.algorithm.network.servers
+        if self.algorithm.pace.groups == "servers" and is_whole:
+            self.begun = self.models
+        else:
+            self.begun[rows] = self.models[[self._row_of[group.server] for group in groups]]
+        if is_plain:
+            self.held = self.begun
+        elif groups:
+            numbers = np.array([group.number for group in groups])
+            draw = Draw(self.problem.seed, numbers, np.array([g.k for g in groups]), DOWN)
+            held = self.held[rows]
+            self.held[rows] = held + self._through("down", self.begun[rows] - held, draw)
+
+    def _through(self, way: str, change: Tensor, draw: Draw) -> Tensor:
+        """What arrives of a difference that has in it all that did not arrive before."""
+        return _as(self.algorithm.codecs[way].through(way, _array(change), draw), change)
+
+    # Rows
+
+    def _here(self, groups: Iterable[Group]) -> list[Group]:
+        return [group for group in groups if group.number in self.rows_of_groups]
+
+    def row_of_server(self, server: int) -> int:
+        """Where a server is among those held here."""
+        return self._row_of[server]
+
+    def rows_of(self, method: Method, group: Group) -> OwnRows:
+        """Rows of a group's server, to be changed; and of its clients, to be read."""
+        clients = self._training.rows_of_clients(group.clients)
+        return OwnRows(self.servers, self.clients, method.name, self._row_of[group.server], clients)
+
+    def _all_rows_of(self, method: Method) -> dict[str, Floats]:
+        """Rows of all servers and clients held here."""
+        known = {**self.servers, **self.clients}
+        names = {name: f"{method.name}.{name}" for name in method.rows}
+        return {name: _array(known[rows]) for name, rows in names.items() if rows in known}
+
+    def _mean_of_rows(self, method: Method, name: str, weights: Mapping[int, float]) -> Floats:
+        """The weighted mean of a row over servers, wherever they are held."""
+        own = torch.tensor([weights.get(d, 0.0) for d in self.ranks.servers], dtype=torch.float64)
+        rows = self.servers[f"{method.name}.{name}"]
+        return _array(self.ranks.chain(own[:, None] * rows.double()).to(rows.dtype))
+
+    # Reading, saving
+
+    def mean(self) -> Tensor:
+        """u_k: the weighted mean of the servers' models, with the shares m-tilde."""
+        own = torch.from_numpy(self.algorithm.network.shares.cluster[self.ranks.servers])
+        total = self.ranks.chain(own[:, None].to(self.models.device) * self.models.double())
+        return total.to(self.models.dtype)
+
+    def model_of(self, client: int) -> Tensor:
+        """The model of a client's server, which is held here."""
+        return self.models[self._row_of[int(self.algorithm.network.clusters.server_of[client])]]
+
+    def all_servers(self) -> Tensor:
+        """D x M: at the leading process the models of all servers."""
+        return self.ranks.gather(self.models, "servers")
+
+    def _saved(self) -> dict[str, tuple[Tensor, Literal["servers", "clients"]]]:
+        """What training needs to go on, by name."""
+        groups = self.algorithm.pace.groups
+        saved = {"servers.model": (self.models, "servers"), "groups.begun": (self.begun, groups)}
+        if self.held is not self.begun:
+            saved["groups.held"] = (self.held, groups)
+        if self.algorithm.pace.groups == "clients":
+            saved["servers.aside"] = (self.aside, "servers")
+        rows_of = self.algorithm.rows
+        for name, rows in self.servers.items():
+            if name not in rows_of or not rows_of[name].new_each_period:
+                saved[f"servers.{name}"] = (rows, "servers")
+        return saved | {f"clients.{name}": (rows, "clients") for name, rows in self.clients.items()}
+
+    def save(self) -> dict[str, Tensor]:
         """All that training needs to go on; at the leading process that of all ranks."""
-        everyone = [len(clients) for clients in self._placement.clients]
-        there = [int(event.clients[list(c)].sum()) for c in self._placement.clients]
-        saved = {"servers.model": self.servers()}
-        held = [len(servers) for servers in self._placement.servers]
-        for part in self._parts:
-            for name, rows in part.clients.items():
-                saved[f"clients.{name}"] = self.ranks.gather(rows, everyone)
-            for name, rows in part.servers.items():
-                saved[f"servers.{name}"] = self.ranks.gather(rows, held)
-        if self._visit is not None:
-            saved["period.model"] = self.ranks.gather(self._visit.models, there)
-            for name, rows in self._visit.kept.items():
-                saved[f"period.{name}"] = self.ranks.gather(rows, there)
-        return saved
+        saved = self._saved()
+        if self.begun is self.models:
+            del saved["groups.begun"]
+        return {name: self.ranks.gather(rows, of) for name, (rows, of) in saved.items()}
 
-    def restore(self, saved: Rows, event: Event) -> None:
-        """Each rank takes its part of what was saved; `event` is the period it was saved in."""
-        rank, like = self.ranks.rank, self.models
-        order = [list(clients) for clients in self._placement.clients]
-        before = sum(len(clients) for clients in order[:rank])
-        mine = slice(before, before + len(order[rank]))
-        there = [int(event.clients[clients].sum()) for clients in order]
-        present = slice(sum(there[:rank]), sum(there[: rank + 1]))
-        own = list(self._servers)
-        self.models = saved["servers.model"].to(like)[own]
-        for part in self._parts:
-            for name in part.clients:
-                part.clients[name] = saved[f"clients.{name}"].to(like)[mine].clone()
-            for name in part.servers:
-                part.servers[name] = saved[f"servers.{name}"].to(like)[own].clone()
-        self._visit = None
-        if "period.model" in saved:
-            names = self._memories.of_a_period(0)
-            kept = {name: saved[f"period.{name}"].to(like)[present].clone() for name in names}
-            self._visit = _Visit(saved["period.model"].to(like)[present].clone(), kept)
+    def restore(self, saved: Mapping[str, Tensor]) -> None:
+        """Go on from there; each rank takes its part."""
+        if "groups.begun" in saved:
+            self._own_rows()
+        for name, (rows, of) in self._saved().items():
+            if name in saved:
+                rows.copy_(self.ranks.part(saved[name].to(rows), of))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows(MutableMapping[str, Floats]):
+    """Rows by name; those of clients are put together when they are asked for."""
+
+    servers: Mapping[str, Tensor]
+    clients: Mapping[str, Tensor]
+    method: str
+    server: int
+    here: Indices
+
+    def __getitem__(self, name: str) -> Floats:
+        key = f"{self.method}.{name}"
+        if key in self.servers:
+            return _array(self.servers[key][self.server])
+        return _array(self.clients[key][torch.from_numpy(self.here)])
+
+    def __setitem__(self, name: str, values: Floats) -> None:
+        self[name][...] = values
+
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(f"the row {name} of {self.method} stays")
+
+    def __iter__(self) -> Iterator[str]:
+        known = (*self.servers, *self.clients)
+        return (n.partition(".")[2] for n in known if n.partition(".")[0] == self.method)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def _array(tensor: Tensor) -> Floats:
+    """The same memory as an array, where it is the processor's."""
+    found: Floats = tensor.detach().cpu().numpy()
+    return found
+
+
+def _as(values: Floats, like: Tensor) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).to(like)

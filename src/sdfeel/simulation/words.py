@@ -16,12 +16,19 @@ def _all(words: str, key: str, said: str) -> dict[str, tuple[str, str]]:
 WORDS = {
     **_all("learning_rate eta step_size", "lr", "is called lr here"),
     **_all("scheduler lr_scheduler", "rate.name", "is a kind of lr: lr=sdfeel.Cosine(...)"),
-    **_all("optimizer optim", "local.name", "is called local: local=sdfeel.Adam()"),
-    **_all("momentum", "local.momentum", "is a local rule: local=sdfeel.Momentum(0.9)"),
-    **_all("nesterov", "local.nesterov", "is a local rule: local=sdfeel.Momentum(0.9)"),
-    **_all("weight_decay", "local.weight_decay", "is the local rule's: local=sdfeel.SGD(...)"),
-    **_all("prox", "local.prox", "is the local rule's: local=sdfeel.SGD(...)"),
-    **_all("clip", "local.clip", "is the local rule's: local=sdfeel.SGD(...)"),
+    **_all(
+        "local local_rule optim", "optimizer.name", "is called optimizer: optimizer=sdfeel.Adam()"
+    ),
+    **_all(
+        "server server_rule",
+        "server_optimizer.name",
+        "is called server_optimizer: sdfeel.FedAdam()",
+    ),
+    **_all("momentum", "optimizer.momentum", "is an optimizer's: optimizer=sdfeel.Momentum(0.9)"),
+    **_all("nesterov", "optimizer.nesterov", "is an optimizer's: optimizer=sdfeel.Momentum(0.9)"),
+    **_all("weight_decay", "optimizer.weight_decay", "is the optimizer's: sdfeel.SGD(...)"),
+    **_all("prox", "optimizer.prox", "is the optimizer's: optimizer=sdfeel.SGD(prox=0.01)"),
+    **_all("clip", "optimizer.clip", "is the optimizer's: optimizer=sdfeel.SGD(clip=1.0)"),
     **_all("tau1", "schedule.tau1", "is the schedule's: schedule=Schedule(2, 1, 5)"),
     **_all("tau2", "schedule.tau2", "is the schedule's: schedule=Schedule(2, 1, 5)"),
     **_all("alpha", "schedule.alpha", "is the schedule's: schedule=Schedule(2, 1, 5)"),

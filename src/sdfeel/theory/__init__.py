@@ -1,6 +1,6 @@
-"""The theory room: Theorem 1, its constants, drift, and small problems with exact answers."""
+"""The theory room: Theorem 1, its constants, and how far models drift apart."""
 
-from sdfeel.theory.bound import Constants, Lemma2, Theorem1, lemma2, theorem1
+from sdfeel.theory.bound import Constants, Lemma2, Theorem1
 from sdfeel.theory.on_network import NetworkBound, bound_on
 from sdfeel.theory.participation import ParticipationTerms, participation
 
@@ -11,7 +11,5 @@ __all__ = [
     "ParticipationTerms",
     "Theorem1",
     "bound_on",
-    "lemma2",
     "participation",
-    "theorem1",
 ]

@@ -27,52 +27,84 @@ docs/theory.md derives both.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Annotated, Literal
 
-from sdfeel.errors import InputError, closest
+from sdfeel.validation import Count, NotNegative, Positive, Share, checked, real
 
-__all__ = ["Constants", "Lemma2", "Theorem1", "Version", "lemma2", "theorem1"]
+__all__ = ["Constants", "Lemma2", "Theorem1", "Version"]
 
 Version = Literal["literal", "corrected"]
+Contraction = Annotated[
+    float,
+    real(
+        lambda z: 0 <= z < 1,
+        "zeta^alpha must be in [0, 1): at 1 and above the servers never agree "
+        "(is the graph connected?)",
+    ),
+]
 
 
-@dataclass(frozen=True)
+@checked("")
 class Constants:
     """What Theorem 1 asks of the problem (Assumption 1).
 
-    smoothness  L
-    variance    sigma^2, of one client's mini-batch gradient
-    non_iid     kappa^2
-    gap         Delta = F(w_0) - F(w*)
+    Attributes:
+        smoothness: L.
+        variance: sigma^2, of one client's mini-batch gradient.
+        non_iid: kappa^2.
+        gap: Delta = F(w_0) - F(w*).
     """
 
-    smoothness: float
-    variance: float
-    non_iid: float
-    gap: float
-
-    def __post_init__(self) -> None:
-        require("smoothness", self.smoothness, above=0.0)
-        require("variance", self.variance, least=0.0)
-        require("non_iid", self.non_iid, least=0.0)
-        require("gap", self.gap, least=0.0)
+    smoothness: Positive
+    variance: NotNegative
+    non_iid: NotNegative
+    gap: NotNegative
 
 
-@dataclass(frozen=True)
+@checked("")
 class Lemma2:
     """What Lemma 2 needs of the schedule alone, before a learning rate is chosen.
 
-    V1_numerator is t z^2/(1-z^2) + (t-1)/2; V1 and V2 follow once eta L is known.
+    `contraction` is zeta^alpha, or any averager's own.
+
+    Example:
+        >>> from sdfeel.theory import Lemma2
+        >>> round(Lemma2(tau1=5, tau2=1, contraction=0.5).V3, 1)
+        113.3
     """
 
-    tau1: int
-    tau2: int
-    contraction: float
-    version: Version
-    Lambda: float
-    V1_numerator: float
-    V3: float
+    tau1: Count
+    tau2: Count
+    contraction: Contraction
+    version: Version = "literal"
+
+    @property
+    def _t(self) -> int:
+        return self.tau1 * self.tau2
+
+    @property
+    def _squares(self) -> float:
+        """z^2 + z^4 + z^6 + ..."""
+        return self.contraction**2 / (1 - self.contraction**2)
+
+    @property
+    def Lambda(self) -> float:  # noqa: N802 - as in the paper, also below
+        z = self.contraction
+        return self._squares + 2 * z / (1 - z) + (z / (1 - z)) ** 2
+
+    @cached_property
+    def V3(self) -> float:  # noqa: N802
+        z, t, tau1, tau2 = self.contraction, self._t, self.tau1, self.tau2
+        inside = t * (t - 1) / 2
+        if self.version == "corrected":
+            inside = tau1**2 * tau2 * (tau2 - 1) / 2 + tau1 * (tau1 - 1) / 2
+        return t**2 * self.Lambda + inside * (2 - z) / (1 - z)
+
+    @property
+    def V1_numerator(self) -> float:  # noqa: N802
+        """T z^2/(1-z^2) + (t-1)/2; V1 and V2 follow once eta L is known."""
+        return self._t * self._squares + (self._t - 1) / 2
 
     def denominator(self, eta_L: float) -> float:
         """1 - 16 eta^2 L^2 V3: must be above 0."""
@@ -86,7 +118,7 @@ class Lemma2:
         return 1 - eta_L - 8 * eta_L**2 * self.V3 / denominator
 
     @property
-    def max_eta_L(self) -> float:  # noqa: N802 - the paper's L
+    def max_eta_L(self) -> float:  # noqa: N802
         """The largest eta L for which both conditions of eq. (14) hold.
 
         The slack falls from 1 at 0, so this is its only zero below 1 / (4 sqrt V3): bisection.
@@ -100,24 +132,69 @@ class Lemma2:
         return low
 
 
-@dataclass(frozen=True)
+@checked("")
 class Theorem1:
     """Every quantity of Theorem 1 for one setting, and whether the theorem may be used there.
 
     V1, V2, the terms that contain them and the bound are infinite where 1 - 16 eta^2 L^2 V3 <= 0.
     Where only the other condition fails they have a value, which no proof supports.
+
+    Attributes:
+        noise_share: sum_i m_i^2 (1/C for equal clients).
+        moving, selection: of partial participation, see `sdfeel.theory.participation`.
+
+    Example:
+        >>> from sdfeel.theory import Constants, Lemma2, Theorem1
+        >>> constants = Constants(smoothness=1, variance=1, non_iid=1, gap=1)
+        >>> Theorem1(Lemma2(5, 1, 0.5), constants, 0.001, 1000, noise_share=0.02).dominant
+        'start'
     """
 
     schedule: Lemma2
     constants: Constants
-    lr: float
-    iterations: int
-    V1: float
-    V2: float
-    terms: dict[str, float]
-    denominator: float
-    slack: float
-    max_lr: float
+    lr: Positive
+    iterations: Count
+    noise_share: NotNegative
+    moving: Share = 1.0
+    selection: NotNegative = 0.0
+
+    @property
+    def _eta_L(self) -> float:  # noqa: N802
+        return self.lr * self.constants.smoothness
+
+    @property
+    def denominator(self) -> float:
+        return self.schedule.denominator(self._eta_L)
+
+    @property
+    def slack(self) -> float:
+        return self.schedule.slack(self._eta_L)
+
+    @property
+    def max_lr(self) -> float:
+        """The largest learning rate for which both conditions hold."""
+        return self.schedule.max_eta_L / self.constants.smoothness
+
+    @property
+    def V1(self) -> float:  # noqa: N802
+        return self.schedule.V1_numerator / self.denominator if self.denominator > 0 else math.inf
+
+    @property
+    def V2(self) -> float:  # noqa: N802
+        return self.schedule.V3 / self.denominator if self.denominator > 0 else math.inf
+
+    @cached_property
+    def terms(self) -> dict[str, float]:
+        """The four terms of eq. (15), by name."""
+        eta_L, constants = self._eta_L, self.constants
+        noise = constants.variance * self.noise_share
+        noise += self.schedule.tau1 * constants.non_iid * self.selection
+        return {
+            "start": 2 * constants.gap / (self.lr * self.iterations) / self.moving,
+            "noise": eta_L * noise,
+            "noise_deviation": _product(2 * eta_L**2 * constants.variance, self.V1),
+            "non_iid_deviation": _product(8 * eta_L**2 * constants.non_iid, self.V2),
+        }
 
     @property
     def bound(self) -> float:
@@ -159,77 +236,6 @@ class Theorem1:
             f"it would need a learning rate of at most {self.max_lr:.4g} "
             f"(or L at most {self.schedule.max_eta_L / self.lr:.4g} at this learning rate)"
         )
-
-
-def lemma2(tau1: int, tau2: int, contraction: float, version: Version = "literal") -> Lemma2:
-    """Lambda, V3 and the numerator of V1; `contraction` is zeta^alpha, or any averager's own."""
-    for name, value in (("tau1", tau1), ("tau2", tau2)):
-        if isinstance(value, bool) or value != int(value) or value < 1:
-            raise InputError(name, value, "a whole number of iterations, at least 1")
-    if not (math.isfinite(contraction) and 0 <= contraction < 1):
-        raise InputError(
-            "contraction",
-            contraction,
-            "zeta^alpha must be in [0, 1): at 1 and above the servers never agree "
-            "(is the graph connected?)",
-        )
-    if version not in get_args(Version):
-        raise InputError("version", version, closest(version, get_args(Version)))
-    z, t = contraction, tau1 * tau2
-    squares = z**2 / (1 - z**2)
-    Lambda = squares + 2 * z / (1 - z) + (z / (1 - z)) ** 2
-    if version == "literal":
-        inside = t * (t - 1) / 2
-    else:
-        inside = tau1**2 * tau2 * (tau2 - 1) / 2 + tau1 * (tau1 - 1) / 2
-    V3 = t**2 * Lambda + inside * (2 - z) / (1 - z)
-    return Lemma2(int(tau1), int(tau2), z, version, Lambda, t * squares + (t - 1) / 2, V3)
-
-
-def theorem1(
-    schedule: Lemma2, constants: Constants, lr: float, iterations: int, noise_share: float
-) -> Theorem1:
-    """Theorem 1 for a schedule; `noise_share` is sum_i m_i^2 (1/C for equal clients)."""
-    require("lr", lr, above=0.0)
-    require("iterations", iterations, least=1)
-    require("noise_share", noise_share, least=0.0)
-    L, variance = constants.smoothness, constants.variance
-    eta_L = lr * L
-    denominator = schedule.denominator(eta_L)
-    V1 = schedule.V1_numerator / denominator if denominator > 0 else math.inf
-    V2 = schedule.V3 / denominator if denominator > 0 else math.inf
-    terms = {
-        "start": 2 * constants.gap / (lr * iterations),
-        "noise": eta_L * variance * noise_share,
-        "noise_deviation": _product(2 * eta_L**2 * variance, V1),
-        "non_iid_deviation": _product(8 * eta_L**2 * constants.non_iid, V2),
-    }
-    return Theorem1(
-        schedule=schedule,
-        constants=constants,
-        lr=lr,
-        iterations=int(iterations),
-        V1=V1,
-        V2=V2,
-        terms=terms,
-        denominator=denominator,
-        slack=schedule.slack(eta_L),
-        max_lr=schedule.max_eta_L / L,
-    )
-
-
-def require(
-    name: str, value: float, *, least: float | None = None, above: float | None = None
-) -> None:
-    """A finite number that is at least `least`, or above `above`; else an error that says so."""
-    good = isinstance(value, int | float) and math.isfinite(value)
-    if good and least is not None:
-        good = value >= least
-    if good and above is not None:
-        good = value > above
-    if not good:
-        limit = f"at least {least:g}" if least is not None else f"above {above:g}"
-        raise InputError(name, value, f"a finite number {limit}")
 
 
 def _product(factor: float, possibly_infinite: float) -> float:

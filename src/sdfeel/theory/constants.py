@@ -173,15 +173,15 @@ class Probe:
 
     def variance(self, gradients: NDArray[np.float64], batch_size: int) -> float:
         """sigma^2: weighted mean over the clients of E||g - grad F_i||^2, drawn as in training."""
-        own = np.zeros(len(self.parts))
+        noise = np.zeros(len(self.parts))
         for client, (x, y) in enumerate(self.parts):
             if len(x) <= batch_size:
                 continue  # a full gradient has no noise
             for _ in range(BATCHES):
                 rows = torch.from_numpy(self.rng.choice(len(x), batch_size, replace=False))
                 off = self._gradient(x[rows], y[rows]) - gradients[client]
-                own[client] += float(off @ off) / BATCHES
-        return float(self.network.shares.client @ own)
+                noise[client] += float(off @ off) / BATCHES
+        return float(self.network.shares.client @ noise)
 
     def curvatures(self) -> list[float]:
         """|lambda|_max of the Hessians of some clients' losses, by power iteration."""

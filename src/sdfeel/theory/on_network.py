@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from sdfeel.network import Averager, Network
-from sdfeel.theory.bound import Constants, Theorem1, Version, lemma2, theorem1
+from sdfeel.theory.bound import Constants, Lemma2, Theorem1, Version
 from sdfeel.theory.participation import HEURISTIC, ParticipationTerms, participation
 
 __all__ = ["NetworkBound", "bound_on"]
@@ -26,28 +26,28 @@ class NetworkBound:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON: what is infinite becomes None."""
-        found, schedule = self.theorem, self.theorem.schedule
+        theorem, schedule = self.theorem, self.theorem.schedule
         return {
             "version": schedule.version,
             "zeta": self.zeta,
             "contraction": schedule.contraction,
             "averager": self.averager.name,
             "Lambda": schedule.Lambda,
-            "V1": _finite(found.V1),
-            "V2": _finite(found.V2),
+            "V1": _finite(theorem.V1),
+            "V2": _finite(theorem.V2),
             "V3": schedule.V3,
             "V1_numerator": schedule.V1_numerator,
-            "bound": _finite(found.bound),
-            "terms": {name: _finite(value) for name, value in found.terms.items()},
-            "dominant_term": found.dominant,
-            "deviation": {name: _finite(value) for name, value in found.deviation.items()},
+            "bound": _finite(theorem.bound),
+            "terms": {name: _finite(value) for name, value in theorem.terms.items()},
+            "dominant_term": theorem.dominant,
+            "deviation": {name: _finite(value) for name, value in theorem.deviation.items()},
             "conditions": {
-                "1 - eta L - 8 eta^2 L^2 V2 >= 0": _finite(found.slack),
-                "1 - 16 eta^2 L^2 V3 > 0": found.denominator,
+                "1 - eta L - 8 eta^2 L^2 V2 >= 0": _finite(theorem.slack),
+                "1 - 16 eta^2 L^2 V3 > 0": theorem.denominator,
             },
-            "conditions_hold": found.conditions_hold,
-            "max_lr": found.max_lr,
-            "verdict": found.verdict,
+            "conditions_hold": theorem.conditions_hold,
+            "max_lr": theorem.max_lr,
+            "verdict": theorem.verdict,
             "notes": list(self.notes),
         }
 
@@ -65,30 +65,39 @@ def bound_on(
     beta: float = 1.0,
     version: Version = "literal",
 ) -> NetworkBound:
-    """Theorem 1 for a schedule on `network`, in one of its two versions.
+    """Apply Theorem 1 to a schedule on `network`, in one of its two versions.
 
-    beta below 1 is the heuristic of `sdfeel.theory.participation`.
+    `beta` below 1 is the heuristic of `sdfeel.theory.participation`.
+
+    Example:
+        >>> from sdfeel import Network
+        >>> from sdfeel.theory import Constants, bound_on
+        >>> constants = Constants(smoothness=1, variance=1, non_iid=1, gap=1)
+        >>> result = bound_on(
+        ...     Network.ring(10, 5), constants, tau1=5, tau2=1, lr=0.001, iterations=1000
+        ... )
+        >>> result.theorem.conditions_hold
+        True
     """
     applied = network.averager(averager, alpha)
-    schedule = lemma2(tau1, tau2, applied.contraction, version)
     present = participation(network.shares, beta)
-    found = theorem1(schedule, constants, lr, iterations, present.weights)
-    if beta < 1:
-        noise = present.noise(constants.variance, constants.non_iid, tau1)
-        terms = found.terms | {
-            "start": found.terms["start"] / present.moving,
-            "noise": lr * constants.smoothness * noise,
-        }
-        found = replace(found, terms=terms)
-    return NetworkBound(
-        found, network.zeta, applied, present, _notes(network, applied, found, beta)
+    theorem = Theorem1(
+        Lemma2(tau1, tau2, applied.contraction, version),
+        constants,
+        lr,
+        iterations,
+        present.weights,
+        present.moving,
+        present.selection,
     )
+    notes = _notes(network, applied, version, beta)
+    return NetworkBound(theorem, network.zeta, applied, present, notes)
 
 
-def _notes(network: Network, averager: Averager, found: Theorem1, beta: float) -> tuple[str, ...]:
+def _notes(network: Network, averager: Averager, version: Version, beta: float) -> tuple[str, ...]:
     notes = []
     shares = network.shares.cluster
-    if found.schedule.version == "literal" and network.servers > 1 and np.ptp(shares) > 1e-12:
+    if version == "literal" and network.servers > 1 and np.ptp(shares) > 1e-12:
         plain = float(np.linalg.norm(averager.operator - shares[:, None], ord=2))
         notes.append(
             f"the clusters differ in size: as printed the proof needs an operator norm of "

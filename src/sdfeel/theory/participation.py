@@ -38,9 +38,10 @@ HEURISTIC = (
 class ParticipationTerms:
     """The three numbers of the heuristic for one beta.
 
-    moving     q: the expected share of the data whose cluster moves in a period
-    weights    E sum_i omega_i^2, in the place of sum_i m_i^2
-    selection  E sum_i (omega_i - m_i)^2; 0 if everybody takes part
+    Attributes:
+        moving: q, the expected share of the data whose cluster moves in a period.
+        weights: E sum_i omega_i^2, in the place of sum_i m_i^2.
+        selection: E sum_i (omega_i - m_i)^2; 0 if all clients take part.
     """
 
     beta: float
@@ -48,13 +49,9 @@ class ParticipationTerms:
     weights: float
     selection: float
 
-    def noise(self, variance: float, non_iid: float, tau1: int) -> float:
-        """What multiplies eta L in the second term of the bound."""
-        return variance * self.weights + tau1 * non_iid * self.selection
-
 
 def participation(shares: Shares, beta: float = 1.0) -> ParticipationTerms:
-    """The heuristic's numbers; exact for the weights, whatever the clients' sizes."""
+    """Compute the heuristic's numbers: exact for the weights, whatever the clients' sizes."""
     if not 0 < beta <= 1:
         raise InputError("beta", beta, "a probability above 0 and at most 1")
     full = float(np.sum(shares.client**2))

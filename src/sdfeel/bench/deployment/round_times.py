@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from sdfeel.clock import sdfeel_round
 from sdfeel.deploy.topology import Topology
 
 __all__ = ["RoundTimes", "draw_times", "round_times"]
@@ -42,9 +41,8 @@ def round_times(
     ]
     t_cmp = max(trained) / topology.tau1
     alpha = topology.averager.exchanges
-    predicted = sdfeel_round(
-        topology.tau1, topology.tau2, alpha, t_cmp, model_seconds, model_seconds
-    )
+    period = topology.tau1 * t_cmp + model_seconds
+    predicted = topology.tau2 * period + alpha * model_seconds
     measured = tuple(float(gap) for gap in np.diff(rounds))
     return RoundTimes(measured, predicted, topology.tau2 * max(trained))
 

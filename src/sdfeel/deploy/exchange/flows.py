@@ -11,7 +11,7 @@ An edge d that is ready swaps with each neighbour j by itself, over links that m
        COMMIT and adds it                   -->
                                                  4. adds its change
 
-with the flow c_dj of `sdfeel.algorithm.asynchronous` and the w_d and w_j that were sent,
+with the flow c_dj of `sdfeel.algorithm.paces.asynchronous` and the w_d and w_j that were sent,
 
     change_d = (c_dj / m~_d) (w_j - w_d),        change_j = (c_dj / m~_j) (w_d - w_j)
 
@@ -54,7 +54,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.exchange.allowance import Allowance
 from sdfeel.deploy.exchange.counts import Counts
 from sdfeel.deploy.exchange.patience import Patience

@@ -1,4 +1,4 @@
-"""Changes of models as they travel: the messages of `sdfeel.algorithm.codecs` in numpy.
+"""Changes of models as they travel: the messages of `sdfeel.algorithm.methods.codecs`.
 
 A model goes over the wire in chunks of 32,768 values, and that many are whole blocks of a codec. So
 a chunk can be read by itself, its scales first, then its numbers, and an edge holds one at a time:
@@ -7,9 +7,8 @@ a chunk can be read by itself, its scales first, then its numbers, and an edge h
     int8                a float32 scale for each 256 values, then a byte for each value
     int4                the same with half a byte, the first of two values in the lower half
 
-All chunks of a model are `bits` / 8 bytes of its codec, rounded up. What comes out is bit for bit
-what the codec itself makes of the same values, by test; nothing here needs PyTorch. Nothing is
-checked either: whatever the scales are, what counts is the model that comes of it.
+All chunks of a model are `bits` / 8 bytes of its codec, rounded up. Nothing of what comes in is
+checked here: whatever the scales are, what counts is the model that comes of it.
 """
 
 from __future__ import annotations
@@ -22,30 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sdfeel.algorithm.blocks import BLOCK as TOGETHER
-from sdfeel.algorithm.codecs import CODECS, Draw
+from sdfeel.algorithm.methods.codecs import CODECS, Codec, Draw
 from sdfeel.deploy.model.vectors import BLOCK, Block, OpenFile, Vector, write_all
+from sdfeel.errors import InputError
 
-__all__ = ["PACKINGS", "Dice", "Load", "Packed", "Packing", "pack"]
-
-
-class Dice:
-    """The numbers of `Draw.uniforms` of one sender, in order.
-
-    PyTorch's generator and the one that numpy has had from the beginning are the same, Mersenne
-    Twister with a seed of 32 bits; PyTorch makes 64 bits of two numbers, the upper half first.
-    """
-
-    def __init__(self, draw: Draw) -> None:
-        self._twister = np.random.RandomState(int(draw.numbers[0]) & 0xFFFFFFFF)
-
-    def roll(self, count: int) -> Block:
-        """The next ones; only the last call may ask for a count that is no multiple of 4."""
-        words = np.frombuffer(self._twister.bytes(8 * -(-count // 4)), dtype="<u4")
-        parts = np.ascontiguousarray(words.reshape(-1, 2)[:, ::-1]).view("<i2").reshape(-1)[:count]
-        return (parts.astype("<f4") + np.float32(32768.5)) * np.float32(2.0**-16)
+__all__ = ["PACKINGS", "Load", "Packed", "Packing", "pack"]
 
 
 @dataclass(frozen=True)
@@ -56,98 +37,40 @@ class Packing:
     """
 
     name: str
-    to_bytes: Callable[[Block, Dice], bytes]
-    to_values: Callable[[bytes, int], Block]
+
+    @property
+    def codec(self) -> Codec:
+        return CODECS[self.name]()
 
     @property
     def remembers(self) -> bool:
-        return bool(CODECS[self.name].keeps)
+        return self.codec.feeds_back
 
     def length(self, values: int) -> int:
         """Bytes of so many values."""
-        return -(-CODECS[self.name]().bits(values) // 8)
+        return -(-self.codec.bits(values) // 8)
 
-    def pack(self, values: Block, dice: Dice) -> bytes:
+    def pack(self, values: Block, draw: Draw) -> bytes:
         """What cannot be sent comes out as not finite, so that the other end refuses it."""
         with np.errstate(all="ignore"):
-            return self.to_bytes(values, dice)
+            try:
+                return self.codec.pack(self.codec.encode(values[None], draw))
+            except InputError:
+                message = self.codec.encode(np.zeros_like(values)[None], draw)
+                name, own = next(iter(message.items()))
+                message[name] = np.full_like(own, NOT_A_NUMBER if own.dtype.kind == "u" else np.nan)
+                return self.codec.pack(message)
 
     def unpack(self, data: bytes, count: int) -> Block:
         """The values of a chunk that has the right length."""
+        like = np.empty((1, count), dtype="<f4")
         with np.errstate(all="ignore"):
-            return self.to_values(data, count)
+            found: Block = self.codec.decode(self.codec.unpack(data, count), like)[0]
+        return found
 
 
-def _to_half(values: Block, _: Dice) -> bytes:
-    return values.astype("<f2").tobytes()
-
-
-def _from_half(data: bytes, _: int) -> Block:
-    return np.frombuffer(data, dtype="<f2").astype("<f4")
-
-
-def _to_brain(values: Block, _: Dice) -> bytes:
-    """The upper half of a float32, rounded to nearest, ties to even."""
-    words = np.ascontiguousarray(values, dtype="<f4").view("<u4")
-    rounded = (words + 0x7FFF + ((words >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), 0x7FC0, rounded).astype("<u2").tobytes()
-
-
-def _from_brain(data: bytes, _: int) -> Block:
-    return (np.frombuffer(data, dtype="<u2").astype("<u4") << 16).view("<f4")
-
-
-def _scaled(values: Block, most: int) -> tuple[Block, Block]:
-    """Values over their block's scale, (blocks x 256), and the scales."""
-    blocks = np.pad(values, (0, -values.size % TOGETHER)).reshape(-1, TOGETHER)
-    scales: Block = np.abs(blocks).max(axis=1) / np.float32(most)
-    divisors: Block = np.where(scales > 0, scales, np.float32(1))
-    scaled: Block = blocks / divisors[:, None]
-    return scaled, scales
-
-
-def _times(numbers: NDArray[np.int8], scales: Block) -> Block:
-    return numbers.astype("<f4") * np.repeat(scales, TOGETHER)[: numbers.size]
-
-
-def _scales(data: bytes, count: int) -> tuple[Block, bytes]:
-    """Scales, and the rest."""
-    many = -(-count // TOGETHER)
-    return np.frombuffer(data, dtype="<f4", count=many), data[4 * many :]
-
-
-def _to_int8(values: Block, dice: Dice) -> bytes:
-    scaled, scales = _scaled(values, 127)
-    numbers = np.floor(scaled + dice.roll(scaled.size).reshape(scaled.shape)).clip(-127, 127)
-    whole: NDArray[np.int8] = numbers.astype(np.int8).reshape(-1)[: values.size]
-    return scales.tobytes() + whole.tobytes()
-
-
-def _from_int8(data: bytes, count: int) -> Block:
-    scales, rest = _scales(data, count)
-    return _times(np.frombuffer(rest, dtype=np.int8), scales)
-
-
-def _to_int4(values: Block, _: Dice) -> bytes:
-    scaled, scales = _scaled(values, 7)
-    numbers = (np.rint(scaled).clip(-7, 7) + 8).astype(np.uint8).reshape(-1, 2)
-    pairs = numbers[: -(-values.size // 2)]
-    return scales.tobytes() + (pairs[:, 0] | (pairs[:, 1] << 4)).astype(np.uint8).tobytes()
-
-
-def _from_int4(data: bytes, count: int) -> Block:
-    scales, rest = _scales(data, count)
-    pairs = np.frombuffer(rest, dtype=np.uint8)
-    numbers = np.stack([pairs & 15, pairs >> 4], axis=1).reshape(-1)[:count]
-    return _times(numbers.astype(np.int8) - np.int8(8), scales)
-
-
-PACKINGS: dict[str, Packing] = {
-    "float16": Packing("float16", _to_half, _from_half),
-    "bfloat16": Packing("bfloat16", _to_brain, _from_brain),
-    "int8": Packing("int8", _to_int8, _from_int8),
-    "int4": Packing("int4", _to_int4, _from_int4),
-}
+NOT_A_NUMBER = 0x7FC0  # as bfloat16
+PACKINGS = {name: Packing(name) for name in ("float16", "bfloat16", "int8", "int4")}
 
 
 class Packed:
@@ -208,9 +131,8 @@ def pack(
     packing: Packing, change: Callable[[int, int], Block], into: Packed, draw: Draw
 ) -> Iterator[tuple[Block, Block]]:
     """Writes `change(start, stop)` of all spans; of each: what was to be sent, what arrives."""
-    dice = Dice(draw)
     for start, stop in into.spans():
         owed = change(start, stop)
-        data = packing.pack(owed, dice)
+        data = packing.pack(owed, draw)
         into.write(data)
         yield owed, packing.unpack(data, stop - start)

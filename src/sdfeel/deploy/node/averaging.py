@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sdfeel.algorithm.asynchronous import normalised
-from sdfeel.algorithm.averaging import Rule
+from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
 from sdfeel.deploy.topology import Topology
 
-__all__ = ["ClusterMean", "Upload"]
+__all__ = ["ClusterMean", "Upload", "normalised"]
 
 REMEMBERED = 64
 
@@ -31,6 +31,19 @@ class Upload:
     vector: Vector
     moved: float
     steps: int = 0
+
+
+def normalised(
+    samples: NDArray[np.float64], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], float]:
+    """What each client's model counts in the normalised aggregation: m-hat_i thetabar_d / theta_i,
+    of those who made a step; and what their server's model w_d(0) does.
+    """
+    weights = samples / samples.sum() if len(samples) else samples
+    if len(samples) and (steps != steps[0]).any():
+        weights = weights * (weights * steps).sum() / steps  # `@` would wake BLAS' threads
+        return weights, float(weights.sum())
+    return weights, 1.0 if len(samples) else 0.0
 
 
 @dataclass
@@ -97,7 +110,7 @@ class ClusterMean:
         def apply(blocks: list[Block], _offset: int) -> Any:
             before = blocks[-1]
             rows = before + stretch[:, None] * (np.stack(blocks[:-1]) - before)
-            return self.rule.combine(rows, shares, before, scales)
+            return self.rule.on_block(rows, shares, before, scales)
 
         parts = [*vectors, begun]
         found = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
@@ -113,6 +126,6 @@ class ClusterMean:
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             *models, before = blocks
-            return self.rule.combine(np.stack(models), np.array(weights), before, scales)
+            return self.rule.on_block(np.stack(models), np.array(weights), before, scales)
 
         return await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))

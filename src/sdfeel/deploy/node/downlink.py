@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.deploy.model.offload import offload
 from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
 from sdfeel.deploy.model.vectors import Block, Vector, VectorWriter

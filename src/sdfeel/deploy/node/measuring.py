@@ -12,10 +12,10 @@ from torch.nn import functional
 from sdfeel.algorithm.trainer import Model
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
+from sdfeel.engines.parameters import ParameterLayout
+from sdfeel.engines.problem import Loss, placed
 from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Metric, usual_metrics
-from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import Loss, placed
 from sdfeel.trees import Tree, called, cut, joined, ready
 
 __all__ = ["Measuring", "evaluator"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.exchange.counts import Counts
 from sdfeel.deploy.exchange.flows import Flows
 from sdfeel.deploy.exchange.mixer import Mixer

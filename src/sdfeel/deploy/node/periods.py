@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from sdfeel.algorithm.averaging import Rule
+from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.link.agreement_notes import dump
 from sdfeel.deploy.link.link import Link

@@ -11,21 +11,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.local import SGD, LocalRule, Rows
-from sdfeel.algorithm.rates import Rate, rate_of
+from sdfeel.algorithm.methods.chain import Chain
+from sdfeel.algorithm.methods.optimizers import SGD, Optimizer
+from sdfeel.algorithm.methods.rates import Rate, rate_of
 from sdfeel.algorithm.trainer import Model
 from sdfeel.data import ClientData
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import Frozen, Layout, write_model
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.node.measuring import Measuring
+from sdfeel.engines.engine import Work
+from sdfeel.engines.parameters import ParameterLayout
+from sdfeel.engines.plain import PlainUpdates, new_row
+from sdfeel.engines.problem import make_problem
 from sdfeel.errors import InputError
 from sdfeel.importing import imported
-from sdfeel.simulation.engines.engine import Work
-from sdfeel.simulation.engines.plain import PlainUpdates
 from sdfeel.simulation.evaluation import subset
-from sdfeel.simulation.parameters import ParameterLayout
-from sdfeel.simulation.problem import make_problem
 
 __all__ = ["TorchTrainer", "trainer", "write_initial", "write_module"]
 
@@ -37,7 +38,7 @@ DTYPES = {
 
 
 def trainer(deployment: Deployment, client: str) -> TorchTrainer:
-    """The local rule on `local.model()` and `local.data(name, number, **options)`."""
+    """The optimizer of `local` on `local.model()` and `local.data(name, number, **options)`."""
     local = deployment.local
     number = [c.name for c in deployment.clients].index(client)
     model = imported("local.model", local.model, deployment.folder)()
@@ -133,7 +134,7 @@ class TorchTrainer:
         measuring: Measuring | None = None,
         every: int = 0,
         samples: int = 1000,
-        rule: LocalRule | None = None,
+        rule: Optimizer | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self._model = model
@@ -147,11 +148,13 @@ class TorchTrainer:
             loss=self._measuring.loss,
             batch_size=batch_size,
             seed=seed,
-            local=rule or SGD(),
+            chain=Chain(rule or SGD()),
             rate=rate_of(lr),
             held=np.array([number]),
         )
-        self._kept: Rows | None = None
+        names = self._problem.chain.rows
+        like = torch.zeros(1, self._problem.layout.parameters, dtype=self._problem.layout.dtype)
+        self._kept = {n: new_row(row, like) for n, row in names.items() if not row.new_each_period}
         self._updates = PlainUpdates(self._problem)
         self._part = subset(self._problem.data.client(0), samples)
 
@@ -174,13 +177,9 @@ class TorchTrainer:
         row = torch.from_numpy(np.array(model)).to(self._problem.layout.dtype)[None]
         measures = self._look(row[0]) if self._is_due(first, steps) else {}
         one = np.ones(1, dtype=np.int64)
-        rule = self._problem.local
-        if rule.remembers and self._kept is None:
-            width = self._problem.layout.parameters
-            self._kept = {name: row.new_zeros(1, width) for name in rule.keeps}
-        anchor = row.clone() if rule.prox else None
-        work = Work(0 * one, first * one, (first + steps - 1) * one, anchor)
-        losses = self._updates.carry_out(row, self._kept, work)
+        start = row.clone(), 0 * one
+        work = Work(0 * one, first * one, (first + steps - 1) * one, start, self._kept)
+        losses = self._updates.carry_out(row, work)
         self._measures = {"batch_loss": float(losses.mean()), **measures}
         trained: NDArray[np.float32] = row[0].float().numpy()
         return trained

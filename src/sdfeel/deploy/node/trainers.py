@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sdfeel.algorithm.local import SGD
+from sdfeel.algorithm.methods.optimizers import SGD
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.pace import check_trainer

@@ -1,4 +1,4 @@
-"""The turns of an edge that waits for no other cluster: see `sdfeel.algorithm.asynchronous`.
+"""The turns of an edge that waits for no other cluster: see `sdfeel.algorithm.paces.asynchronous`.
 
 A turn is a period of T_d seconds. Clients make as many steps as they can in it, from what is on the
 edge's disk; at its end the edge takes what has come, normalised by the steps that each says it
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sdfeel.algorithm.asynchronous import Asynchronous
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.exchange.counts import Counts
 from sdfeel.deploy.exchange.flows import Flows
 from sdfeel.deploy.link.link import Link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sdfeel.algorithm.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.algorithm.trainer import Model
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.packing import PACKINGS, Load, Packed, pack

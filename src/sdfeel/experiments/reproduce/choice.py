@@ -10,21 +10,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sdfeel.algorithm.codecs import WAYS
-from sdfeel.algorithm.local import LOCAL_RULES
-from sdfeel.data.fetch import fetch
+from sdfeel.algorithm.methods.codecs import WAYS
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
+from sdfeel.data import fetch
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.reproduce.spec import Planned, Planning
 from sdfeel.experiments.run import simulation_of
 from sdfeel.files import FileLock, write_report
-from sdfeel.planner.candidates import Candidate, candidates
+from sdfeel.planner.grid import PLANNED_OPTIMIZERS, PLANNED_RATES, Choices, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.methods import Methods
-from sdfeel.planner.options import PLANNED_RATES, PLANNED_RULES, Option
-from sdfeel.planner.planner import Effort
+from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Objective
-from sdfeel.planner.tuning import recommend_among
-from sdfeel.simulation.named import to_table
+from sdfeel.planner.search import Effort
+from sdfeel.simulation.settings import Settings
+from sdfeel.tables import to_table
 
 __all__ = ["Choice", "Choose", "choose", "kept"]
 
@@ -32,11 +31,11 @@ __all__ = ["Choice", "Choose", "choose", "kept"]
 class Choice(BaseModel):
     """What the planner recommends, and what it cost to find out.
 
-    codecs      by way, of what it chose; those that are not named are as the figure has them
-    correction  likewise: none, or its name
-    local, lr   likewise: the local rule as a file has it, and its rate
-    of          candidates that it ranked
-    trained     iterations of all its runs together
+    codecs         by way, of what it chose; those that are not named are as the figure has them
+    correction     likewise: none, or its name
+    optimizer, lr  likewise: the optimizer as a file has it, and its rate
+    of             candidates that it ranked
+    trained        iterations of all its runs together
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -47,7 +46,7 @@ class Choice(BaseModel):
     averager: str
     codecs: dict[str, str] = Field(default_factory=dict)
     correction: str | None = None
-    local: dict[str, Any] | None = None
+    optimizer: dict[str, Any] | None = None
     lr: float | None = None
     budget: float
     loss: float
@@ -64,8 +63,8 @@ class Choice(BaseModel):
             found["codecs"] = dict(self.codecs)
         if self.correction is not None:
             found["correction"] = {"name": self.correction}
-        if self.local is not None:
-            found |= {"local": dict(self.local), "lr": self.lr}
+        if self.optimizer is not None:
+            found |= {"optimizer": dict(self.optimizer), "lr": self.lr}
         return found
 
     def words(self) -> str:
@@ -73,8 +72,8 @@ class Choice(BaseModel):
         exchanges = f", alpha = {self.alpha}" if self.averager != "all-reduce" else ""
         also = [f"{name} {way}" for way, name in self.codecs.items()]
         also += [] if self.correction is None else [f"correction {self.correction}"]
-        if self.local is not None:
-            also.append(f"the local rule {self.local['name']} at a rate of {self.lr:g}")
+        if self.optimizer is not None:
+            also.append(f"the optimizer {self.optimizer['name']} at a rate of {self.lr:g}")
         methods = f" with {', '.join(also)}," if also else ""
         said = (
             f"for {self.budget:g} s the planner chose tau1 = {self.tau1}, tau2 = {self.tau2}"
@@ -108,57 +107,50 @@ def choose(
     if key not in known:
         known[key] = TrainingLaboratory(simulation_of(config))
     laboratory = known[key]
-    found = recommend_among(
-        laboratory.network,
-        laboratory.latencies,
-        _options(laboratory, planned),
+    plan = recommend(
+        laboratory.place,
+        laboratory,
         Objective(budget=budget),
+        choices=_choices(laboratory.place.settings, planned),
         effort=Effort(
             pilot=effort.pilot,
             first=effort.racers,
             later=max(1, effort.racers // 2),
-            heats=effort.heats,
+            races=effort.heats,
             iterations=effort.iterations,
         ),
         tell=tell,
     )
-    names, option = found.choice.methods.names, found.option if "local" in planned else None
+    row, evidence = plan.choice, plan.report["evidence"]
+    has_optimizer = "optimizer" in planned
     return Choice(
-        tau1=found.choice.tau1,
-        tau2=found.choice.tau2,
-        alpha=found.choice.alpha,
-        averager=found.choice.averager.name,
-        codecs={way: names[f"codecs.{way}"] for way in WAYS} if "codecs" in planned else {},
-        correction=names["correction"] if "correction" in planned else None,
-        local=to_table(option.local, LOCAL_RULES) if option is not None else None,
-        lr=option.eta if option is not None else None,
+        tau1=row.tau1,
+        tau2=row.tau2,
+        alpha=row.alpha,
+        averager=row.averager.name,
+        codecs={way: row.names[f"codecs.{way}"] for way in WAYS} if "codecs" in planned else {},
+        correction=row.names["correction"] if "correction" in planned else None,
+        optimizer=to_table(row.optimizer, OPTIMIZERS) if has_optimizer else None,
+        lr=row.eta if has_optimizer else None,
         budget=budget,
-        loss=found.loss,
-        bottleneck=found.choice.cost.bottleneck,
-        of=len(found.ranking),
-        trained=found.iterations_spent,
-        doubts=found.doubts,
+        loss=plan.loss,
+        bottleneck=row.price.bottleneck,
+        of=len(plan.ranking),
+        trained=evidence["iterations_spent"],
+        doubts=tuple(evidence["thin"]),
     )
 
 
-def _options(laboratory: TrainingLaboratory, planned: Sequence[Planned]) -> list[Option]:
-    """Local rules and rates, each with what stands to choice beside it."""
-
-    def grid(place: TrainingLaboratory) -> list[Candidate]:
-        methods = _methods(place, planned)
-        return candidates(
-            place.network, place.latencies, methods=methods, assemble=place.assembling()
-        )
-
-    named = (PLANNED_RULES, PLANNED_RATES) if "local" in planned else (None, None)
-    return laboratory.options(*named, grid=grid)
-
-
-def _methods(laboratory: TrainingLaboratory, planned: Sequence[Planned]) -> list[Methods]:
-    """What stands to choice beside schedules: the usual where it may be chosen, else its own."""
-    own = laboratory.own
-    codecs = None if "codecs" in planned else {way: [codec] for way, codec in own.codecs.items()}
-    return laboratory.methods(codecs, None if "correction" in planned else [own.correction])
+def _choices(settings: Settings, planned: Sequence[Planned]) -> Choices:
+    """What the planner chooses from: the usual where it may choose, else what the run has."""
+    choose: dict[str, Any] = {"pace": "synchronous"}
+    if "codecs" not in planned:
+        choose |= {f"codecs.{way}": codec for way, codec in settings.codecs.items()}
+    if "correction" not in planned:
+        choose["correction"] = settings.correction
+    if "optimizer" in planned:
+        choose |= {"optimizer": PLANNED_OPTIMIZERS, "lr": PLANNED_RATES}
+    return choices_of(choose)
 
 
 def _without_title(config: RunConfig) -> dict[str, Any]:

@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sdfeel.algorithm.asynchronous import Asynchronous, times_of
+from sdfeel.algorithm.paces.asynchronous import Asynchronous, times_of
+from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.errors import InputError
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.reproduce.spec import Bias
@@ -60,7 +61,9 @@ def _losses(config: RunConfig, folder: Path) -> list[Row]:
     simulation = simulation_of(config)
     problem, network = simulation.problem, simulation.network
     model = load(folder, problem.model).model
-    alone = config.settings.model_copy(update={"scheme": "sd-feel", "pace": Asynchronous()})
+    alone = config.settings.model_copy(
+        update={"scheme": SCHEMES["sd-feel"], "pace": Asynchronous()}
+    )
     algorithm = alone.algorithm(network, simulation.profile, problem.layout.parameters)
     rate = times_of(Asynchronous(), algorithm).rate
     found = []

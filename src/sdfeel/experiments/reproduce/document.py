@@ -1,18 +1,19 @@
-"""The results as one Markdown file: every claim of the paper gets its sentence."""
+"""The results in words: every claim gets its sentence, all of them are one Markdown file."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sdfeel.experiments.reproduce.plan import Reproduction
-from sdfeel.experiments.reproduce.spec import TARGETS, Target
+from sdfeel.experiments.reproduce.spec import TARGETS, Claim, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.tables import Row
 
-__all__ = ["asked", "command", "measured", "notes", "results_document"]
+__all__ = ["FigureResult", "command", "notes", "results_document", "sentence", "verdict_rows"]
 
 BIAS = (
     "The final models on all training samples of each cluster. The last columns are the part of "
@@ -22,8 +23,22 @@ BIAS = (
 WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
 
 
+@dataclass(frozen=True)
+class FigureResult:
+    """What the runs of a figure show.
+
+    rows    how every curve ended
+    biases  losses by cluster, by the curve that the others are compared with
+    """
+
+    target: Target
+    verdicts: Sequence[Verdict]
+    rows: Sequence[Row]
+    biases: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+
+
 def command(plan: Reproduction) -> str:
-    """The command that gives this plan."""
+    """Return the command that gives this plan."""
     names = [target.name for target in plan.targets]
     words = ["sdfeel", "reproduce", *(["all"] if names == list(TARGETS) else names)]
     if plan.profile != "default":
@@ -37,8 +52,81 @@ def command(plan: Reproduction) -> str:
     return shlex.join(words)
 
 
-def measured(verdict: Verdict) -> str:
-    """The value with its spread over seeds, in words."""
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
+    """Return verdicts as rows of a table for people."""
+    return [
+        {
+            "figure": verdict.figure,
+            "claim": verdict.claim.says,
+            "reading": verdict.claim.reading or None,
+            "verdict": verdict.verdict,
+            "measured": _measured(verdict),
+            "asked for": _asked(verdict.claim),
+            "seeds": len(verdict.values),
+            "note": verdict.note,
+        }
+        for verdict in verdicts
+    ]
+
+
+def notes(target: Target, plan: Reproduction) -> list[str]:
+    """Return what the settings say of a figure, and what the planner chose for it."""
+    chosen = plan.chosen.get(target.name, {})
+    return [*target.notes, *(f"{label}: {choice.words()}" for label, choice in chosen.items())]
+
+
+def sentence(verdict: Verdict) -> str:
+    """Say in Markdown what became of a claim."""
+    claim = verdict.claim
+    reading = f" *[{claim.reading}]*" if claim.reading else ""
+    paper = f'The paper: "{claim.paper}".' if claim.paper else "(Our statement.)"
+    return (
+        f"- **{WORDS[verdict.verdict]}**{reading}: {claim.says}. Measured {_measured(verdict)}, "
+        f"asked {_asked(claim)}; {verdict.note}. {paper}"
+    )
+
+
+def results_document(
+    plan: Reproduction, results: Mapping[str, FigureResult], about: Mapping[str, Any]
+) -> str:
+    """Write all figures with their verdicts and tables.
+
+    results  by the name of the figure; those that are not finished are not there
+    about    on what it was computed, and how long it took
+    """
+    verdicts = [verdict for result in results.values() for verdict in result.verdicts]
+    outcomes: list[str] = [verdict.verdict for verdict in verdicts]
+    counts = ", ".join(f"{outcomes.count(kind)} {word.lower()}" for kind, word in WORDS.items())
+    lines = [
+        f"# Results on {plan.dataset}",
+        f"`{command(plan)}`",
+        "\n".join(f"- {key}: {value}" for key, value in about.items()),
+        f"{len(verdicts)} statements: {counts}.",
+    ]
+    for target in plan.targets:
+        lines.append(f"## {target.title}")
+        if target.name not in results:
+            lines.append("Not finished.")
+        else:
+            lines += _section(results[target.name], plan)
+    return "\n\n".join(lines) + "\n"
+
+
+def _section(result: FigureResult, plan: Reproduction) -> list[str]:
+    target = result.target
+    done = min((len(verdict.values) for verdict in result.verdicts), default=plan.seeds)
+    lines = [f"Not finished: {done} of {plan.seeds} seeds."] if done < plan.seeds else []
+    lines += notes(target, plan)
+    lines += [f"![{d.title}]({target.name}/{d.name}.png)" for d in target.drawing]
+    lines.append("\n".join(sentence(verdict) for verdict in result.verdicts))
+    lines.append(markdown_table(result.rows).rstrip())
+    for rows in result.biases.values():
+        lines += [BIAS, markdown_table(rows).rstrip()]
+    return lines
+
+
+def _measured(verdict: Verdict) -> str:
+    """Say the value with its spread over seeds."""
     if verdict.value is None:
         return "–"
     text = f"{verdict.value:.3g}"
@@ -47,82 +135,7 @@ def measured(verdict: Verdict) -> str:
     return f"{text} {verdict.unit}"
 
 
-def asked(verdict: Verdict) -> str:
-    """What the value had to be."""
-    below = verdict.kind in ("within", "keeps", "most")
-    return f"{'≤' if below else '>'} {verdict.threshold:g}"
-
-
-def results_document(
-    plan: Reproduction,
-    verdicts: Sequence[Verdict],
-    tables: Mapping[str, Sequence[Row]],
-    biases: Mapping[str, Sequence[Sequence[Row]]],
-    *,
-    about: Mapping[str, Any],
-) -> str:
-    """All figures with their verdicts and tables.
-
-    tables  by the name of the figure: how its curves ended
-    biases  by the name of the figure: losses by cluster
-    about   on what it was computed, and how long it took
-    """
-    lines = [
-        f"# Results on {plan.dataset}",
-        "",
-        f"`{command(plan)}`",
-        "",
-        *(f"- {key}: {value}" for key, value in about.items()),
-        "",
-        _count(verdicts),
-    ]
-    for target in plan.targets:
-        if target.name not in tables:
-            lines += ["", f"## {target.title}", "", "Not finished."]
-            continue
-        mine = [verdict for verdict in verdicts if verdict.figure == target.name]
-        lines += [
-            "",
-            *_section(target, mine, plan),
-            "",
-            markdown_table(tables[target.name]).rstrip(),
-        ]
-        for rows in biases.get(target.name, ()):
-            lines += ["", BIAS, "", markdown_table(rows).rstrip()]
-    return "\n".join(lines) + "\n"
-
-
-def _count(verdicts: Sequence[Verdict]) -> str:
-    counts = [
-        f"{sum(verdict.verdict == kind for verdict in verdicts)} {word.lower()}"
-        for kind, word in WORDS.items()
-    ]
-    return f"{len(verdicts)} statements: {', '.join(counts)}."
-
-
-def notes(target: Target, plan: Reproduction) -> list[str]:
-    """What the settings say of a figure, and what the planner chose for it."""
-    chosen = plan.chosen.get(target.name, {})
-    return [*target.notes, *(f"{label}: {one.words()}" for label, one in chosen.items())]
-
-
-def _section(target: Target, verdicts: Sequence[Verdict], plan: Reproduction) -> list[str]:
-    lines = [f"## {target.title}"]
-    done = min((verdict.seeds for verdict in verdicts), default=plan.seeds)
-    if done < plan.seeds:
-        lines += ["", f"Not finished: {done} of {plan.seeds} seeds."]
-    for note in notes(target, plan):
-        lines += ["", note]
-    for drawing in target.drawing:
-        lines += ["", f"![{drawing.title}]({target.name}/{drawing.name}.png)"]
-    lines.append("")
-    return lines + [_sentence(verdict) for verdict in verdicts]
-
-
-def _sentence(verdict: Verdict) -> str:
-    reading = f" *[{verdict.reading}]*" if verdict.reading else ""
-    said = f' The paper: "{verdict.paper}".' if verdict.paper else " (Our statement.)"
-    return (
-        f"- **{WORDS[verdict.verdict]}**{reading}: {verdict.claim}. Measured {measured(verdict)}, "
-        f"asked {asked(verdict)}; {verdict.note}.{said}"
-    )
+def _asked(claim: Claim) -> str:
+    """Say what the value had to be."""
+    is_bound = claim.kind in ("within", "keeps", "most")
+    return f"{'≤' if is_bound else '>'} {claim.threshold:g}"

@@ -5,35 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.pace import TurnPace
+from sdfeel.algorithm.costs import round_cost, steps_per_iteration
+from sdfeel.data import fetch
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
-from sdfeel.experiments.compare import slug
 from sdfeel.experiments.config import RunConfig, merge, run_config, with_settings
+from sdfeel.experiments.jobs import Job, JobProgress, Started, run_all, run_from, slug
 from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
 from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
 from sdfeel.experiments.run import build_network
 from sdfeel.models import build, count_flops
 
-__all__ = ["PlannedRun", "Reproduction", "reproduction_of"]
+__all__ = ["RUNS", "PlannedRun", "Reproduction", "carry_out", "reproduction_of"]
 
-TURNS = 10  # of the slowest group, from which the work of a run by turns is taken
+RUNS = "runs"  # the folder of all runs, in that of the reproduction
+TURNS = 10  # rounds, or turns of the slowest group, from which the work of a run is taken
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run. `folder` is a function of its settings; `work` is in client steps."""
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun(Job):
+    """A run whose folder is a function of its settings; its work is in client steps."""
 
-    folder: str
-    label: str
     config: RunConfig
-    work: float
 
     @property
     def seed(self) -> int:
@@ -54,7 +54,7 @@ class Reproduction:
     dataset: str
     seeds: int
     jobs: tuple[PlannedRun, ...]
-    curves: Mapping[str, Mapping[str, tuple[str, ...]]]
+    curves: Mapping[str, Mapping[str, Sequence[str]]]
     settings: tuple[str, ...] = field(default=())
     chosen: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)
 
@@ -68,11 +68,15 @@ def reproduction_of(
     settings: Sequence[str] = (),
     ask: Choose = choose,
 ) -> Reproduction:
-    """The runs of the figures in `names`.
+    """Plan the runs of some figures.
 
-    seeds     in place of the profile's number
-    settings  `key=value` for every run, such as data.partition=dirichlet
-    ask       the planner, called once for every planned curve
+    Args:
+        names: of the figures.
+        profile: "quick", "default" or "full".
+        dataset: on what.
+        seeds: in place of the profile's number.
+        settings: `key=value` for every run, such as data.partition=dirichlet.
+        ask: the planner, called once for every planned curve.
     """
     common = setting()
     if dataset not in common.length:
@@ -82,32 +86,46 @@ def reproduction_of(
     if not names:
         raise InputError("figure", "", closest("", [*TARGETS, "all"]))
     targets = tuple(read_target(name) for name in dict.fromkeys(names))
-    asked = {target.name: seeds or target.profile[profile].seeds for target in targets}
+    seeds_of = {target.name: seeds or target.profile[profile].seeds for target in targets}
     chosen: dict[str, dict[str, Choice]] = {target.name: {} for target in targets}
     configs = {
         t.name: _configs(t, profile, dataset, settings, ask, chosen[t.name]) for t in targets
     }
     jobs: dict[str, PlannedRun] = {}
     curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
-    for seed in range(max(asked.values())):
-        for target in targets:
-            if seed >= asked[target.name]:
-                continue
-            for label, config in configs[target.name].items():
-                job = _job(f"{target.name}: {label}", config.changed(seed=seed))
+    most = max(seeds_of.values())
+    for seed in range(most):
+        for name in (name for name, count in seeds_of.items() if seed < count):
+            for label, config in configs[name].items():
+                job = _job(f"{name}: {label}", config.changed(seed=seed))
                 jobs.setdefault(job.folder, job)
-                curves[target.name].setdefault(label, []).append(job.folder)
-    done = {name: {key: tuple(of) for key, of in found.items()} for name, found in curves.items()}
-    return Reproduction(
-        targets,
-        profile,
-        dataset,
-        max(asked.values()),
-        tuple(jobs.values()),
-        done,
-        tuple(settings),
-        chosen,
-    )
+                curves[name].setdefault(label, []).append(job.folder)
+    runs = tuple(jobs.values())
+    return Reproduction(targets, profile, dataset, most, runs, curves, tuple(settings), chosen)
+
+
+def carry_out(
+    plan: Reproduction,
+    out: Path,
+    *,
+    on_start: Started = lambda *_: None,
+    on_progress: Callable[[JobProgress], None] = lambda _: None,
+    on_seed: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Do what is not done yet; `Interrupted` says that the user stopped it.
+
+    on_seed  called with the number of seeds that are complete: after the first, and at the end
+    """
+    fetch(plan.dataset)
+    first = {number for number, job in enumerate(plan.jobs) if job.seed == 0}
+
+    def note(left: set[int]) -> None:
+        if first and left and not first & left:
+            first.clear()
+            on_seed(1)
+
+    run_all(plan.jobs, out / RUNS, on_start=on_start, on_progress=on_progress, on_done=note)
+    on_seed(plan.seeds)
 
 
 def _configs(
@@ -118,35 +136,35 @@ def _configs(
     ask: Choose,
     chosen: dict[str, Choice],
 ) -> dict[str, RunConfig]:
-    """The config of every curve, with its length and its evaluations; fills in what is chosen."""
-    common = setting()
-    sampling = common.evaluation[profile]
-    base = merge(common.run, {"evaluation": sampling.model_dump(), "data": {"name": dataset}})
-    base = merge(base, target.run)
-    found = {}
+    """Make the config of every curve, its length and its evaluations; fill in what is chosen."""
+    common, extent = setting(), target.profile[profile]
+    sampling = common.evaluation[profile].model_dump()
+    base = merge(common.run, {"evaluation": sampling, "data": {"name": dataset}})
+    base, part = merge(base, target.run), common.length[dataset]
+    configs = {}
     for curve in target.curve:
         table = merge(base, curve.change)
-        extent = target.profile[profile]
         if curve.planned and extent.planning:
-            setting_of = run_config(with_settings(table, settings))
-            part = common.length[dataset]
-            budget = extent.budget * curve.horizon * part
-            effort = extent.planning.scaled(part)
-            chosen[curve.label] = ask(setting_of, budget, effort, curve.planned)
+            chosen[curve.label] = ask(
+                run_config(with_settings(table, settings)),
+                extent.budget * curve.horizon * part,
+                extent.planning.scaled(part),
+                curve.planned,
+            )
             table = merge(table, chosen[curve.label].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
-        lengths = _length(config, extent, common.length[dataset] * curve.length)
-        found[curve.label] = run_config(with_settings(merge(table, lengths), settings))
-    return found
+        table = merge(table, _length(config, extent, part * curve.length))
+        configs[curve.label] = run_config(with_settings(table, settings))
+    return configs
 
 
 def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
-    """Whole rounds that cover the profile's seconds and its iterations; when to evaluate."""
+    """Take whole rounds that cover the profile's seconds and iterations; when to evaluate."""
     algorithm = _algorithm(config)
     tau = algorithm.schedule.tau
     rounds = 1
     if profile.seconds is not None:
-        rounds = max(rounds, math.ceil(profile.seconds * part / algorithm.round_cost().total))
+        rounds = max(rounds, math.ceil(profile.seconds * part / round_cost(algorithm).total))
     if profile.iterations is not None:
         rounds = max(rounds, math.ceil(profile.iterations * part / tau))
     every = max(1, round(rounds / profile.points))
@@ -154,7 +172,7 @@ def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
 
 
 def _algorithm(config: RunConfig) -> Algorithm:
-    """The scheme on clusters of equal size, which is near enough to say how long a run is."""
+    """Assume clusters of equal size, which is near enough to say how long a run is."""
     network = build_network(config.network)
     parameters, flops = _size(config.model.name, config.data.name, config.settings.batch_size)
     return config.settings.algorithm(network, config.settings.latency.with_flops(flops), parameters)
@@ -162,7 +180,7 @@ def _algorithm(config: RunConfig) -> Algorithm:
 
 @cache
 def _size(model: str, dataset: str, batch_size: int) -> tuple[int, float]:
-    """Parameters and FLOPs of a step; the paper's network where the user's own is not ours."""
+    """Count parameters and FLOPs of a step; of the paper's network where the user's is not ours."""
     images = spec(dataset)
     name = model if ":" not in model else "paper-cnn"
     network = build(name, images.shape, images.classes, 0)
@@ -170,28 +188,17 @@ def _size(model: str, dataset: str, batch_size: int) -> tuple[int, float]:
     return parameters, count_flops(network, images.shape, batch_size)
 
 
-def _job(label: str, config: RunConfig) -> PlannedRun:
-    """The folder's name tells what the run is; its last part is a hash of every setting."""
-    table, told = config.table(), config.settings
+def _job(name: str, config: RunConfig) -> PlannedRun:
+    """Name the folder by what the run is; its last part is a hash of every setting."""
+    table, settings = config.table(), config.settings
     identity = {k: v for k, v in table.items() if k not in ("title", "checkpoint_seconds")}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    s = told.schedule
+    s, algorithm = settings.schedule, _algorithm(config)
     about = f"{table['scheme']} {config.network.graph} {s.tau1} {s.tau2} {s.alpha}"
     return PlannedRun(
-        folder=f"{slug(about)}-seed{told.seed}-{digest}",
-        label=f"{label}, seed {told.seed}",
+        name=f"{name}, seed {settings.seed}",
+        folder=f"{slug(about)}-seed{settings.seed}-{digest}",
+        run=partial(run_from, config),
+        work=settings.steps * steps_per_iteration(algorithm, TURNS * algorithm.schedule.tau),
         config=config,
-        work=told.steps * _clients(_algorithm(config)),
     )
-
-
-def _clients(algorithm: Algorithm) -> float:
-    """How many clients make a step in an iteration of a run; by turns, of its slowest group."""
-    if isinstance(algorithm.pace, TurnPace):
-        agenda, many = algorithm.pace.agenda(algorithm), TURNS * algorithm.schedule.tau1
-        while agenda.k < many:
-            _, agenda = agenda.window(many, many, math.inf)
-        return float(agenda.iterations.sum()) / agenda.k
-    participation = algorithm.participation
-    present = float(participation.present(0).sum()) if participation.drawn else 0.0
-    return present or participation.clients * participation.beta

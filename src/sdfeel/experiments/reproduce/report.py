@@ -14,14 +14,13 @@ from matplotlib.figure import Figure
 
 from sdfeel.experiments.reproduce.clusters import bias_rows, cluster_losses
 from sdfeel.experiments.reproduce.document import (
-    asked,
+    FigureResult,
     command,
-    measured,
     notes,
     results_document,
+    verdict_rows,
 )
-from sdfeel.experiments.reproduce.plan import Reproduction
-from sdfeel.experiments.reproduce.runner import run_folder
+from sdfeel.experiments.reproduce.plan import RUNS, Reproduction
 from sdfeel.experiments.reproduce.spec import Drawing, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict, judge
 from sdfeel.files import write_report
@@ -29,15 +28,15 @@ from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.figures import Panel, figure_panels, save_figure
 from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
-from sdfeel.reports.tables import Row, compare_table
+from sdfeel.reports.tables import Row, all_evaluations, compare_table
 
-__all__ = ["verdict_rows", "write_reports"]
+__all__ = ["write_reports"]
 
 Records = Mapping[str, Sequence[RunRecord]]
 
 
 def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
-    """Write what the runs that are finished show; gives the verdicts.
+    """Write what the runs that are finished show; return the verdicts.
 
     A figure has the seeds of which all its curves are there; one that has none is left out.
 
@@ -48,76 +47,84 @@ def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
     <figure>/verdicts.json, .md
     verdicts.json, .md, results.md and index.html: all of it
     """
-    verdicts: list[Verdict] = []
+    results: dict[str, FigureResult] = {}
     figures: dict[str, Figure] = {}
-    tables: dict[str, list[Row]] = {}
-    biases: dict[str, list[list[Row]]] = {}
     for target in plan.targets:
         records = _records(plan, out, target)
-        if not records:
-            continue
-        folder = out / target.name
-        found = [
-            judge(target.name, claim, {k: [r.metrics for r in of] for k, of in records.items()})
-            for claim in target.claim
-        ]
-        for drawing in target.drawing:
-            figures[drawing.title] = _draw(drawing, records, folder)
-        tables[target.name] = _write_tables(folder, records)
-        if target.bias:
-            biases[target.name] = _write_clusters(folder, plan, target, records)
-        _write_verdicts(folder, found)
-        verdicts += found
+        if records:
+            folder = out / target.name
+            results[target.name] = _write_figure(plan, target, records, folder)
+            figures |= {d.title: _draw(d, records, folder) for d in target.drawing}
+    verdicts = [verdict for result in results.values() for verdict in result.verdicts]
     _write_verdicts(out, verdicts)
     about = _about(plan, out)
-    text = results_document(plan, verdicts, tables, biases, about=about)
-    write_report(out / "results.md", text.encode())
-    shown = [target for target in plan.targets if target.name in tables]
+    write_report(out / "results.md", results_document(plan, results, about).encode())
+    tables: dict[str, Sequence[Row]] = {"Verdicts": verdict_rows(verdicts)}
+    for result in results.values():
+        tables[result.target.title] = result.rows
+        tables |= {f"Losses by cluster, {label}": rows for label, rows in result.biases.items()}
+    paragraphs = [note for result in results.values() for note in notes(result.target, plan)]
     write_page(
         out / "index.html",
         f"Semi-decentralized federated edge learning, reproduced on {plan.dataset}",
         figures,
-        {"Verdicts": verdict_rows(verdicts)}
-        | {t.title: tables[t.name] for t in shown}
-        | {
-            f"Losses by cluster, {own.against}": rows
-            for t in shown
-            for own, rows in zip(t.bias, biases.get(t.name, ()), strict=True)
-        },
+        tables,
         {"command": command(plan)},
-        list(dict.fromkeys(note for target in shown for note in notes(target, plan))),
+        list(dict.fromkeys(paragraphs)),
         environment=about,
     )
     return verdicts
 
 
-def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
-    """Verdicts as rows of a table for people."""
-    return [
-        {
-            "figure": verdict.figure,
-            "claim": verdict.claim,
-            "reading": verdict.reading or None,
-            "verdict": verdict.verdict,
-            "measured": measured(verdict),
-            "asked for": asked(verdict),
-            "seeds": verdict.seeds,
-            "note": verdict.note,
-        }
-        for verdict in verdicts
-    ]
+def _write_figure(
+    plan: Reproduction, target: Target, records: Records, folder: Path
+) -> FigureResult:
+    """Write the tables of a figure and its verdicts."""
+    metrics = {label: [run.metrics for run in of] for label, of in records.items()}
+    verdicts = [judge(target.name, claim, metrics) for claim in target.claim]
+    _write_verdicts(folder, verdicts)
+    rows = compare_table(records)
+    for row, tables in zip(rows, metrics.values(), strict=True):
+        ends = [table["idle_share"].iloc[-1] for table in tables if "idle_share" in table]
+        row["idle_share"] = float(np.median(ends)) if ends else None
+    write_report(folder / "table.md", markdown_table(rows).encode())
+    write_report(folder / "table.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+    _write_rounded(folder / "curves.csv", all_evaluations(records, "curve"))
+    biases = {}
+    if target.bias:
+        losses = _cluster_losses(plan, target, records)
+        seeds = {label: [run.config.get("seed") for run in records[label]] for label in losses}
+        parts = [
+            pd.DataFrame({"curve": label, "seed": seed, **table})
+            for label, tables in losses.items()
+            for seed, table in zip(seeds[label], tables, strict=True)
+        ]
+        _write_rounded(folder / "clusters.csv", pd.concat(parts, ignore_index=True))
+        biases = {bias.against: bias_rows(bias, losses) for bias in target.bias}
+    return FigureResult(target, verdicts, rows, biases)
+
+
+def _cluster_losses(
+    plan: Reproduction, target: Target, records: Records
+) -> dict[str, list[pd.DataFrame]]:
+    """Return the losses by cluster of the curves that are asked for, one table a seed."""
+    configs = {job.folder: job.config for job in plan.jobs}
+    labels = dict.fromkeys(label for bias in target.bias for label in bias.labels)
+    return {
+        label: [cluster_losses(configs[run.path.name], run.path) for run in records[label]]
+        for label in labels
+    }
 
 
 def _records(plan: Reproduction, out: Path, target: Target) -> Records:
-    """The runs of a figure by label, for the seeds that are complete; empty if none is."""
+    """Read the runs of a figure by label, for the seeds that are complete; empty if none is."""
     runs = {
-        label: [_finished(run_folder(out, folder)) for folder in folders]
+        label: [_finished(out / RUNS / folder) for folder in folders]
         for label, folders in plan.curves[target.name].items()
     }
-    seeds = list(zip(*runs.values(), strict=True))
-    complete = [list(row) for row in takewhile(all, seeds)]
-    labelled = zip(runs, zip(*complete, strict=True), strict=False)
-    return {label: [run for run in of if run is not None] for label, of in labelled}
+    complete = list(takewhile(all, zip(*runs.values(), strict=True)))
+    by_label = zip(runs, zip(*complete, strict=True), strict=False)
+    return {label: [run for run in of if run is not None] for label, of in by_label}
 
 
 def _finished(folder: Path) -> RunRecord | None:
@@ -140,50 +147,14 @@ def _draw(drawing: Drawing, records: Records, folder: Path) -> Figure:
 
 
 def _until(metrics: pd.DataFrame, x: str, end: float) -> pd.DataFrame:
-    """The curve up to where the shortest one of its panel ends, so that no line stops before."""
+    """Cut a curve where the shortest one of its panel ends, so that no line stops before."""
     at = metrics[x].to_numpy(dtype=float)
     last = {name: float(np.interp(end, at, metrics[name])) for name in metrics.columns}
-    kept = metrics[at < end].astype(float)
-    return pd.concat([kept, pd.DataFrame([last])], ignore_index=True)
+    return pd.concat([metrics[at < end].astype(float), pd.DataFrame([last])], ignore_index=True)
 
 
-def _write_tables(folder: Path, records: Records) -> list[Row]:
-    rows = compare_table(records)
-    for row, of in zip(rows, records.values(), strict=True):
-        ends = [run.metrics["idle_share"].iloc[-1] for run in of if "idle_share" in run.metrics]
-        row["idle_share"] = float(np.median(ends)) if ends else None
-    write_report(folder / "table.md", markdown_table(rows).encode())
-    write_report(folder / "table.csv", pd.DataFrame(rows).to_csv(index=False).encode())
-    points = [
-        record.metrics.assign(curve=label, seed=record.config.get("seed"))
-        for label, of in records.items()
-        for record in of
-    ]
-    table = pd.concat(points, ignore_index=True)
-    first = ["curve", "seed"]
-    table = table[first + [name for name in table.columns if name not in first]]
-    write_report(folder / "curves.csv", table.to_csv(index=False, float_format="%.6g").encode())
-    return rows
-
-
-def _write_clusters(
-    folder: Path, plan: Reproduction, target: Target, records: Records
-) -> list[list[Row]]:
-    """The losses by cluster of the curves that are asked for, and a table of each comparison."""
-    configs = {job.folder: job.config for job in plan.jobs}
-    wanted = dict.fromkeys(label for own in target.bias for label in [own.against, *own.curves])
-    losses = {
-        label: [cluster_losses(configs[run.path.name], run.path) for run in records[label]]
-        for label in wanted
-    }
-    every = [
-        own.assign(curve=label, seed=run.config.get("seed"))
-        for label, of in losses.items()
-        for own, run in zip(of, records[label], strict=True)
-    ]
-    table = pd.concat(every, ignore_index=True)[["curve", "seed", *every[0].columns[:-2]]]
-    write_report(folder / "clusters.csv", table.to_csv(index=False, float_format="%.6g").encode())
-    return [bias_rows(own, losses) for own in target.bias]
+def _write_rounded(path: Path, table: pd.DataFrame) -> None:
+    write_report(path, table.to_csv(index=False, float_format="%.6g").encode())
 
 
 def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
@@ -193,9 +164,9 @@ def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
 
 
 def _about(plan: Reproduction, out: Path) -> dict[str, Any]:
-    """Versions, machine, and the real time of all runs together."""
-    found = [_finished(run_folder(out, job.folder)) for job in plan.jobs]
-    records = [record for record in found if record is not None]
+    """Say versions, machine, and the real time of all runs together."""
+    runs = [_finished(out / RUNS / job.folder) for job in plan.jobs]
+    records = [run for run in runs if run is not None]
     environment = records[0].environment if records else {}
     packages = ", ".join(f"{name} {v}" for name, v in environment.get("packages", {}).items())
     spent = sum(sum((record.summary or {}).get("phases", {}).values()) for record in records)

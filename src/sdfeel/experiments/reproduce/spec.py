@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from sdfeel.errors import InputError, closest
-from sdfeel.experiments.config import Variant
+from sdfeel.experiments.config import Strict, Variant
 from sdfeel.toml import read_toml
+from sdfeel.validation import Count, Positive
 
 __all__ = [
     "TARGETS",
@@ -40,33 +41,29 @@ TARGETS = (
 )
 
 X = Literal["seconds", "iteration"]
-Planned = Literal["schedule", "codecs", "correction", "local"]
+Planned = Literal["schedule", "codecs", "correction", "optimizer"]
 Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement", "idle_share"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Planning(_Strict):
+class Planning(Strict):
     """How much the planner may try: its pilot, who races and for how long (see its `Effort`).
 
     seconds  simulated, for which it plans; the profile's by default
     """
 
-    seconds: float | None = Field(default=None, gt=0)
+    seconds: Positive | None = None
     pilot: int = Field(ge=10)
-    racers: int = Field(ge=1)
-    heats: int = Field(ge=1)
-    iterations: int = Field(ge=1)
+    racers: Count
+    heats: Count
+    iterations: Count
 
     def scaled(self, part: float) -> Planning:
-        """For runs of a part of the length."""
+        """Return the same for runs of a part of the length."""
         shorter = {"pilot": max(10, round(self.pilot * part))}
         return self.model_copy(update=shorter | {"iterations": max(1, int(self.iterations * part))})
 
 
-class Profile(_Strict):
+class Profile(Strict):
     """How long and how often; the numbers of `--quick`, of the default and of `--full`.
 
     seconds, iterations  a run is long enough for both: the panel over time, that over iterations
@@ -74,9 +71,9 @@ class Profile(_Strict):
     planning             for figures with a planned curve: its budget is `seconds`, or its own
     """
 
-    seeds: int = Field(ge=1)
-    seconds: float | None = Field(default=None, gt=0)
-    iterations: int | None = Field(default=None, ge=1)
+    seeds: Count
+    seconds: Positive | None = None
+    iterations: Count | None = None
     points: int = Field(ge=2)
     planning: Planning | None = None
 
@@ -88,12 +85,12 @@ class Profile(_Strict):
 
     @property
     def budget(self) -> float:
-        """Simulated seconds for which is planned."""
-        own = self.planning.seconds if self.planning is not None else None
-        return own or self.seconds or 0.0
+        """Return the simulated seconds that are planned for."""
+        planned = self.planning.seconds if self.planning is not None else None
+        return planned or self.seconds or 0.0
 
 
-class Sampling(_Strict):
+class Sampling(Strict):
     """On how many samples a profile evaluates, and whether it also evaluates every server."""
 
     train_samples: int | None = None
@@ -101,7 +98,7 @@ class Sampling(_Strict):
     servers: bool = False
 
 
-class Setting(_Strict):
+class Setting(Strict):
     """`setting.toml`: the paper's sections IV-A and IV-B, and what holds for all figures.
 
     length  by data set: the part of a profile's length that it needs
@@ -116,14 +113,14 @@ class CurveSpec(Variant):
     """A curve, fixed or planned.
 
     planned  what the planner chooses: the schedule with its averager, and beside it codecs, the
-             correction, the local rule with its rate
+             correction, the optimizer with its rate
     horizon  for how much of the planning's time it is planned
     length   how long it is against the profile's length
     """
 
     planned: list[Planned] = Field(default_factory=list)
-    horizon: float = Field(default=1.0, gt=0)
-    length: float = Field(default=1.0, gt=0)
+    horizon: Positive = 1.0
+    length: Positive = 1.0
 
     @model_validator(mode="after")
     def _scheduled(self) -> CurveSpec:
@@ -132,14 +129,14 @@ class CurveSpec(Variant):
         return self
 
 
-class PanelSpec(_Strict):
+class PanelSpec(Strict):
     x: X
     y: Y
     title: str | None = None  # the name of y by default
     curves: list[str] = Field(default_factory=list)  # all of them by default
 
 
-class Drawing(_Strict):
+class Drawing(Strict):
     """One picture: panels side by side."""
 
     name: str
@@ -147,7 +144,7 @@ class Drawing(_Strict):
     panel: list[PanelSpec]
 
 
-class Claim(_Strict):
+class Claim(Strict):
     """A statement that can fail.
 
     says       the statement in our words, with what it is measured by
@@ -188,8 +185,8 @@ class Claim(_Strict):
         return self
 
 
-class Bias(_Strict):
-    """Curves whose final models are held against every cluster's data, and what they differ from.
+class Bias(Strict):
+    """Curves whose final models are compared on every cluster's data, and what with.
 
     against  a curve whose model no cluster pulls to its data by being fast
     """
@@ -197,8 +194,12 @@ class Bias(_Strict):
     against: str
     curves: list[str]
 
+    @property
+    def labels(self) -> list[str]:
+        return [self.against, *self.curves]
 
-class Target(_Strict):
+
+class Target(Strict):
     """One file: the runs of a figure, how it is drawn and what it must show."""
 
     name: str
@@ -213,41 +214,31 @@ class Target(_Strict):
 
 
 def read_target(name: str) -> Target:
-    """The settings of a figure."""
+    """Read and check the settings of a figure."""
     if name not in TARGETS:
         raise InputError("figure", name, closest(name, [*TARGETS, "all"]))
     target = Target.model_validate({"name": name, **_table(name)})
-    known = [curve.label for curve in target.curve]
-    planned = any(curve.planned for curve in target.curve)
+    is_planned = any(curve.planned for curve in target.curve)
     for key, profile in target.profile.items():
-        if planned != (profile.planning is not None):
-            raise InputError(
-                f"{name}: profile {key}",
-                profile.planning,
-                "planning and a planned curve go together",
-            )
-    used = [panel.curves for drawing in target.drawing for panel in drawing.panel]
-    for label in [label for labels in used for label in labels]:
-        _check(label, known, f"{name}: drawing")
-    for claim in target.claim:
-        for label in claim.curves:
-            _check(label, known, f"{name}: claim {claim.name}")
-    for bias in target.bias:
-        for label in [bias.against, *bias.curves]:
-            _check(label, known, f"{name}: bias")
+        if is_planned != (profile.planning is not None):
+            remedy = "planning and a planned curve go together"
+            raise InputError(f"{name}: profile {key}", profile.planning, remedy)
+    used = {f"drawing {d.name}": [c for p in d.panel for c in p.curves] for d in target.drawing}
+    used |= {f"claim {claim.name}": claim.curves for claim in target.claim}
+    used |= {"bias": [label for bias in target.bias for label in bias.labels]}
+    known = [curve.label for curve in target.curve]
+    for where, labels in used.items():
+        for label in labels:
+            if label not in known:
+                raise InputError(f"{name}: {where}", label, closest(label, known))
     return target
 
 
 def setting() -> Setting:
-    """What all figures share."""
+    """Read what all figures share."""
     return Setting.model_validate(_table("setting"))
 
 
 def _table(name: str) -> dict[str, Any]:
     path = resources.files("sdfeel.experiments.reproduce") / "settings" / f"{name}.toml"
     return read_toml(path.read_text("utf-8"), name)
-
-
-def _check(label: str, known: list[str], where: str) -> None:
-    if label not in known:
-        raise InputError(where, label, closest(label, known))

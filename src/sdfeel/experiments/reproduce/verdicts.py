@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -29,22 +29,26 @@ from sdfeel.experiments.reproduce.measures import (
     END,
     MIDDLE,
     WHOLE,
-    Curve,
     level,
     level_noise,
     noise,
     shared_stretch,
     time_ratio,
-    time_to,
 )
 from sdfeel.experiments.reproduce.spec import Claim
-from sdfeel.reports.bands import points
+from sdfeel.records.curves import Curve
 
-__all__ = ["Finding", "Outcome", "Verdict", "decide", "find", "judge"]
+__all__ = ["Finding", "Outcome", "Verdict", "decide", "judge"]
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 # Below this part of the measured level a difference is what rounding grows to: curves coincide.
 ROUNDING = 1e-4
+# What values of these kinds are in; those of the others are in the unit of the curves.
+UNITS = {
+    "falls": "relative fall",
+    "keeps": "of the second's",
+    **dict.fromkeys(("behind", "sooner", "rougher"), "ratio"),
+}
 # Student's t, 97.5 %, for 1, 2, ... degrees of freedom.
 STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 
@@ -56,82 +60,91 @@ class Finding:
     value: float
     margin: float
     tolerance: float
-    coincide: bool = False
+    is_same: bool = False
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with its outcome; `value` is the mean over seeds, `spread` their least and most.
+    """What became of a claim.
 
-    unit      what the value is in
+    value     the mean over seeds; spread: their least and most
     interval  95 % for the mean of the value; None with one seed
     """
 
     figure: str
-    name: str
-    kind: str
-    claim: str
-    paper: str
-    reading: str
+    claim: Claim
     verdict: Outcome
-    value: float | None
-    unit: str
-    threshold: float
-    spread: tuple[float, float] | None
-    interval: tuple[float, float] | None
-    seeds: int
-    values: tuple[float, ...]
     note: str
+    values: tuple[float, ...]
+
+    @property
+    def finite(self) -> list[float]:
+        return [value for value in self.values if math.isfinite(value)]
+
+    @property
+    def value(self) -> float | None:
+        return float(np.mean(self.finite)) if self.finite else None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        return (min(self.finite), max(self.finite)) if len(self.finite) > 1 else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        return _interval(self.values)
+
+    @property
+    def unit(self) -> str:
+        """What the value is in."""
+        kind, y = self.claim.kind, self.claim.y
+        if kind in UNITS:
+            return UNITS[kind]
+        return next((word for word in ("accuracy", "loss") if word in y), y.replace("_", " "))
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON can hold it: what is not finite is None."""
-        content = asdict(self)
-        for key in ("spread", "interval", "values"):
-            if content[key] is not None:
-                content[key] = [v if math.isfinite(v) else None for v in content[key]]
-        return content
+        """Write it as JSON can hold it: what is not finite is None."""
+        claim = self.claim
+        return {
+            "figure": self.figure,
+            "name": claim.name,
+            "kind": claim.kind,
+            "claim": claim.says,
+            "paper": claim.paper,
+            "reading": claim.reading,
+            "verdict": self.verdict,
+            "value": self.value,
+            "unit": self.unit,
+            "threshold": claim.threshold,
+            "spread": self.spread,
+            "interval": self.interval,
+            "seeds": len(self.values),
+            "values": [value if math.isfinite(value) else None for value in self.values],
+            "note": self.note,
+        }
 
 
 def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Verdict:
-    """The verdict on a claim; `runs` has for every label one table of metrics per seed, in order.
+    """Decide on a claim; `runs` has for every label one table of metrics per seed, in order.
 
     Seeds that not every curve of the claim has are left out.
     """
     seeds = min((len(runs.get(label, ())) for label in claim.curves), default=0)
-    findings = []
-    for seed in range(seeds):
-        curves = [_curve(runs[label][seed], claim) for label in claim.curves]
-        findings.append(find(claim, curves))
+    findings = [
+        FINDERS[claim.kind](claim, [_curve(runs[label][seed], claim) for label in claim.curves])
+        for seed in range(seeds)
+    ]
     verdict, note = decide(findings)
-    values = tuple(finding.value for finding in findings)
-    finite = [value for value in values if math.isfinite(value)]
-    return Verdict(
-        figure=figure,
-        name=claim.name,
-        kind=claim.kind,
-        claim=claim.says,
-        paper=claim.paper,
-        reading=claim.reading,
-        verdict=verdict,
-        value=float(np.mean(finite)) if finite else None,
-        unit=_unit(claim),
-        threshold=claim.threshold,
-        spread=(min(finite), max(finite)) if len(finite) > 1 else None,
-        interval=_interval(values),
-        seeds=seeds,
-        values=values,
-        note=note,
-    )
+    return Verdict(figure, claim, verdict, note, tuple(finding.value for finding in findings))
 
 
 def decide(findings: Sequence[Finding]) -> tuple[Outcome, str]:
-    """The outcome, and in a few words why."""
+    """Return the outcome, and in a few words why."""
     margins = [finding.margin for finding in findings]
     missing = sum(math.isnan(margin) for margin in margins)
     if missing or not margins:
         where = f" on {missing} of {len(margins)} seeds" if missing < len(margins) else ""
         return "inconclusive", f"not enough was recorded{where}"
-    if all(finding.coincide for finding in findings):
+    if all(finding.is_same for finding in findings):
         return "fail", "the curves coincide"
     return _one_seed(findings[0]) if len(margins) == 1 else _many_seeds(findings)
 
@@ -146,54 +159,49 @@ def _one_seed(finding: Finding) -> tuple[Outcome, str]:
 def _many_seeds(findings: Sequence[Finding]) -> tuple[Outcome, str]:
     margins = [finding.margin for finding in findings]
     right = sum(margin > 0 for margin in margins)
-    said = f"{right} of {len(margins)} seeds agree"
+    note = f"{right} of {len(margins)} seeds agree"
     low, high = _interval(margins) or (-math.inf, math.inf)
     if low > 0 or high < 0:
-        return "pass" if low > 0 else "fail", said
+        return "pass" if low > 0 else "fail", note
     if 0 < right < len(margins):
-        return "inconclusive", said
+        return "inconclusive", note
     noisy = _root_mean_square([finding.tolerance for finding in findings])
     if not abs(float(np.mean(margins))) > noisy / math.sqrt(len(margins)):
-        return "inconclusive", f"{said}, by no more than the noise of the curves"
-    return "pass" if right else "fail", f"{said}; their 95 % interval includes 0"
+        return "inconclusive", f"{note}, by no more than the noise of the curves"
+    return "pass" if right else "fail", f"{note}; their 95 % interval includes 0"
 
 
-def find(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    """What the curves of one seed say on a claim."""
-    return FINDERS[claim.kind](claim, curves)
-
-
-def _gaps(claim: Claim, pairs: Sequence[tuple[Curve, Curve]], stop: float) -> Finding:
-    """By how much the first of each pair is better; the least of them counts."""
+def _gaps(claim: Claim, pairs: Sequence[tuple[Curve, Curve]]) -> Finding:
+    """Measure by how much the first of each pair is better; the least of them counts."""
+    stop = shared_stretch([curve for pair in pairs for curve in pair])
     part = END if claim.at == "end" else WHOLE
-    found = []
+    gaps = []
     for better, worse in pairs:
-        one, two = level(better, stop, part), level(worse, stop, part)
-        gap = two - one if better.falling else one - two
+        ends = level(better, stop, part), level(worse, stop, part)
+        gap = ends[1] - ends[0] if better.is_falling else ends[0] - ends[1]
         error = math.hypot(level_noise(better, stop, part), level_noise(worse, stop, part))
-        same = abs(gap) <= ROUNDING * max(abs(one), abs(two))
-        found.append(Finding(gap, gap - claim.threshold, 2 * error, same))
-    return min(found, key=lambda finding: finding.margin)
+        is_same = abs(gap) <= ROUNDING * max(abs(ends[0]), abs(ends[1]))
+        gaps.append(Finding(gap, gap - claim.threshold, 2 * error, is_same))
+    return min(gaps, key=lambda finding: finding.margin)
 
 
 def _order(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    return _gaps(claim, list(pairwise(curves)), shared_stretch(curves))
+    return _gaps(claim, list(pairwise(curves)))
 
 
 def _best(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    return _gaps(claim, [(curves[0], rival) for rival in curves[1:]], shared_stretch(curves))
+    return _gaps(claim, [(curves[0], rival) for rival in curves[1:]])
 
 
 def _within(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    gap = _gaps(claim, [(curves[0], curves[1])], shared_stretch(curves))
+    gap = _order(claim, curves)
     return Finding(abs(gap.value), claim.threshold - abs(gap.value), gap.tolerance)
 
 
 def _keeps(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    """The part of the second's level by which the first is worse; below 0 where it is better."""
-    gap = _gaps(claim, [(curves[0], curves[1])], shared_stretch(curves))
-    part = END if claim.at == "end" else WHOLE
-    size = abs(level(curves[1], shared_stretch(curves), part))
+    """Measure by which part of the second's level the first is worse; below 0 it is better."""
+    gap = _order(claim, curves)
+    size = abs(level(curves[1], shared_stretch(curves), END if claim.at == "end" else WHOLE))
     lost = -gap.value / size
     return Finding(lost, claim.threshold - lost, gap.tolerance / size)
 
@@ -208,21 +216,21 @@ def _behind(claim: Claim, curves: Sequence[Curve]) -> Finding:
     stop = shared_stretch(curves)
     ratio = time_ratio(leader, laggard)
     error = 2 * level_noise(laggard, stop)
-    moved = [time_ratio(leader, laggard, shift) for shift in (-error, error)]
-    tolerance = abs(moved[0] - moved[1]) / 2
+    low, high = (time_ratio(leader, laggard, shift) for shift in (-error, error))
+    tolerance = abs(low - high) / 2
     return Finding(ratio, ratio - claim.threshold, tolerance)
 
 
 def _sooner(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    """How many times as long the second takes to a level: at least, where it does not get there."""
+    """Compare times to a level: where the second does not get there, it is at least its length."""
     assert claim.level is not None  # noqa: S101 - the claim was validated
     error = 2 * max(noise(curve) for curve in curves)
     ratios = []
-    for asked in (claim.level, claim.level - error, claim.level + error):
-        first, second = (time_to(curve, asked) for curve in curves)
+    for goal in (claim.level, claim.level - error, claim.level + error):
+        first, second = (curve.reaches(goal) for curve in curves)
         ratio = (curves[1].last if second is None else second) / first if first else math.nan
-        too_short = second is None and ratio <= claim.threshold  # it says nothing either way
-        ratios.append(math.nan if too_short else ratio)
+        is_too_short = second is None and ratio <= claim.threshold  # it says nothing either way
+        ratios.append(math.nan if is_too_short else ratio)
     known = [ratio for ratio in ratios[1:] if math.isfinite(ratio)]
     tolerance = max((abs(ratio - ratios[0]) for ratio in known), default=0.0)
     return Finding(ratios[0], ratios[0] - claim.threshold, tolerance)
@@ -237,13 +245,13 @@ def _rougher(claim: Claim, curves: Sequence[Curve]) -> Finding:
 
 
 def _falls(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    found = []
+    falls = []
     for curve in curves:
         middle, end = level(curve, curve.last, MIDDLE), level(curve, curve.last, END)
-        drop = (middle - end if curve.falling else end - middle) / abs(middle)
+        drop = (middle - end if curve.is_falling else end - middle) / abs(middle)
         error = 2 * math.sqrt(2) * level_noise(curve, curve.last) / abs(middle)
-        found.append(Finding(drop, drop - claim.threshold, error))
-    return min(found, key=lambda finding: finding.margin)
+        falls.append(Finding(drop, drop - claim.threshold, error))
+    return min(falls, key=lambda finding: finding.margin)
 
 
 FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
@@ -260,24 +268,10 @@ FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
 
 
 def _curve(metrics: pd.DataFrame, claim: Claim) -> Curve:
-    found = points(metrics, claim.x, claim.y)
-    falling = "accuracy" not in claim.y
-    if found is None:
-        nothing = np.array([0.0, 1.0])
-        return Curve(nothing, nothing * math.nan, falling)
-    return Curve(found[0], found[1], falling)
-
-
-def _unit(claim: Claim) -> str:
-    if claim.kind in ("behind", "sooner", "rougher"):
-        return "ratio"
-    if claim.kind == "falls":
-        return "relative fall"
-    if claim.kind == "keeps":
-        return "of the second's"
-    if "accuracy" in claim.y:
-        return "accuracy"
-    return "loss" if "loss" in claim.y else claim.y.replace("_", " ")
+    nothing = np.array([0.0, 1.0])
+    is_falling = "accuracy" not in claim.y
+    curve = Curve.of(metrics, claim.x, claim.y, is_falling)
+    return curve or Curve(nothing, nothing * math.nan, is_falling)
 
 
 def _root_mean_square(values: Sequence[float]) -> float:

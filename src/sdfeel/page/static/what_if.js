@@ -30,6 +30,7 @@ export class WhatIf {
     this.answers = el("dl", { class: "answers" },
       answer("seconds", "seconds a round"), answer("iteration", "seconds an iteration"), answer("compute", "of it computing", " s"),
       answer("upload", "uploading", " s"), answer("exchange", "exchanging", " s"), answer("download", "downloading", " s"),
+      answer("waiting", "waiting", " s"),
       answer("zeta", "zeta"), answer("contraction", "contraction of a round"), answer("bytes", "bytes a round"), answer("links", "links"));
     this.commands = el("pre", { "data-testid": "what-if-commands" });
     this.profile = el("button", { type: "button", hidden: true, onclick: () => save("what-if.toml", new Blob([this.toml ?? ""], { type: "application/toml" })) }, "what-if.toml");
@@ -157,7 +158,7 @@ export class WhatIf {
     };
     say("seconds", short(found.seconds_per_round, 8), found.seconds_per_round);
     say("iteration", short(found.seconds_per_iteration), found.seconds_per_iteration);
-    for (const part of ["compute", "upload", "exchange", "download"]) say(part, short(found[part]), found[part]);
+    for (const part of ["compute", "upload", "exchange", "download", "waiting"]) say(part, short(found[part]), found[part]);
     say("zeta", short(found.zeta), found.zeta);
     say("contraction", short(found.contraction), found.contraction);
     const sum = Object.values(found.bytes_per_round).reduce((a, b) => a + b, 0);

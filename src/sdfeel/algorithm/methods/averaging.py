@@ -1,0 +1,116 @@
+"""Averaging rules inside a cluster: the paper's weighted mean, and three that bear a poisoner.
+
+With w_i the models of those who take part, brought to one number of steps, m-hat_i their shares and
+h the model they started from:
+
+    mean     sum_i m-hat_i w_i                                              eq. (3)
+    clip     h + sum_i m-hat_i min(1, limit / ||w_i - h||) (w_i - h)        norm clipping
+    trimmed  per coordinate, without the `trim` share of models at either end, shares renormalised
+    median   per coordinate, the weighted median
+
+A mean can be moved anywhere by one client. Clipping bounds how far one client moves it; trimming
+and the median ignore what lies outside, as long as the honest hold the majority.
+
+A rule needs all models of some coordinates at a time and, for clipping, one norm per model before;
+so an edge server can apply it to models that do not fit in memory together (`Rule.on_block`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.algorithm.methods.method import Floats, Method, Period, Rows
+from sdfeel.errors import InputError
+from sdfeel.validation import Anything, BelowHalf, Positive, checked
+
+__all__ = ["RULES", "AveragingRule", "GivenRule", "Rule"]
+
+RULES = ("mean", "clip", "trimmed", "median")
+
+
+class AveragingRule(Method):
+    """One of your own is a subclass with `combine`; or a function (models, shares, held)."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"clusters", "servers"})
+    breaks: ClassVar[frozenset[str]] = frozenset({"mean"})
+
+
+@checked("averaging_rule")
+class Rule(AveragingRule):
+    """One of `RULES` with its parameters.
+
+    Args:
+        name: "mean", "clip", "trimmed" or "median".
+        limit: of `clip`, the largest ||w_i - h|| that counts in full.
+        trim: of `trimmed`, the share of models left out at either end; of three and four models one
+            is, of fewer none can be.
+    """
+
+    name: Literal["mean", "clip", "trimmed", "median"] = "mean"
+    limit: Positive = 10.0
+    trim: BelowHalf = 0.2
+
+    def combine(
+        self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
+    ) -> Floats:
+        norms = np.linalg.norm(models.astype(np.float64) - held, axis=1)
+        return self.on_block(models, shares, held, self.scales(norms))
+
+    def scales(self, norms: Floats) -> NDArray[np.float64]:
+        """How much of each model's distance from the start counts, given that distance."""
+        norms = np.asarray(norms, dtype=np.float64)
+        if self.name != "clip":
+            return np.ones_like(norms)
+        return np.minimum(1.0, self.limit / np.maximum(norms, np.finfo(float).tiny))
+
+    def on_block(self, models: Floats, shares: Floats, held: Floats, scales: Floats) -> Floats:
+        """The average of some coordinates of the models (clients, coordinates), in float64."""
+        models, shares = models.astype(np.float64), shares.astype(np.float64)
+        if self.name == "mean":
+            return np.asarray(shares @ models)
+        if self.name == "clip":
+            return np.asarray(held + (shares * scales) @ (models - held))
+        order = np.argsort(models, axis=0, kind="stable")
+        ranked, ranked_shares = np.take_along_axis(models, order, axis=0), shares[order]
+        if self.name == "trimmed":
+            cut = self._cut(len(models))
+            kept = slice(cut, len(models) - cut)
+            total = ranked_shares[kept].sum(0)
+            return np.asarray((ranked[kept] * ranked_shares[kept]).sum(0) / total)
+        return _weighted_median(ranked, ranked_shares)
+
+    def _cut(self, count: int) -> int:
+        """How many of `count` models are left out at either end: one at least, if one is left."""
+        return min(max(int(self.trim * count), 1 if self.trim else 0), (count - 1) // 2)
+
+
+@checked("averaging_rule")
+class GivenRule(AveragingRule):
+    """A function of the user's: (models, shares, held) -> model, arrays of numpy."""
+
+    function: Anything
+
+    def combine(
+        self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
+    ) -> Floats:
+        function: Callable[..., Any] = self.function
+        found = np.asarray(function(models, shares, held))
+        if found.shape != held.shape:
+            remedy = f"must give back an array of {len(held)} values"
+            raise InputError("averaging_rule", list(found.shape), remedy)
+        return found
+
+
+def _weighted_median(ranked: Floats, shares: Floats) -> Floats:
+    """The first value with half of the share at or below it; the middle of two if exactly half."""
+    below = np.cumsum(shares, axis=0)
+    half = below[-1] / 2
+    slack = 1e-12 * below[-1]
+    low = (below >= half - slack).argmax(axis=0)
+    high = (below > half + slack).argmax(axis=0)
+    columns = np.arange(ranked.shape[1])
+    return np.asarray((ranked[low, columns] + ranked[high, columns]) / 2)

@@ -1,0 +1,94 @@
+"""The methods that a client's local step goes through, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sdfeel.algorithm.methods.method import Affine, Method, Row, Rows, Step
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, SGD, Optimizer
+from sdfeel.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["Chain"]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Eq. (2) of every client: clipping, decay and FedProx, then corrections, then the optimizer.
+
+    corrections  methods with a `gradient` of their own, in their order
+    """
+
+    optimizer: Optimizer = SGD()  # noqa: RUF009 - it is frozen
+    corrections: Sequence[Method] = ()
+
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """All of them that have a `gradient`."""
+        own = (*self.corrections, self.optimizer)
+        return tuple(method for method in own if method.has("gradient"))
+
+    @cached_property
+    def rows(self) -> dict[str, Row]:
+        """The rows of clients that a step changes, as `name.row`."""
+        return {
+            f"{method.name}.{name}": row
+            for method in self.methods
+            for name, row in method.rows.items()
+            if row.of == "clients"
+        }
+
+    @cached_property
+    def shared(self) -> tuple[str, ...]:
+        """The rows of servers that a step reads: those in `affine`, if a method says it."""
+        found = []
+        for method in self.methods:
+            affine = method.affine
+            names = method.rows if affine is None else (affine.shift or {})
+            found += [f"{method.name}.{n}" for n in names if method.rows[n].of == "servers"]
+        return tuple(found)
+
+    @property
+    def needs_anchor(self) -> bool:
+        """Whether anything looks back at the model that the period began with."""
+        is_own = type(self.optimizer) not in OPTIMIZERS.values()
+        return bool(self.optimizer.prox or self.corrections or is_own)
+
+    @cached_property
+    def affine(self) -> Affine | None:
+        """All of it in numbers, if it is affine in the gradient; rows are named `name.row`."""
+        decay = prox = 0.0
+        shift: dict[str, float] = {}
+        for method in (*self.corrections, self.optimizer):
+            own = method.affine
+            if own is None or (own.momentum and method is not self.optimizer):
+                return None
+            decay, prox = decay + own.decay, prox + own.prox
+            shift |= {f"{method.name}.{name}": by for name, by in (own.shift or {}).items()}
+        last = self.optimizer.affine
+        assert last is not None  # noqa: S101 - the loop has asked
+        return Affine(decay, prox, shift, last.momentum, last.nesterov)
+
+    def update(self, w: Tensor, g: Tensor, rows: Mapping[str, Tensor], step: Step) -> None:
+        """One local step of some clients: w and the rows, (clients, values) each, in place."""
+        g = self.optimizer.conditioned(g, w, step)
+        for method in self.methods:
+            own: Rows = {name: rows[f"{method.name}.{name}"] for name in self._names[method.name]}
+            g = method.gradient(g, w, own, step)
+            if getattr(g, "shape", None) != w.shape:
+                remedy = f"its gradient must return a tensor of shape {list(w.shape)}"
+                raise InputError(method.name, getattr(g, "shape", g), remedy)
+        w.sub_(g, alpha=step.eta)
+
+    @cached_property
+    def _names(self) -> dict[str, list[str]]:
+        known = {*self.rows, *self.shared}
+        return {
+            method.name: [name for name in method.rows if f"{method.name}.{name}" in known]
+            for method in self.methods
+        }

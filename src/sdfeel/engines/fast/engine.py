@@ -1,0 +1,154 @@
+"""The fast engine: compiled local updates, a client a thread, added up as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sdfeel.algorithm.methods.method import Affine
+from sdfeel.algorithm.methods.rates import RateTable
+from sdfeel.engines.engine import SummingEngine, Sums, Work
+from sdfeel.engines.fast.compiled import CompiledModel, compile_model
+from sdfeel.engines.fast.errors import Unsupported
+from sdfeel.engines.fast.rule import AffineRule
+from sdfeel.engines.idle_cores import free_cores
+from sdfeel.engines.problem import Problem
+from sdfeel.trees import Pixels, Tree
+
+__all__ = ["FastEngine"]
+
+
+class FastEngine(SummingEngine):
+    """All iterations until the next aggregation in one call, without Python in between.
+
+    It uses as many threads as torch is set to use (`torch.set_num_threads`, OMP_NUM_THREADS).
+    """
+
+    name = "fast"
+    holds_models = False
+    learns = True
+
+    def __init__(self, problem: Problem) -> None:
+        if problem.device.type != "cpu":
+            raise Unsupported(f"it runs on the processor, not on {problem.device}")
+        if problem.layout.names != tuple(name for name, _ in problem.model.named_parameters()):
+            raise Unsupported("the model has buffers or frozen parameters")
+        if problem.data.fresh:
+            raise Unsupported("samples are read anew for every batch (Fresh)")
+        if problem.hooks:
+            raise Unsupported("a parameter has a gradient hook")
+        data = problem.data
+        if not isinstance(data.inputs, Tensor | Pixels) or not isinstance(data.targets, Tensor):
+            raise Unsupported("inputs or targets are not one tensor")
+        self.problem = problem
+        self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
+        self._tables, self._rates = _tables(data.inputs), RateTable(problem.rate)
+        self._plain = self._by(self._rule(shifted=False), self._tables)
+
+    def about(self) -> Mapping[str, Any]:
+        return {"name": self.name, "proof": self._plain.proof}
+
+    def train(self, work: Work, models: Tensor) -> NDArray[np.float64]:
+        return self._call(work, out=(models, np.arange(len(work.clients))))
+
+    def add_up(self, work: Work, sums: Sums) -> NDArray[np.float64]:
+        added = (sums.rows, sums.to, sums.weights)
+        losses = self._call(work, sums=added, empty=sums.empty[sums.to])
+        sums.empty[sums.to] = False
+        return losses
+
+    def predict(self, model: Tensor, inputs: Tensor | Pixels) -> Tensor:
+        compiled = self._by(self._rule(shifted=False), _tables(inputs))
+        if isinstance(inputs, Tensor):
+            inputs = inputs.contiguous()
+        return torch.from_numpy(
+            compiled.forward(model.contiguous(), inputs, torch.get_num_threads())
+        )
+
+    def _rule(self, shifted: bool) -> AffineRule:
+        chain = self.problem.chain
+        if chain.affine is None:
+            wrong = next(m for m in (*chain.corrections, chain.optimizer) if m.affine is None)
+            raise Unsupported(f"{wrong.name} is not affine in the gradient, or clips it")
+        rule = chain.affine
+        return AffineRule(rule.decay, rule.prox, rule.momentum, rule.nesterov, shifted)
+
+    def _by(self, rule: AffineRule, tables: int) -> CompiledModel:
+        if (rule, tables) not in self._compiled:
+            problem = self.problem
+            self._compiled[rule, tables] = compile_model(
+                problem.model,
+                problem.loss,
+                tuple(problem.data.inputs.shape[1:]),
+                problem.layout.dtype,
+                batch_size=problem.batch_size,
+                rule=rule,
+                tables=tables,
+            )
+        return self._compiled[rule, tables]
+
+    def _call(self, work: Work, **rows: Any) -> NDArray[np.float64]:
+        if len(work.clients) == 0:
+            return work.no_losses()
+        work.look_up()
+        affine, own = self.problem.chain.affine, np.arange(len(work.clients))
+        assert affine is not None  # noqa: S101 - `_rule` has refused others
+        rule = self._rule(bool(affine.shift))
+        start, begin = work.start
+        rows["start"] = (start.contiguous(), begin)
+        rows |= self._shift(work, affine)
+        if work.learning is not None:
+            rows["control"] = (work.rows[work.learning.row], own)
+            rows["origin"] = rows["start"]
+            rows["reach"], rows["whole"] = work.learning.reach, np.ones(len(own), dtype=bool)
+        if rule.momentum:
+            optimizer = self.problem.chain.optimizer
+            name = f"{optimizer.name}.{next(iter(optimizer.rows))}"
+            if name in work.rows:
+                rows["velocity"] = (work.rows[name], own)
+        free_cores()
+        data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
+        return self._by(rule, self._tables).local_updates(
+            work.clients,
+            self.problem.client_ids[work.clients],
+            data.inputs,
+            data.targets,
+            data.offsets,
+            seed=self.problem.seed,
+            batch_size=self.problem.batch_size,
+            first=work.first,
+            last=work.last,
+            rates=self._rates.between(first, last),
+            first_rate=first,
+            threads=torch.get_num_threads(),
+            **rows,
+        )
+
+    def _shift(self, work: Work, affine: Affine) -> dict[str, Any]:
+        """What is added to the gradients: as it lies there, where the kernels can add it up."""
+        shift = dict(affine.shift or {})
+        if not shift:
+            return {}
+        each = np.arange(len(work.clients))
+        plain = [name for name, by in shift.items() if by == 1]
+        of_clients = [name for name in plain if name in work.rows]
+        of_servers = [name for name in plain if name in work.shared]
+        if len(plain) == len(shift) and len(of_clients) <= 1 and len(of_servers) <= 1:
+            own = [(work.rows[name], each) for name in of_clients]
+            common = [work.shared[name] for name in of_servers]
+            return dict(zip(("shift", "common"), [*own, *common], strict=False))
+        total: Tensor | None = None
+        for name, by in shift.items():
+            rows = work.rows[name] if name in work.rows else work.laid_out[name]
+            total = by * rows if total is None else total.add_(rows, alpha=by)
+        return {"shift": (total, each)}
+
+
+def _tables(inputs: Tree) -> int:
+    """By how many scales inputs become real numbers; 0: they are."""
+    return len(inputs.scale[0]) if isinstance(inputs, Pixels) else 0

@@ -1,0 +1,218 @@
+"""Whether model, loss, metrics and data fit: tried on a few samples before anything is trained."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+from torch.nn.parameter import is_lazy
+
+from sdfeel.data.clients import ClientData
+from sdfeel.errors import InputError
+from sdfeel.tables import name_of
+from sdfeel.trees import Tree, called, leaves, mapped
+
+__all__ = ["Loss", "check_fit", "check_loss", "check_smallest_batch", "check_values", "whole"]
+
+# loss(outputs, targets) -> the mean over the batch
+Loss = Callable[[Any, Any], Tensor]
+
+# What torch raises where shapes, dtypes or arguments do not fit.
+MISFITS = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+
+
+def whole(model: nn.Module, inputs: Callable[[], Tree], seed: int) -> nn.Module:
+    """A model whose lazy layers have seen a sample; one without such layers as it is."""
+    if not any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        return model
+    model, sample = copy.deepcopy(model), inputs()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            training, _ = model.training, called(model.eval(), sample)
+    except MISFITS as problem:
+        raise _does_not_take(model, sample, problem) from None
+    return model.train(training)
+
+
+def check_loss(loss: Loss) -> None:
+    """Refuse what is no loss, or one that would not be trained as it is meant."""
+    if not callable(loss):
+        raise InputError("loss", loss, "a function (outputs, targets), such as F.mse_loss")
+    if isinstance(loss, type):
+        raise InputError("loss", loss.__name__, f"an object, not its class: {loss.__name__}()")
+    if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+        raise InputError(
+            "loss",
+            name_of(loss),
+            "has parameters, which are not trained: make them part of the model, or freeze them "
+            "with loss.requires_grad_(False)",
+        )
+
+
+def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
+    """One forward pass and one loss on two samples, and the labels of all."""
+    inputs, targets = data.part(slice(2))
+    outputs = _outputs(model, inputs)
+    if loss is F.cross_entropy or _wants_labels(loss, data.targets):
+        _check_classes(outputs, data)
+    try:
+        with warnings.catch_warnings():
+            # Outputs (n, 1) against targets (n,) would be broadcast to n x n, and learn nothing.
+            warnings.filterwarnings("error", "Using a target size")
+            value = loss(outputs, targets)
+    except (*MISFITS, UserWarning) as problem:
+        raise InputError(
+            "model",
+            f"outputs of shape {_shape(outputs)}",
+            f"do not fit targets of shape {_shape(targets)} in the loss: {_first_line(problem)}",
+        ) from None
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
+    if any(
+        tensor.ndim == 0 or len(tensor) != len(leaves(targets)[0]) for tensor in leaves(outputs)
+    ):
+        raise InputError(
+            "model",
+            f"outputs of shape {_shape(outputs)}",
+            "every tensor that the model returns must have the samples of a batch along its first "
+            "dimension",
+        )
+    _check_is_a_mean(loss, outputs, targets)
+
+
+def check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) -> None:
+    """A forward pass in training mode: batch normalisation refuses a batch of one sample."""
+    client = int(data.samples.argmin())
+    count = min(int(data.samples[client]), batch_size)
+    inputs = mapped(lambda tensor: tensor[:batch_size], data.client(client)[0])
+    trial = copy.deepcopy(model).train()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            called(trial, inputs)
+    except (RuntimeError, ValueError) as problem:
+        raise InputError(
+            "model",
+            type(model).__name__,
+            f"cannot train on a batch of {count}, as client {client} has it: "
+            f"{_first_line(problem)}",
+        ) from None
+
+
+def check_values(
+    model: nn.Module, metrics: Mapping[str, Callable[[Any, Any], Any]], data: ClientData
+) -> None:
+    """Refuse a metric that gives several numbers; one that fails on two samples may be right."""
+    inputs, targets = data.part(slice(2))
+    outputs = _outputs(model, inputs)
+    for name, metric in metrics.items():
+        try:
+            value = metric(outputs, targets)
+            size = math.prod(getattr(value, "shape", ()))
+        except Exception:  # noqa: S112 - it is asked again, on more samples
+            continue
+        if size != 1 or isinstance(value, tuple | list | dict | str | None):
+            shown = list(value.shape) if hasattr(value, "shape") else type(value).__name__
+            raise InputError(f"metrics[{name!r}]", shown, "must give one number for all samples")
+
+
+def _outputs(model: nn.Module, inputs: Tree) -> Tree:
+    trial = copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            return called(trial, inputs)
+    except MISFITS as problem:
+        raise _does_not_take(model, inputs, problem) from None
+
+
+def _does_not_take(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
+    kinds = {tensor.dtype for tensor in leaves(inputs)}
+    hint = ""
+    if kinds == {torch.uint8}:
+        hint = "; bytes become real numbers by sdfeel.data.Pixels(images)"
+    elif not any(kind.is_floating_point for kind in kinds):
+        hint = "; whole numbers stay whole, as ids do: .astype(np.float32) makes them real"
+    elif all(tensor.ndim == 1 for tensor in leaves(inputs)):
+        hint = "; a sample is one number each: inputs[:, None] makes it a vector of one"
+    return InputError(
+        "model",
+        type(model).__name__,
+        f"does not take inputs of shape {_shape(inputs)}: {_first_line(problem)}{hint}",
+    )
+
+
+def _check_is_a_mean(loss: Loss, outputs: Tree, targets: Tree) -> None:
+    """A sample twice has the mean of one; its sum is twice that."""
+
+    def of(count: int) -> float:
+        drawn = [0] * count
+        pair = (mapped(lambda tensor: tensor[drawn], tree) for tree in (outputs, targets))
+        return float(loss(*pair))
+
+    try:
+        one, two = of(1), of(2)
+    except Exception:
+        return
+    if one and math.isfinite(one) and math.isclose(two, 2 * one, rel_tol=1e-4):
+        raise InputError(
+            "loss",
+            name_of(loss),
+            "adds up over the batch; it must be the batch's mean, such as reduction='mean'",
+        )
+
+
+def _wants_labels(loss: Loss, targets: Tree) -> bool:
+    """Whether a loss object takes class numbers, all of them: what it ignores may be anything."""
+    if not isinstance(loss, nn.CrossEntropyLoss) or not isinstance(targets, Tensor):
+        return False
+    if targets.is_floating_point():
+        return False
+    return not bool((targets == loss.ignore_index).any())
+
+
+def _check_classes(outputs: Tree, data: ClientData) -> None:
+    if not isinstance(outputs, Tensor) or outputs.ndim < 2:
+        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise InputError(
+            "model",
+            f"outputs {shape}",
+            "cross-entropy needs one output per class: (batch, classes); for other outputs pass "
+            "your own loss=",
+        )
+    targets, shape = data.targets, tuple(outputs.shape)
+    if not isinstance(targets, Tensor):
+        raise InputError("targets", type(targets).__name__, "pass your own loss= for them")
+    if targets.ndim == len(shape) and targets.shape[1:] == shape[1:]:
+        raise InputError(
+            "targets",
+            tuple(targets.shape),
+            "look one-hot: cross-entropy takes class numbers, targets.argmax(1)",
+        )
+    if targets.is_floating_point():
+        raise InputError(
+            "targets",
+            str(targets.dtype),
+            "cross-entropy needs class numbers; for other targets pass your own loss=",
+        )
+    if targets.ndim == len(shape) and targets.shape[1] == 1:
+        raise InputError(
+            "targets", tuple(targets.shape), "a column of class numbers: targets.squeeze(1)"
+        )
+    data.check_labels(shape[1])
+
+
+def _shape(tree: Tree) -> Any:
+    """The shape of a tensor, or the shapes of a structure's."""
+    if isinstance(tree, Tensor):
+        return tuple(tree.shape)
+    return mapped(lambda tensor: tuple(tensor.shape), tree)
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).splitlines() or [type(problem).__name__])[0]

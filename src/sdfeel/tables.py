@@ -1,0 +1,93 @@
+"""Objects as TOML has them: `optimizer = {name = "momentum", momentum = 0.9}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from sdfeel.errors import InputError, closest
+
+__all__ = ["choice", "from_table", "name_of", "to_table"]
+
+
+def choice(
+    where: str,
+    kind: type,
+    known: Mapping[str, type],
+    *,
+    none: str | None = None,
+    default: str | None = None,
+    function: Callable[[Any], Any] | None = None,
+) -> Callable[[Any], Any]:
+    """A check of a setting that takes a name, a table or an object.
+
+    Args:
+        where: the setting, for mistakes.
+        kind: of which the table's classes and the user's own are.
+        known: classes by name.
+        none: a word for none; None is none, too.
+        default: the name where a table has none; by default `none`, or the first that is known.
+        function: makes an object of a function of the user's.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, kind):
+            return value
+        is_table = isinstance(value, Mapping)
+        table = {"name": default or none or next(iter(known)), **value} if is_table else {}
+        if none is not None and (value is None or none in (value, table.get("name"))):
+            for key in sorted(set(table) - {"name"}):
+                remedy = f"{none} has no settings: name one of {', '.join(sorted(known))}"
+                raise InputError(f"{where}.{key}", table[key], remedy)
+            return None
+        if is_table:
+            return from_table(where, table, known)
+        if isinstance(value, str):
+            if value not in known:
+                raise InputError(where, value, closest(value, known))
+            return from_table(where, {"name": value}, known)
+        if callable(value) and not isinstance(value, type) and function is not None:
+            return function(value)
+        raise InputError(where, name_of(value), f"a name or an object; {_known(value, known)}")
+
+    return check
+
+
+def _known(value: Any, known: Mapping[str, type]) -> str:
+    """The known names; and ours for a class of the same name, such as torch.optim.Adam."""
+    named = getattr(value, "__name__", type(value).__name__).lower()
+    guess = f"sdfeel.{known[named].__name__}(...), not torch's; " if named in known else ""
+    return guess + closest("", known)
+
+
+def from_table(
+    where: str, table: Mapping[str, Any], known: Mapping[str, type], *, key: str = "name"
+) -> Any:
+    """Make the object that `table` describes: its `key` names the class, the rest are its fields.
+
+    A table without `key` is of the first class that is known, if `key` is "name".
+    """
+    settings = dict(table)
+    name = settings.get(key, next(iter(known)) if key == "name" else "")
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"{where}.{key}", name, closest(str(name), known))
+    kind = known[name]
+    if key not in {field.name for field in fields(kind)}:
+        settings.pop(key, None)
+    return kind(**settings)
+
+
+def to_table(value: object, known: Mapping[str, type], *, key: str = "name") -> dict[str, Any]:
+    """The table that describes an object; of one that is not known, its text."""
+    if is_dataclass(value) and type(value) in known.values():
+        name = next(name for name, kind in known.items() if type(value) is kind)
+        return {key: name} | {field.name: getattr(value, field.name) for field in fields(value)}
+    return {"name": name_of(value)}
+
+
+def name_of(value: object) -> str:
+    """The name of a function; an object shows itself, with its parameters (losses, methods)."""
+    name = getattr(value, "__qualname__", None)
+    return name if isinstance(name, str) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
