@@ -36,8 +36,9 @@ contents = {
         "Runs and comparisons": "simulate",
         "Your data": "data",
         "Methods beyond the paper": "methods",
-        "Local rules and rates": "local_rules",
-        "Server rules": "server_rules",
+        "Your own method": "own_method",
+        "Optimizers and rates": "optimizers",
+        "Server optimizers": "server_optimizers",
         "Two-level drift correction": "correction",
         "Codecs": "codecs",
         "Coming from Flower": "flower",
@@ -60,8 +61,7 @@ contents = {
 }
 
 autodoc_member_order = "bysource"
-# What is set has its defaults at one place: those of `train` are not in its source.
-autodoc_preserve_defaults = False
+napoleon_use_keyword = True  # the settings of `train`, with their defaults
 autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80

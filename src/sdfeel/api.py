@@ -90,13 +90,13 @@ def train(
             and able to end the run.
         settings: all that can be set of a run, below.
 
-    Settings, each with its default:
+    Keyword Args:
         steps (int = 1000): iterations K; with `until` alone, those that fit into it.
         until (float = None): simulated seconds after which to stop before K.
         scheme (str | Scheme = 'sd-feel'): a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your
             own.
-        schedule (Schedule = {'tau1': 2, 'tau2': 1, 'alpha': 5}): `Schedule(tau1, tau2, alpha)`,
-            numbers or functions of the round.
+        schedule (Schedule = dict(tau1=2, tau2=1, alpha=5)): `Schedule(tau1, tau2, alpha)`, numbers
+            or functions of the round.
         participation (float = 1.0): beta: the probability that a client takes part in a period.
         averager (str | Averager | Builder | Sequence = 'paper'): how servers agree: a name of
             `sdfeel.AVERAGERS`, a mixing matrix, or one of your own.
@@ -108,8 +108,8 @@ def train(
             `sdfeel.Momentum(0.9)`.
         lr (float | Rate | Callable = 0.01): the rate eta, or a function of the iteration k:
             `sdfeel.Cosine(0.1, over=2000)`; in a file a number, and its shape in `rate`.
-        codecs (Mapping = {'up': 'float32', 'down': 'float32', 'between': 'float32'}): what travels,
-            by way (up, down, between): `{'up': 'int8', 'down': 'int8'}`.
+        codecs (Mapping = dict(up='float32', down='float32', between='float32')): what travels, by
+            way (up, down, between): `{'up': 'int8', 'down': 'int8'}`.
         pace (str | Pace = 'synchronous'): who waits for whom: `sdfeel.Deadline(seconds=1.0)`,
             `sdfeel.Asynchronous()`.
         correction (str | Method | None = 'none'): of clients' and servers' drift: two-level,

@@ -13,7 +13,7 @@ import pytest
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.experiments.run import run
 
-PAGES = ("data", "own_loop")
+PAGES = ("data", "own_loop", "own_method")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -27,7 +27,8 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
     assert len(blocks) >= 3
     names: dict[str, object] = {"__name__": page}
     for number, block in enumerate(blocks, 1):
-        exec(compile(block, f"{page}.md, block {number}", "exec"), names)  # noqa: S102 - ours
+        code = compile(block, f"{page}.md, block {number}", "exec", dont_inherit=True)
+        exec(code, names)  # noqa: S102 - ours
 
 
 def test_the_command_that_stands_for_hierfl_runs(docs: Path) -> None:

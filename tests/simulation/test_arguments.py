@@ -32,7 +32,10 @@ def documented() -> str:
         default = plain(name, field.default)
         if isinstance(default, dict):
             default = default.get("name", default)
-        words = f"{name} ({type_of(name)} = {default!r}): {field.description}."
+        text = repr(default)
+        if isinstance(default, dict) and default:  # the documentation's parser ends at a colon
+            text = f"dict({', '.join(f'{key}={value!r}' for key, value in default.items())})"
+        words = f"{name} ({type_of(name)} = {text}): {field.description}."
         lines += textwrap.wrap(
             words, 100, initial_indent=" " * 8, subsequent_indent=" " * 12,
             break_on_hyphens=False, break_long_words=False,
