@@ -43,6 +43,7 @@ def test_the_call_of_the_readme() -> None:
         lr=0.1,
         batch_size=10,
         seed=0,
+        profile="paper",
     )
     assert isinstance(result.model, nn.Module)
     assert len(result.server_models) == 10
@@ -330,14 +331,32 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
     "rate 0": (
         lambda p: {"profile": load_profile("paper").__class__(
             "x", 1.0, 0.0, 1.0, 1.0, 1.0, 1.0
-        )}, "rates.cpu", "0.0", "above 0",
+        )}, "cpu", "0.0", "above 0",
     ),
     "network": (lambda p: {"network": [[0, 1], [2]]}, "network", "[0, 1]", "Network.ring"),
     "a class as model": (lambda p: {"model": nn.Linear}, "model", "Linear", "not its class"),
     "loss by name": (lambda p: {"loss": "mse"}, "loss", "'mse'", "a function"),
     "codecs by name": (lambda p: {"codecs": "float16"}, "codecs", "'float16'", "by way"),
     "engine": (lambda p: {"engine": "quick"}, "engine", "'quick'", "known: auto"),
-    "device": (lambda p: {"device": "warp9"}, "device", "'warp9'", "`cpu` is"),
+    "device": (lambda p: {"device": "warp9"}, "device", "'warp9'", "known here: cpu"),
+    "device of others": (lambda p: {"device": "gpu"}, "device", "'gpu'", 'torch calls it "cuda"'),
+    "device not here": (
+        lambda p: {"device": "cuda:99"}, "device", "'cuda:99'", "not available here",
+    ),
+    "regression without a loss": (
+        lambda p: {
+            "model": nn.Linear(4, 1),
+            "data": [TensorDataset(d.tensors[0], torch.rand(len(d), 1)) for d in p.datasets],
+        },
+        "targets", "float32", "loss=F.mse_loss",
+    ),
+    "language model": (
+        lambda p: {
+            "model": nn.Embedding(11, 13),
+            "data": [TensorDataset(*torch.randint(0, 11, (2, 5, 8))) for _ in p.datasets],
+        },
+        "model", "(2, 8, 13)", "transpose(1, 2)",
+    ),
     "a client too few": (
         lambda p: {"data": p.datasets[:5]}, "client_datasets", "5", "6 clients",
     ),

@@ -122,6 +122,7 @@ def test_the_batch_size_of_loaders_is_known_where_they_agree() -> None:
     assert ClientSource.of([data, data], None, 2, 0).batch_size is None
     loaders = [DataLoader(data, batch_size=size) for size in (4, 4, 5)]
     assert ClientSource.of(loaders[:2], None, 2, 0).batch_size == 4
+    assert ClientSource.of(tuple(loaders[:2]), None, 2, 0).batch_size == 4
     assert ClientSource.of(loaders[0], "iid", 3, 0).batch_size == 4
     assert ClientSource.of([loaders[0], data], None, 2, 0).batch_size == 4
     with pytest.raises(InputError, match=r"batch_size = \[4, 5\].*is needed"):

@@ -103,7 +103,8 @@ class ClientSource:
 
 
 def _loaders(given: Any) -> frozenset[int]:
-    each = [given] if isinstance(given, DataLoader) else given if isinstance(given, list) else ()
+    is_list = isinstance(given, list | tuple)
+    each = [given] if isinstance(given, DataLoader) else given if is_list else ()
     sizes = (loader.batch_size for loader in each if isinstance(loader, DataLoader))
     return frozenset(size for size in sizes if size is not None)
 

@@ -14,11 +14,12 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 from torch.nn.parameter import is_lazy
 
 from sdfeel.data.clients import ClientData
+from sdfeel.engines.parameters import is_table
 from sdfeel.errors import InputError
 from sdfeel.tables import name_of
 from sdfeel.trees import Tree, called, leaves, mapped
 
-__all__ = ["Loss", "check_fit", "check_loss", "check_smallest_batch", "check_values", "whole"]
+__all__ = ["Loss", "check_fit", "check_loss", "check_training_pass", "check_values", "whole"]
 
 # loss(outputs, targets) -> the mean over the batch
 Loss = Callable[[Any, Any], Tensor]
@@ -87,12 +88,17 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
     _check_is_a_mean(loss, outputs, targets)
 
 
-def check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) -> None:
-    """A forward pass in training mode: batch normalisation refuses a batch of one sample."""
+def check_training_pass(model: nn.Module, data: ClientData, batch_size: int) -> None:
+    """Make a forward pass in training mode, with the smallest batch.
+
+    Batch normalisation refuses a batch of one sample. And a table of whole numbers that a pass
+    changes would not be that of a client: models are vectors of real numbers and counters.
+    """
     client = int(data.samples.argmin())
     count = min(int(data.samples[client]), batch_size)
     inputs = mapped(lambda tensor: tensor[:batch_size], data.client(client)[0])
     trial = copy.deepcopy(model).train()
+    before = {name: buffer.clone() for name, buffer in trial.named_buffers() if is_table(buffer)}
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             called(trial, inputs)
@@ -103,6 +109,15 @@ def check_smallest_batch(model: nn.Module, data: ClientData, batch_size: int) ->
             f"cannot train on a batch of {count}, as client {client} has it: "
             f"{_first_line(problem)}",
         ) from None
+    after = dict(trial.named_buffers())
+    for name, table in before.items():
+        if not torch.equal(table, after[name]):
+            raise InputError(
+                "model",
+                name,
+                "a buffer with several whole numbers that training changes: servers average real "
+                "numbers and single counters; make it a floating buffer",
+            )
 
 
 def check_values(
@@ -188,11 +203,18 @@ def _check_classes(outputs: Tree, data: ClientData) -> None:
     targets, shape = data.targets, tuple(outputs.shape)
     if not isinstance(targets, Tensor):
         raise InputError("targets", type(targets).__name__, "pass your own loss= for them")
-    if targets.ndim == len(shape) and targets.shape[1:] == shape[1:]:
+    if targets.shape[1:] == shape[1:] and _is_one_hot(targets):
         raise InputError(
             "targets",
             tuple(targets.shape),
             "look one-hot: cross-entropy takes class numbers, targets.argmax(1)",
+        )
+    if targets.is_floating_point() and shape[1] == 1:
+        raise InputError(
+            "targets",
+            str(targets.dtype),
+            "real numbers and a model with one output: a regression needs loss=F.mse_loss; without "
+            "loss= it is cross-entropy, which takes class numbers",
         )
     if targets.is_floating_point():
         raise InputError(
@@ -204,7 +226,20 @@ def _check_classes(outputs: Tree, data: ClientData) -> None:
         raise InputError(
             "targets", tuple(targets.shape), "a column of class numbers: targets.squeeze(1)"
         )
+    if len(shape) == 3 and targets.shape[1:] == shape[1:2] and shape[1] != shape[2]:
+        raise InputError(
+            "model",
+            f"outputs {shape}",
+            f"cross-entropy takes classes along the second dimension, here {shape[1]} of them, and "
+            "targets have one there for each position: return outputs.transpose(1, 2)",
+        )
     data.check_labels(shape[1])
+
+
+def _is_one_hot(targets: Tensor) -> bool:
+    if targets.ndim < 2 or targets.shape[1] < 2:
+        return False
+    return bool(((targets == 0) | (targets == 1)).all() and (targets.sum(dim=1) == 1).all())
 
 
 def _shape(tree: Tree) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sdfeel.errors import InputError
 
-__all__ = ["ParameterLayout", "set_counter"]
+__all__ = ["ParameterLayout", "is_table", "set_counter"]
 
 
 @dataclass(frozen=True)
@@ -111,3 +111,8 @@ def set_counter(counter: Tensor, value: Tensor) -> None:
 def _is_counter(buffer: Tensor) -> bool:
     is_whole = not buffer.is_floating_point() and not buffer.is_complex()
     return is_whole and buffer.dtype != torch.bool and buffer.numel() == 1
+
+
+def is_table(buffer: Tensor) -> bool:
+    """Whether a buffer is no part of the vector: it stays as it is in the module."""
+    return not buffer.is_floating_point() and not _is_counter(buffer)

@@ -25,6 +25,7 @@ from sdfeel.engines.problem import Problem, placed
 from sdfeel.trees import Tree, called, cut, joined
 
 Pair = tuple[Tree, Tree]
+Place = tuple[nn.Module, str]  # of a buffer: its module, and what it is called there
 
 __all__ = ["PlainUpdates", "new_row", "one_thread"]
 
@@ -63,8 +64,9 @@ class PlainUpdates:
         self._trained = [named[name] for name in layout.names[: layout.trainable]]
         self._size = layout.parameters
         last = len(layout.names) - layout.counters
-        names = layout.names[:last]
-        self._places = [named[name] if name in named else self._holder(name) for name in names]
+        self._buffer_places = [self._holder(name) for name in layout.names[layout.trainable :]]
+        floating = self._buffer_places[: last - layout.trainable]
+        self._places: list[nn.Parameter | Place] = [*self._trained, *floating]
         buffers = dict(self._model.named_buffers())
         self._counters = [buffers[name] for name in layout.names[last:]]
         self._work: Tensor | None = None  # where short rows are worked on
@@ -131,6 +133,7 @@ class PlainUpdates:
             except Exception as problem:
                 problem.add_note(f"from client {drawn.client} at iteration {k}")
                 raise
+            self._take_replaced_buffers()
             self._look_whether_it_draws(seeds[number])
 
             def gradient_at(models: Tensor, pair: Pair = pair, seed: int = seeds[number]) -> Tensor:
@@ -143,8 +146,8 @@ class PlainUpdates:
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         """Outputs in evaluation mode."""
-        held = model if self._work is not None else model.clone()
-        self._hold(held, held)
+        row = model if self._work is not None else model.clone()
+        self._hold(row, row)
         self._model.eval()
         with torch.no_grad():
             return joined([called(self._model, part) for part in cut(inputs, 500)])
@@ -164,34 +167,35 @@ class PlainUpdates:
         loss = self.problem.loss(called(self._model, inputs), targets)
         # 2 to 4 % of a recurrent step less than `torch.autograd.grad`.
         loss.backward()  # type: ignore[no-untyped-call]
-        found = self._hooked([p.grad for p in self._trained])
+        grads = self._hooked([p.grad for p in self._trained])
         for p in self._trained:
             p.grad = None
         gradients = [
             torch.zeros_like(p) if g is None else g
-            for g, p in zip(found, self._trained, strict=True)
+            for g, p in zip(grads, self._trained, strict=True)
         ]
         return loss.item(), _flatten_dense_tensors(gradients)  # type: ignore[no-untyped-call]
 
     def _gradient_at(self, models: Tensor, pair: Pair, seed: int) -> Tensor:
         """The same at another model, (1 x values); the module then holds the client's again."""
-        held, counted = self._row, [counter.clone() for counter in self._counters]
-        self._view(torch.cat([models[0], held[self._size :]]))
+        client_row, counts = self._row, [counter.clone() for counter in self._counters]
+        self._view(torch.cat([models[0], client_row[self._size :]]))
         self._seed(seed)
         _, gradient = self._gradient(pair)
-        self._view(held)
-        for counter, value in zip(self._counters, counted, strict=True):
+        self._take_replaced_buffers()
+        self._view(client_row)
+        for counter, value in zip(self._counters, counts, strict=True):
             counter.copy_(value)
         return gradient[None]
 
-    def _hooked(self, found: list[Tensor | None]) -> list[Tensor | None]:
+    def _hooked(self, grads: list[Tensor | None]) -> list[Tensor | None]:
         """What the user's gradient hooks make of them."""
         for place, hooks in self.problem.hooks.items():
             for hook in hooks:
-                g = found[place]
+                g = grads[place]
                 changed = None if g is None else hook(g)
-                found[place] = g if changed is None else changed
-        return found
+                grads[place] = g if changed is None else changed
+        return grads
 
     def _hold(self, row: Tensor, start: Tensor) -> None:
         """Give the module a model to work on, in a row, that is equal to `start`."""
@@ -216,8 +220,18 @@ class PlainUpdates:
             elif place.data_ptr() != view.data_ptr():  # or it has been replaced
                 place.data = view
 
-    def _holder(self, name: str) -> tuple[nn.Module, str]:
-        """The module of a buffer, and what the buffer is called there."""
+    def _take_replaced_buffers(self) -> None:
+        """Keep what a step assigned to a buffer: `self.mean = ...` puts a new tensor there."""
+        trainable = len(self._trained)
+        tensors = (*self._views[trainable : len(self._places)], *self._counters)
+        for place, tensor in zip(self._buffer_places, tensors, strict=True):
+            module, leaf = place
+            present = module._buffers[leaf]
+            if present is not None and present is not tensor:
+                tensor.copy_(present.detach())
+                module._buffers[leaf] = tensor
+
+    def _holder(self, name: str) -> Place:
         module, _, leaf = name.rpartition(".")
         return self._model.get_submodule(module), leaf
 

@@ -17,7 +17,7 @@ from sdfeel.algorithm.methods.chain import Chain
 from sdfeel.algorithm.methods.rates import Constant, Rate
 from sdfeel.algorithm.randomness import draw_batches
 from sdfeel.data.clients import ClientData
-from sdfeel.engines.fit import Loss, check_fit, check_loss, check_smallest_batch
+from sdfeel.engines.fit import Loss, check_fit, check_loss, check_training_pass
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.trees import Tree, mapped, with_dtype
@@ -104,7 +104,7 @@ def make_problem(
         data.fresh,
     )
     check_fit(model, loss, data)
-    check_smallest_batch(model, data, batch_size)
+    check_training_pass(model, data, batch_size)
     return Problem(
         model, layout, loss, data, int(batch_size), seed, chain or Chain(), rate or Constant(),
         device, held, hooks=hooks,
@@ -124,11 +124,23 @@ def check_device(name: str) -> torch.device:
     """The device by its name, if it is there."""
     try:
         device = torch.device(name)
+    except RuntimeError:
+        hint = 'torch calls it "cuda" or "mps"; ' if name.lower() == "gpu" else ""
+        remedy = f"{hint}known here: {', '.join(_devices_here())}"
+        raise InputError("device", name, remedy) from None
+    try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem).splitlines()[0]
-        raise InputError("device", name, f"not available here ({reason}); `cpu` is") from None
+        remedy = f"not available here ({reason}); known here: {', '.join(_devices_here())}"
+        raise InputError("device", name, remedy) from None
     return device
+
+
+def _devices_here() -> list[str]:
+    """Names of the devices that torch can use on this machine."""
+    mps = ["mps"] if torch.backends.mps.is_available() else []
+    return ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count())), *mps]
 
 
 def placed(tree: Tree, dtype: torch.dtype, device: torch.device) -> Tree:

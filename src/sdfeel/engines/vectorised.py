@@ -195,5 +195,7 @@ class _Network:
             name: values.round().long() if name in self._counters else values.clone()
             for name, values in rest.items()
         }
-        outputs = self._outputs(trained | moved, inputs)
-        return self._loss(outputs, targets), moved
+        values = trained | moved
+        outputs = self._outputs(values, inputs)
+        # A buffer that the model assigns is another tensor now: functional_call leaves it here.
+        return self._loss(outputs, targets), {name: values[name].detach() for name in moved}
