@@ -19,7 +19,7 @@ from sdfeel.page.runs import Runs
 from sdfeel.page.timeline import Timeline, algorithm_of
 from sdfeel.page.views import Views
 from sdfeel.page.what_if import choices, what_if
-from sdfeel.records.following import FollowedRun
+from sdfeel.records.reading import FollowedRun
 
 COLLECTS = ("compute", "upload", "waiting")
 

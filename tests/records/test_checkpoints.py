@@ -60,6 +60,21 @@ def stop_at(iteration: int, number: int = signal.SIGINT) -> Callable[[Progress],
     return signalled
 
 
+def stopped_at(out: Path, number: int = signal.SIGINT, **options: object) -> int:
+    """The iteration of the checkpoint that a run leaves which a signal ends."""
+    # A shell ignores SIGINT for what it starts in the background, and this suite may be such.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
+            train(out, **options)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if number != signal.SIGINT:
+        assert ended.value.code == 128 + number
+    return read_checkpoint(out / "checkpoint.safetensors", None)[0].iteration
+
+
 def models_of(folder: Path) -> tuple[bytes, bytes]:
     names = ("model.safetensors", "servers.safetensors")
     return tuple((folder / name).read_bytes() for name in names)  # type: ignore[return-value]
@@ -96,9 +111,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(
     parts, own = tmp_path / "parts", {"engine": engine, "schedule": schedule}
     whole = train(tmp_path / "whole", **own)
     for number, iteration in enumerate(stops):
-        stopped = train(parts, **own, resume=number > 0, on_progress=stop_at(iteration))
-        assert stopped.interrupted
-        assert stopped.iterations == iteration
+        options = {**own, "resume": number > 0, "on_progress": stop_at(iteration)}
+        assert stopped_at(parts, **options) == iteration
     assert_same(train(parts, **own, resume=True), whole, (parts, tmp_path / "whole"))
 
 
@@ -142,11 +156,11 @@ def test_whenever_a_run_is_stopped_it_goes_on_as_if_nothing_had_happened(
 def test_a_signal_ends_the_run_after_the_period_with_a_checkpoint(
     tmp_path: Path, number: signal.Signals
 ) -> None:
+    """A loop over runs must not go on to the next: the call does not return."""
     before = signal.getsignal(number)
-    result = train(tmp_path, on_progress=stop_at(5, number))
-    assert result.interrupted
+    assert stopped_at(tmp_path, number, on_progress=stop_at(5, number)) == 5
     snapshot, engine = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert (snapshot.iteration, snapshot.events) == (5, 1)
+    assert snapshot.events == 1
     assert engine == "vectorised"
     assert signal.getsignal(number) is before
 
@@ -165,12 +179,9 @@ def test_a_signal_in_the_middle_of_a_period_does_not_wait_for_its_end(
             signal.raise_signal(number)
         return torch.nn.functional.cross_entropy(outputs, targets)
 
-    result = train(tmp_path, engine="reference", loss=loss, participation=1.0)
-    assert result.interrupted
+    options = {"engine": "reference", "loss": loss, "participation": 1.0}
+    assert stopped_at(tmp_path, number, **options) == 5
     assert 50 <= batches < 60, "the second period is not trained to its end"
-    assert result.iterations == 5
-    snapshot, _ = read_checkpoint(tmp_path / "checkpoint.safetensors", None)
-    assert (snapshot.iteration, snapshot.events) == (5, 1)
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
@@ -179,14 +190,17 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    # A shell ignores SIGINT for what it starts in the background, and this suite may be such.
+    asked: list[Progress] = []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(tmp_path, on_progress=impatient)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            train(
+                tmp_path, on_progress=lambda progress: (asked.append(progress), impatient(progress))
+            )
     finally:
         signal.signal(signal.SIGINT, before)
+    assert len(asked) == 1
+    assert not (tmp_path / "checkpoint.safetensors").exists(), "the second one ends it at once"
 
 
 def test_after_an_aggregation_a_checkpoint_holds_the_servers_only(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfeel.records.folder import metrics_csv
-from sdfeel.records.following import FollowedTable
-from sdfeel.records.reading import read_run
+from sdfeel.records.reading import FollowedTable, read_run
 from sdfeel.records.trace import Trace
 
 rows = st.lists(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.errors import InputError
-from sdfeel.records.following import FollowedRun, FollowedTable
+from sdfeel.records.reading import FollowedRun, FollowedTable
 
 __all__ = ["Runs", "finite"]
 
@@ -242,7 +242,7 @@ def _about(name: str, run: FollowedRun, group: str) -> dict[str, Any]:
             "real": config.get("engine") == "deployment",
             "state": state,
             "summary": run.summary,
-            "problems": [*run.problems.values(), *_newer(run)],
+            "problems": [*(f"{file} {what}" for file, what in run.problems.items()), *_newer(run)],
         }
     )
 

@@ -1,19 +1,27 @@
-"""Run folders, read back: what was asked, on what machine, what came out."""
+"""Run folders, read back: what was asked, on what machine, what came out; once, or as they grow."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from sdfeel.errors import InputError
 
-__all__ = ["RunRecord", "read_run"]
+__all__ = ["FollowedRun", "FollowedTable", "RunRecord", "read_run"]
+
+MOST_BYTES = 2**30  # of a table
+MOST_JSON = 64 * 2**20
+Stamp = tuple[int, int, int]
+Columns: TypeAlias = "dict[str, array[float]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +43,16 @@ class RunRecord:
 
     @property
     def scheme(self) -> str:
-        named = self.config.get("scheme") or (self.summary or {}).get("scheme")
-        return str(named) if named else self.path.name
+        name = self.config.get("scheme") or (self.summary or {}).get("scheme")
+        return str(name) if name else self.path.name
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """The record in `folder`; an InputError says which file is missing or damaged, and how."""
+    """Read the record in `folder`.
+
+    Raises:
+        InputError: which file is missing or damaged, and how.
+    """
     path = Path(folder)
     if not path.is_dir():
         raise InputError("run", str(folder), "must be a folder that a run wrote")
@@ -49,66 +61,188 @@ def read_run(folder: str | Path) -> RunRecord:
             "run", str(folder), "is not the folder of a run: it holds no run.json; name a folder "
             "that was given as --out"
         )  # fmt: skip
-    config = _read_object(path / "run.json")
+    if not (path / "metrics.csv").is_file():
+        raise InputError(
+            "run",
+            str(path / "metrics.csv"),
+            "is not there: the run has not come to its first evaluation",
+        )
+    run = FollowedRun(path)
+    run.look(is_complete=True)
+    for file in run.problems.keys() - {"trace.csv"}:  # a trace is no part of a record
+        raise InputError("run", str(path / file), run.problems[file])
+    metrics = pd.DataFrame({name: np.array(column) for name, column in run.metrics.columns.items()})
     return RunRecord(
         path=path,
-        config=config or {},
-        environment=_read_object(path / "environment.json") or {},
-        metrics=_read_metrics(path / "metrics.csv"),
-        summary=_read_object(path / "summary.json"),
-        network=_read_object(path / "network.json") or {},
+        config=run.config,
+        environment=run.environment,
+        metrics=metrics.astype({"iteration": "int64"}),
+        summary=run.summary,
+        network=run.network,
     )
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None if there is no such file."""
+def read_table(content: bytes) -> tuple[Columns, str]:
+    """Read a CSV file of numbers.
+
+    Returns:
+        The columns by name, up to the first mistake; and that mistake in a sentence.
+    """
+    columns: Columns = {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        lines = csv.reader(content.decode("utf-8").splitlines())
+        names = next(lines, [])
+        if "iteration" not in names or len(set(names)) != len(names):
+            raise ValueError("it has no column 'iteration'")
+        columns |= {name: array("d") for name in names}
+        last = -math.inf
+        for cells in lines:
+            row = _numbers(names, cells, lines.line_num)
+            iteration = row["iteration"]
+            if not math.isfinite(iteration) or iteration % 1 or iteration < last:
+                raise ValueError("'iteration' must hold whole numbers that never fall")
+            last = iteration
+            for name, column in columns.items():
+                column.append(row[name])
+    except (ValueError, csv.Error) as problem:
+        return columns, f"is damaged: {problem}"
+    return columns, ""
+
+
+def _numbers(names: list[str], cells: list[str], line: int) -> dict[str, float]:
+    """Read a line; what it lacks is NaN."""
+    if len(cells) > len(names):
+        raise ValueError(f"line {line} has {len(cells)} cells")
+    row = dict.fromkeys(names, math.nan)
+    for name, cell in zip(names, cells, strict=False):
+        try:
+            row[name] = float(cell) if cell.strip() else math.nan
+        except ValueError:
+            place = f"line {line}, column {name!r}"
+            raise ValueError(f"{place} holds {cell[:40]!r}, which is no number") from None
+    return row
+
+
+@dataclass
+class FollowedTable:
+    """A CSV file of numbers that may grow at its end; a value that was not taken is NaN.
+
+    columns  by name; edition: how often rows that had been read changed
+    problem  what is wrong with it, in a sentence; rows up to there are kept
+    """
+
+    path: Path
+    columns: Columns = field(default_factory=dict)
+    edition: int = 0
+    problem: str = ""
+    _stamp: Stamp | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.columns["iteration"]) if self.columns else 0
+
+    def look(self, *, is_complete: bool = False) -> bool:
+        """Read the file if it changed; whether it did.
+
+        is_complete  nobody writes to it: a last line without an end is a line
+        """
+        stamp = _stamp(self.path)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp
+        before, self.columns, self.problem = self.columns, {}, ""
+        if stamp is not None:
+            try:
+                if stamp[1] > MOST_BYTES:
+                    raise OSError(0, f"it is larger than {MOST_BYTES} bytes")
+                content = self.path.read_bytes()
+                whole = len(content) if is_complete else content.rfind(b"\n") + 1
+                self.columns, self.problem = read_table(content[:whole])
+            except OSError as problem:
+                self.problem = f"cannot be read: {problem.strerror}"
+        self.edition += not _goes_on(before, self.columns)
+        return True
+
+    def row(self, number: int) -> dict[str, float]:
+        return {name: column[number] for name, column in self.columns.items()}
+
+
+def _goes_on(before: Columns, after: Columns) -> bool:
+    """Whether rows were only added."""
+    if before and list(before) != list(after):
+        return False
+    return all(
+        array("d", after[name][: len(column)]).tobytes() == column.tobytes()
+        for name, column in before.items()
+    )
+
+
+def _stamp(path: Path) -> Stamp | None:
+    """What changes whenever a file does; None if there is none."""
+    try:
+        status = path.stat()
+    except OSError:
         return None
-    except (ValueError, RecursionError) as problem:
-        raise InputError("run", str(path), f"is damaged: {problem}") from None
-    except OSError as problem:
-        raise InputError("run", str(path), f"cannot be read: {problem.strerror}") from None
-    if not isinstance(content, dict):
-        raise InputError("run", str(path), "is damaged: it must hold one JSON object")
-    return content
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _read_metrics(path: Path) -> pd.DataFrame:
-    try:
-        # Everything as text first: a damaged number is then named with its line, where pandas
-        # alone would turn the whole column into text without a word.
-        text = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(
-            "run", str(path), "is not there: the run has not come to its first evaluation"
-        ) from None
-    except (ValueError, pd.errors.ParserError) as problem:
-        raise InputError("run", str(path), f"is damaged: {str(problem).strip()}") from None
-    except OSError as problem:
-        raise InputError("run", str(path), f"cannot be read: {problem.strerror}") from None
-    if "iteration" not in text.columns:
-        raise InputError("run", str(path), "is damaged: it has no column 'iteration'")
-    table = pd.DataFrame({name: _numbers(path, text[name]) for name in text.columns})
-    steps = table["iteration"]
-    if not (np.isfinite(steps) & (steps % 1 == 0)).all() or not steps.is_monotonic_increasing:
-        raise InputError(
-            "run", str(path), "is damaged: 'iteration' must hold whole numbers that never fall"
-        )
-    return table.astype({"iteration": "int64"})
+@dataclass
+class FollowedRun:
+    """One run folder that may grow.
 
+    config, environment, network  as they stand in their files; empty where there is none
+    summary   how it ended; None while it has not
+    problems  by file, what is wrong with it
+    """
 
-def _numbers(path: Path, column: pd.Series[str]) -> pd.Series[float]:
-    stripped = column.fillna("").str.strip()
-    numbers = pd.to_numeric(stripped.mask(stripped == "", "nan"), errors="coerce").astype("float64")
-    broken = numbers.isna() & ~stripped.str.lower().isin(["", "nan"])
-    if broken.any():
-        row = int(broken.to_numpy().argmax())
-        raise InputError(
-            "run",
-            str(path),
-            f"is damaged: line {row + 2}, column {column.name!r} holds {stripped.iloc[row]!r}, "
-            "which is no number",
-        )
-    return numbers
+    path: Path
+    metrics: FollowedTable = field(init=False)
+    trace: FollowedTable = field(init=False)
+    config: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    network: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    _stamps: dict[str, Stamp | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.metrics = FollowedTable(self.path / "metrics.csv")
+        self.trace = FollowedTable(self.path / "trace.csv")
+
+    def look(self, *, is_complete: bool = False) -> None:
+        """Read what changed."""
+        self.config = self._object("run", self.config)
+        self.environment = self._object("environment", self.environment)
+        self.network = self._object("network", self.network)
+        self.summary = self._object("summary", self.summary or {}) or None
+        for table in (self.metrics, self.trace):
+            table.look(is_complete=is_complete)
+            self._report(table.path.name, table.problem)
+
+    def _object(self, name: str, before: dict[str, Any]) -> dict[str, Any]:
+        """Read the JSON object of a file; `before` if the file has not changed."""
+        file = f"{name}.json"
+        stamp = _stamp(self.path / file)
+        if file in self._stamps and self._stamps[file] == stamp:
+            return before
+        self._stamps[file] = stamp
+        self._report(file, "")
+        try:
+            if stamp is None:
+                return {}
+            if stamp[1] > MOST_JSON:
+                raise ValueError(f"it is larger than {MOST_JSON} bytes")
+            content = json.loads((self.path / file).read_bytes())
+            if not isinstance(content, dict):
+                raise ValueError("it must hold one JSON object")
+            return content
+        except OSError as problem:
+            self._report(file, f"cannot be read: {problem.strerror}")
+        except (ValueError, RecursionError) as problem:
+            self._report(file, f"is damaged: {problem}")
+        return {}
+
+    def _report(self, file: str, problem: str) -> None:
+        self.problems.pop(file, None)
+        if problem:
+            self.problems[file] = problem
