@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,31 @@ def test_metrics_and_losses_of_ones_own(small: Problem) -> None:
 def test_labels_that_a_loss_ignores_are_no_mistake(small: Problem) -> None:
     datasets = relabelled(small, 2, -100)
     assert train(small, data=datasets, loss=nn.CrossEntropyLoss()).iterations == 4
+
+
+def test_a_result_shows_itself_in_a_line(small: Problem) -> None:
+    shown = repr(train(small))
+    assert re.fullmatch(
+        r"Result of sd-feel after 4 iterations and [\d.e-]+ simulated s: train loss [\d.]+, "
+        r"train accuracy [\d.]+ \(engine \w+, .* real s\)",
+        shown,
+    )
+    assert len(shown) < 200
+
+
+def test_ctrl_c_while_an_engine_is_chosen_says_that_nothing_is_lost(
+    small: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sdfeel.simulation.simulation.build_engine", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="nothing was trained"):
+        train(small)
+
+
+def test_a_device_may_be_one_of_torch(small: Problem) -> None:
+    assert train(small, device=torch.device("cpu")).config["device"] == "cpu"
 
 
 def test_summary(small: Problem) -> None:
@@ -307,9 +333,9 @@ def mixed_dtypes() -> nn.Module:
 
 
 BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
-    "alpha 0": (lambda p: {"schedule": Schedule(1, 1, 0)}, "alpha", "0", "at least 1"),
-    "tau1 0": (lambda p: {"schedule": Schedule(0, 1, 1)}, "tau1", "0", "at least 1"),
-    "tau2 0": (lambda p: {"schedule": Schedule(1, 0, 1)}, "tau2", "0", "at least 1"),
+    "alpha 0": (lambda p: {"schedule": Schedule(1, 1, 0)}, "schedule.alpha", "0", "at least 1"),
+    "tau1 0": (lambda p: {"schedule": Schedule(0, 1, 1)}, "schedule.tau1", "0", "at least 1"),
+    "tau2 0": (lambda p: {"schedule": Schedule(1, 0, 1)}, "schedule.tau2", "0", "at least 1"),
     "beta 0": (lambda p: {"participation": 0}, "participation", "0", "(0, 1]"),
     "beta above 1": (lambda p: {"participation": 1.5}, "participation", "1.5", "(0, 1]"),
     "lr 0": (lambda p: {"lr": 0}, "lr", "0", "above 0"),

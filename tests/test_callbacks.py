@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -465,8 +466,9 @@ def test_a_notebook_has_one_line_a_run_that_is_drawn_over(
     bar = ProgressBar()
     for label in ("sd-feel", "mine"):
         bar.label = label
-        train(small, callbacks=[bar], steps=8)
+        train(small, callbacks=[bar], steps=8, evaluate_every=4)
     assert [line.split(" ")[0] for line in kernel.first] == ["sd-feel", "mine"]
+    assert re.search(r"iteration 2 of 8 .* loss [\d.]+ at iteration 0", kernel.first[0])
     assert "iteration 8 of 8" in kernel.shown[-1]
     assert kernel.shown[-1].endswith("done")
 

@@ -91,13 +91,36 @@ def test_a_figure_has_own_metrics_goes_to_pdf_and_shows_itself(
 
 @pytest.mark.parametrize(
     ("word", "here"),
-    [("learning_rate", "lr"), ("optim", "optimizer"), ("tau1", "schedule"), ("epochs", "steps")],
+    [
+        ("learning_rate", "lr"),
+        ("leraning_rate", "lr"),
+        ("optim", "optimizer"),
+        ("tau1", "schedule"),
+        ("epochs", "steps"),
+    ],
 )
 def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
     """Of what is near in letters none is right: learning_rate is no averaging_rule."""
     network = sdfeel.Network([[0]], [])
     with pytest.raises(InputError, match=rf"{word} = 1: .*{here}"):
         sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **{word: 1})
+
+
+def test_an_unknown_argument_is_held_against_all_arguments() -> None:
+    """Also against those that are no settings, such as `test` and `metrics`."""
+    network = sdfeel.Network([[0]], [])
+    arguments: Any = {"metric": {}}
+    with pytest.raises(InputError, match=r"metric = \{\}: .*did you mean 'metrics'"):
+        sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **arguments)
+
+
+def test_participation_is_no_part_of_a_schedule() -> None:
+    """It is in a file, so that one looks for it there."""
+    arguments: Any = {"participation": 0.5}
+    with pytest.raises(InputError, match=r"schedule\.participation = 0\.5: unknown key"):
+        Schedule(2, 1, 5, **arguments)
+    with pytest.raises(InputError, match=r"schedule\.participation = 0\.5: is an argument"):
+        Settings.of({"schedule": arguments})
 
 
 @pytest.mark.parametrize("word", [*WORDS, "lernrate", "learningrate"])

@@ -28,12 +28,11 @@ from sdfeel.simulation.listening import Listener, Progress
 from sdfeel.simulation.result import Models, Result
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import NegativeMixingWarning, RoundingWarning, Simulation
-from sdfeel.simulation.words import WORDS
 from sdfeel.tables import name_of
 
 __all__ = [
     "ClockWarning", "NegativeMixingWarning", "Result", "RoundingWarning", "assembled", "carry_out",
-    "document", "train",
+    "train",
 ]  # fmt: skip
 
 logger = logging.getLogger("sdfeel")
@@ -56,8 +55,8 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
-    on_start: Callable[[str, str], None] = lambda *_: None,
-    on_progress: Callable[[Progress], object] = lambda _: None,
+    on_start: Callable[[str, str], None] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
     callbacks: Sequence[Callback] = (),
     **settings: Unpack[RunSettings],
 ) -> Result:
@@ -125,8 +124,12 @@ def train(
             `flower:MODULE:APP`.
         run_config (Mapping = {}): what the app finds as its run_config.
         train_config (Mapping = {}): what every message tells the app, beside `lr`.
+        node_config (Mapping | Sequence = {}): what the app finds as its node_config: values for all
+            clients, or a list with one for each.
+        processes (int | None = None): in how many processes clients of the app train; one for each
+            core.
         engine (str = 'auto'): "auto", "fast", "vectorised", "loop" or "reference".
-        device (str = 'cpu'): where models are trained, as torch names it: cpu, cuda.
+        device (str | torch.device = 'cpu'): where models are trained, as torch names it: cpu, cuda.
         evaluate_every (int | None = None): iterations between two evaluations; by default a
             twentieth of the run.
         train_samples (int | None = 5000): samples on which the training loss is taken; None for
@@ -156,7 +159,10 @@ def train(
         >>> result.iterations
         10
     """
-    given: dict[str, Any] = dict(settings)
+    if resume and out is not None and samples is None and settings.get("flower") is not None:
+        from sdfeel.flower.simulate import saved_samples  # Flower is optional
+
+        samples = saved_samples(out)
     simulation, own_trainers = assembled(
         model,
         client_datasets,
@@ -170,7 +176,7 @@ def train(
         rounds=rounds,
         initial=initial,
         samples=samples,
-        **given,
+        **settings,
     )
     del client_datasets  # a rank holds the data of its own clients
     result = carry_out(
@@ -208,9 +214,6 @@ def assembled(
     **settings: Any,
 ) -> tuple[Simulation, Sequence[Trainer] | None]:
     """The simulation that arguments of `train` describe, and who trains in place of an engine."""
-    for word, value in settings.items():
-        if word in WORDS:
-            raise InputError(word, value, WORDS[word][1])
     if settings.get("flower") is not None:
         if client_datasets is not None or trainers is not None or partition is not None:
             raise InputError("flower", name_of(settings["flower"]), "the app has data of its own")
@@ -226,13 +229,15 @@ def assembled(
             metrics=metrics,
             test=test,
         )
+    others = [name for name in inspect.signature(train).parameters if name != "settings"]
+    checked = Settings.of(settings, others)
     _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
     if "steps" not in settings and "until" not in settings:
         raise InputError("steps", None, "is needed: the number of iterations K; or until=seconds")
     simulation = Simulation.assemble(
         model,
         client_datasets,
-        Settings.of(settings),
+        checked,
         network=network,
         loss=loss,
         metrics=metrics,
@@ -256,8 +261,8 @@ def carry_out(
     resume: bool = False,
     config: Mapping[str, Any] | None = None,
     trainers: Sequence[Trainer] | None = None,
-    on_start: Callable[[str, str], None] = lambda *_: None,
-    on_progress: Callable[[Progress], object] = lambda _: None,
+    on_start: Callable[[str, str], None] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Run a simulation to its end; `config` is what the folder says of it."""
@@ -277,7 +282,10 @@ def carry_out(
             name = wrote if name == "auto" else name
         if leads:
             _draw(simulation, folder, None if checkpoint is None else checkpoint.iteration)
-    choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
+    try:
+        choice = simulation.engine(name) if trainers is None else simulation.engine_of(trainers)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("while the engine was chosen: nothing was trained") from None
     if folder is not None:
         folder.led_by(choice.engine.name, choice.engine.about())
     if leads:
@@ -286,7 +294,8 @@ def carry_out(
         correction = simulation.algorithm.parts.get("correction")
         if isinstance(correction, Correction):
             logger.info("correction: %s", correction.about(simulation.algorithm))
-        on_start(choice.engine.name, choice.reason)
+        if on_start is not None:
+            on_start(choice.engine.name, choice.reason)
     everyone = All(callbacks if leads else ())
     listener = _Listener(everyone, simulation, folder, on_progress) if leads else Listener()
     try:
@@ -316,7 +325,7 @@ class _Listener(Listener):
         callbacks: All,
         simulation: Simulation,
         folder: RunFolder | None,
-        on_progress: Callable[[Progress], object],
+        on_progress: Callable[[Progress], object] | None,
     ) -> None:
         self._callbacks, self._simulation, self._folder = callbacks, simulation, folder
         self._on_progress = on_progress
@@ -331,7 +340,8 @@ class _Listener(Listener):
 
     def on_period(self, progress: Progress) -> None:
         self.wants_end |= self._callbacks.on_period(progress)
-        self.wants_end |= self._on_progress(progress) is True
+        if self._on_progress is not None:
+            self.wants_end |= self._on_progress(progress) is True
 
 
 def _check_folder(out: Any, resume: bool) -> None:
@@ -347,27 +357,3 @@ def _draw(simulation: Simulation, folder: RunFolder, after: int | None) -> None:
     graph = simulation.algorithm.network.graph
     links = sorted((min(link), max(link)) for link in graph.edges())
     folder.trace = Trace(folder.path / "trace.csv", links, after)
-
-
-def document(function: Any, left_out: Sequence[str] = (), needed: Sequence[str] = ()) -> None:
-    """The settings as arguments of a function that takes them, with defaults and what they are.
-
-    left_out  those that it does not take; needed: those without a default
-    """
-    described, options = [], []
-    for name, field in Settings.model_fields.items():
-        if name in left_out:
-            continue
-        described.append(f"    {name:<19} {field.description}")
-        default = inspect.Parameter.empty if name in needed else field.default
-        options.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))
-    own, _, ending = str(function.__doc__).rstrip().partition("\n\n    Started by ")
-    last = [f"    Started by {ending}\n"] if ending else [""]
-    function.__doc__ = "\n".join([own.rstrip(), "", *described, "", *last])
-    signature = inspect.signature(function)
-    given = [
-        p.replace(annotation=p.empty)
-        for p in signature.parameters.values()
-        if p.kind is not p.VAR_KEYWORD
-    ]
-    function.__signature__ = signature.replace(parameters=[*given, *options])

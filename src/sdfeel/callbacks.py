@@ -216,12 +216,15 @@ def _line(name: str, progress: Any) -> str:
     done = round(BAR * progress.fraction)
     row = progress.row or {}
     loss = row.get("train_loss", row.get("batch_loss", math.nan))
+    # The newest evaluation may be an older one: the first stands at iteration 0.
+    at = row.get("iteration", progress.iteration)
+    behind = f" at iteration {at:.0f}" if at != progress.iteration else ""
     left = f"{progress.left:.0f} s left" if math.isfinite(progress.left) else ""
     words = [
         f"{name} [{'#' * done}{'.' * (BAR - done)}] {progress.fraction:4.0%}",
         f"iteration {progress.iteration} of {progress.iterations}",
         f"{progress.seconds:.4g} simulated s",
-        f"loss {loss:.4g}" if math.isfinite(loss) else "",
+        f"loss {loss:.4g}{behind}" if math.isfinite(loss) else "",
         left if progress.fraction < 1 else "done",
     ]
     return "  ".join(word for word in words if word)

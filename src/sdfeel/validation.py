@@ -22,6 +22,7 @@ from sdfeel.errors import InputError, closest
 __all__ = [
     "Anything", "BelowHalf", "BelowOne", "Count", "Flag", "NotNegative", "OneOrEach", "Positive",
     "Seed", "Share", "checked", "number_above_0", "one_or_each", "real", "validated", "whole",
+    "whole_number",
 ]  # fmt: skip
 
 Kind = TypeVar("Kind")
@@ -30,14 +31,15 @@ Model = TypeVar("Model", bound=BaseModel)
 
 def whole(least: int, most: float = math.inf, remedy: str = "") -> BeforeValidator:
     """Check a whole number from `least` to `most`."""
+    return BeforeValidator(functools.partial(whole_number, least=least, most=most, remedy=remedy))
 
-    def check(value: Any) -> int:
-        is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not is_whole or not least <= value <= most:
-            raise InputError("", value, remedy or f"a whole number, at least {least}")
-        return int(value)
 
-    return BeforeValidator(check)
+def whole_number(value: Any, least: int = 1, most: float = math.inf, remedy: str = "") -> int:
+    """Check a whole number from `least` to `most`; numpy's are whole numbers, True is none."""
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_whole or not least <= value <= most:
+        raise InputError("", value, remedy or f"a whole number, at least {least}")
+    return int(value)
 
 
 def real(is_right: Callable[[float], bool], remedy: str) -> BeforeValidator:

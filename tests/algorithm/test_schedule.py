@@ -56,6 +56,6 @@ def test_a_function_that_gives_no_count_is_named() -> None:
 def test_periods_are_whole_and_above_0(name: str, value: object) -> None:
     with pytest.raises(InputError) as error:
         Schedule(**{name: value})  # type: ignore[arg-type]
-    assert error.value.field == name
+    assert error.value.field == f"schedule.{name}"
     assert repr(value) in str(error.value)
     assert "at least 1" in str(error.value)

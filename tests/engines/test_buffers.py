@@ -77,7 +77,7 @@ def by_hand(model: nn.Module) -> dict[str, Tensor]:
                 functional.cross_entropy(outputs, torch.as_tensor(targets)).backward()
                 with torch.no_grad():
                     for parameter in client.parameters():
-                        parameter -= LR * parameter.grad
+                        parameter.sub_(LR * parameter.grad)
             states.append(client.state_dict())
         means = {n: sum(state[n].double() for state in states) / len(states) for n in states[0]}
         model.load_state_dict({n: mean.to(states[0][n].dtype) for n, mean in means.items()})

@@ -11,7 +11,7 @@ from rich.console import Console
 from sdfeel.errors import InputError
 from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports import compare_table, time_to
-from sdfeel.reports.rendering import html_table, markdown_table, rich_table
+from sdfeel.reports.rendering import column_headings, html_table, markdown_table, rich_table
 
 
 def test_time_to_special_cases():
@@ -68,6 +68,9 @@ def test_a_table_says_on_which_samples_an_accuracy_is(curve):
     assert "| accuracy |" in header
     assert "test accuracy" not in header
     assert "| training samples |" in first
+    assert "test accuracy" not in str(column_headings(compare_table({"a": untested(curve())})[0]))
+    table = rich_table(compare_table({"a": untested(curve())}))
+    assert not [column.header for column in table.columns if "test" in str(column.header)]
     assert "| test samples |" in second
 
 

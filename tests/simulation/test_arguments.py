@@ -55,6 +55,7 @@ WRONG = {
     'schedule="often"': "schedule",
     "seed=1.5": "seed",
 }
+CALLS = ("train", "compare", "plan")
 
 
 @pytest.mark.slow
@@ -67,16 +68,19 @@ def test_a_type_checker_refuses_what_is_wrong(tmp_path: Path) -> None:
     right.write_text(
         begin
         + 'sdfeel.train(model, [], network=network, steps=10, lr=0.1, scheme="fedavg")\n'
+        + "sdfeel.compare(model, [], network=network, until=9.0, seeds=3, metrics={}, test=None)\n"
         + "sdfeel.train(model, [], network=network, until=9.0, lr=lambda k: 1 / k,\n"
         + "    optimizer=sdfeel.Momentum(0.9), schedule=sdfeel.Schedule(lambda n: 2, 1, 5),\n"
         + '    pace=sdfeel.Asynchronous(), codecs={"up": "int8"}, correction="two-level")\n'
     )
     for number, wrong in enumerate(WRONG):
-        call = f"sdfeel.train(model, [], network=network, {wrong})\n"
-        (tmp_path / f"wrong{number}.py").write_text(begin + call)
+        for name in CALLS:
+            call = f"sdfeel.{name}(model, [], network=network, {wrong})\n"
+            (tmp_path / f"{name}{number}.py").write_text(begin + call)
     mypy = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", f"{tmp_path}/cache"]
     done = subprocess.run([*mypy, str(tmp_path)], capture_output=True, text=True, check=False)
     refused = {
         Path(line.partition(":")[0]).name for line in done.stdout.splitlines() if "error:" in line
     }
-    assert refused == {f"wrong{number}.py" for number in range(len(WRONG))}, done.stdout
+    expected = {f"{name}{number}.py" for name in CALLS for number in range(len(WRONG))}
+    assert refused == expected, done.stdout

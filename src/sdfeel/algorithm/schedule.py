@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import PlainValidator
 
 from sdfeel.errors import InputError
+from sdfeel.validation import checked, whole_number
 
 __all__ = ["Lengths", "Schedule"]
 
-Count = int | Callable[[int], int]
+
+def _length(value: Any) -> int | Callable[[int], int]:
+    return value if callable(value) else whole_number(value)
+
+
+Length = Annotated[int | Callable[[int], int], PlainValidator(_length)]
 
 
 class Lengths(NamedTuple):
@@ -27,7 +33,7 @@ class Lengths(NamedTuple):
         return self.tau1 * self.tau2
 
 
-@dataclass(frozen=True)
+@checked("schedule")
 class Schedule:
     """The periods of Algorithm 1, for iterations k = 1, 2, ...
 
@@ -44,15 +50,9 @@ class Schedule:
     Lengths(tau1=2, tau2=1, alpha=5)
     """
 
-    tau1: Count = 2
-    tau2: Count = 1
-    alpha: Count = 5
-
-    def __post_init__(self) -> None:
-        for name in ("tau1", "tau2", "alpha"):
-            value = getattr(self, name)
-            if not callable(value):
-                _check(name, value)
+    tau1: Length = 2
+    tau2: Length = 1
+    alpha: Length = 5
 
     @property
     def changes(self) -> bool:
@@ -61,22 +61,19 @@ class Schedule:
 
     def at(self, number: int) -> Lengths:
         """The numbers of a round, counted from 0."""
-        found = []
+        lengths = []
         for name in ("tau1", "tau2", "alpha"):
-            value = getattr(self, name)
-            if callable(value):
-                value = value(number)
-                _check(f"{name}({number})", value)
-            found.append(value)
-        return Lengths(*found)
+            length = getattr(self, name)
+            if callable(length):
+                try:
+                    length = whole_number(length(number))
+                except InputError as problem:
+                    where = f"schedule.{name}({number})"
+                    raise InputError(where, problem.value, problem.remedy) from None
+            lengths.append(length)
+        return Lengths(*lengths)
 
     @property
     def tau(self) -> int:
         """Iterations in a round, tau1 tau2; in the first one if that changes."""
         return self.at(0).tau
-
-
-def _check(name: str, value: object) -> None:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < 1:  # type: ignore[operator]
-        raise InputError(name, value, "a whole number, at least 1")

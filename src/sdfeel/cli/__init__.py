@@ -84,8 +84,8 @@ def main() -> None:
     except SdfeelError as problem:
         explain(problem)
         code = 2 if isinstance(problem, InputError) else 1
-    except (KeyboardInterrupt, typer.Abort):
-        say("stopped")
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        say(f"stopped {stop}".rstrip())
         code = 128 + signal.SIGINT
     except BrokenPipeError:
         sys.stderr.close()  # the reader (`| head`) went away: nothing to say, and nobody to

@@ -34,7 +34,10 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: schedule.tau1=3."),
 ]
 
-COLUMNS = ("run", "iteration", "simulated s", "loss", "accuracy", "client steps/s", "time left")
+COLUMNS = (
+    "run", "iteration", "simulated s", "evaluated at", "loss", "accuracy", "client steps/s",
+    "time left",
+)  # fmt: skip
 # Without a terminal, a line at most this often (seconds).
 LINE_EVERY = 10.0
 
@@ -101,6 +104,7 @@ def _cells(label: str, progress: Progress) -> tuple[str, ...]:
         label,
         f"{progress.iteration}",
         f"{progress.seconds:.1f}",
+        f"{row['iteration']:.0f}" if "iteration" in row else "-",
         f"{loss:.4f}",
         f"{accuracy:.1%}" if math.isfinite(accuracy) else "-",
         f"{progress.client_steps_per_second:,.0f}",

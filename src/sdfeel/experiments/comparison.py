@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import pandas as pd
 from torch import nn
 
 from sdfeel import api
 from sdfeel.algorithm.schemes import Scheme
-from sdfeel.callbacks import check_callbacks
+from sdfeel.algorithm.trainer import Trainer
+from sdfeel.callbacks import Callback, check_callbacks
+from sdfeel.engines.problem import Loss
 from sdfeel.errors import InputError
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.jobs import Job, JobProgress, Run, Started, run_all, run_from, slug
@@ -25,9 +27,11 @@ from sdfeel.records.folder import environment
 from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.bands import BandKind, band
 from sdfeel.reports.comparison import Written, write_comparison
-from sdfeel.reports.rendering import heading
+from sdfeel.reports.rendering import column_headings
 from sdfeel.reports.tables import all_evaluations, compare_table
 from sdfeel.simulation import loading
+from sdfeel.simulation.arguments import RunSettings
+from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.listening import Progress
 from sdfeel.simulation.result import Result
 
@@ -41,6 +45,21 @@ EXAMPLE = '["sd-feel", "fedavg"] or {"often": {"schedule": Schedule(1, 1, 5)}}'
 # Arguments of `train` that say where and how a run is carried out: `compare` has its own.
 NOT_HERE = ("out", "resume", "config", "on_start", "on_progress")
 Variant = Mapping[str, Any] | str | Scheme
+
+
+class Common(RunSettings, total=False):
+    """Arguments of `sdfeel.train` that the runs of a comparison have in common."""
+
+    loss: Loss | None
+    metrics: Mapping[str, Metric] | None
+    test: Any
+    partition: str | Sequence[Any] | None
+    trainers: Sequence[Trainer] | None
+    clients: int | None
+    rounds: int | None
+    initial: Any
+    samples: Sequence[int] | None
+    callbacks: Sequence[Callback]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +78,8 @@ class Comparison:
     title: str = ""
 
     def __repr__(self) -> str:
-        return f"{self.title or 'Comparison'}\n{self.table.rename(columns=heading).to_string()}"
+        table = self.table.rename(columns=column_headings(self.table.columns))
+        return f"{self.title or 'Comparison'}\n{table.to_string()}"
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -153,9 +173,9 @@ def compare(
     seeds: int | Sequence[int] = 1,
     title: str = "",
     out: str | Path | None = None,
-    on_start: Started = lambda *_: None,
-    on_progress: Callable[[str, Progress], None] = lambda *_: None,
-    **common: Any,
+    on_start: Started | None = None,
+    on_progress: Callable[[str, Progress], None] | None = None,
+    **common: Unpack[Common],
 ) -> Comparison:
     """Train by several schemes or settings, and put them side by side over simulated time.
 
@@ -206,8 +226,8 @@ def compare(
         _seeds(seeds),
         None if out is None else Path(out),
         title=title,
-        on_start=on_start,
-        on_progress=lambda progress: on_progress(progress.job.name, progress.run),
+        on_start=on_start or (lambda *_: None),
+        on_progress=lambda progress: on_progress and on_progress(progress.job.name, progress.run),
     )
     if out is not None:
         write_comparison(out, comparison.records, title=title)

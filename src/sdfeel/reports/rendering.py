@@ -5,14 +5,21 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["format_value", "heading", "html_table", "markdown_table", "rich_table"]
+__all__ = [
+    "column_headings",
+    "format_value",
+    "heading",
+    "html_table",
+    "markdown_table",
+    "rich_table",
+]
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -49,8 +56,7 @@ def rich_table(rows: Rows, title: str | None = None) -> Table:
     seeds = {row.get("seeds") for row in rows}
     is_same = len(seeds) == 1 and None not in seeds
     left_out = {*NOT_ON_A_TERMINAL, *(["seeds"] if is_same else [])}
-    rows = [{key: row[key] for key in row if key not in left_out} for row in rows]
-    headings, body, right = _cells(rows, has_spread=False)
+    headings, body, right = _cells(rows, left_out, has_spread=False)
     table = Table(
         title=Text(title) if title else None,
         title_justify="left",
@@ -117,6 +123,12 @@ def heading(key: str) -> str:
     return HEADINGS.get(key, key.replace("_", " "))
 
 
+def column_headings(keys: Iterable[str]) -> dict[str, str]:
+    """Return the headings of a table; of accuracies that not all are on test samples, no more."""
+    names = {key: heading(key) for key in keys}
+    return names | {"accuracy": "accuracy"} if "accuracy_of" in names else names
+
+
 def _number(value: float, key: str) -> str:
     if math.isnan(value):
         return NOTHING
@@ -129,25 +141,26 @@ def _number(value: float, key: str) -> str:
     return f"{value:.4g}"
 
 
-def _cells(rows: Rows, has_spread: bool = True) -> tuple[list[str], list[list[str]], list[bool]]:
+def _cells(
+    rows: Rows, left_out: Iterable[str] = (), has_spread: bool = True
+) -> tuple[list[str], list[list[str]], list[bool]]:
     """Return headings, cells, and which columns hold numbers.
 
     `x_min` and `x_max` stand in brackets behind `x`; schemes that the labels name already are
     left out.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row))
+    names = column_headings(keys)
+    keys = [key for key in keys if key not in left_out]
     if all(str(row.get("scheme")) in str(row.get("label")) for row in rows):
         keys = [key for key in keys if key != "scheme"]
     shown = [key for key in keys if not (key.endswith(SPREAD) and key[:-4] in keys)]
-    headings = [heading(key) for key in shown]
-    if any("accuracy_of" in row for row in rows):  # not all of them were tested
-        headings = [name.replace("test accuracy", "accuracy") for name in headings]
     body = [[_cell(row, key, has_spread) for key in shown] for row in rows]
     is_number = [
         key.startswith(TIME_TO) or any(isinstance(row.get(key), int | float) for row in rows)
         for key in shown
     ]
-    return headings, body, is_number
+    return [names[key] for key in shown], body, is_number
 
 
 def _cell(row: Mapping[str, Any], key: str, has_spread: bool) -> str:

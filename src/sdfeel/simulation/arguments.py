@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
+import torch
+
 from sdfeel.algorithm.methods.averaging import AveragingRule
 from sdfeel.algorithm.methods.codecs import Codec
 from sdfeel.algorithm.methods.method import Method
@@ -49,8 +51,10 @@ class RunSettings(TypedDict, total=False):
     flower: Any
     run_config: Table
     train_config: Table
+    node_config: Table | Sequence[Table]
+    processes: int | None
     engine: str
-    device: str
+    device: str | torch.device
     evaluate_every: int | None
     train_samples: int | None
     evaluate_servers: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -64,7 +65,7 @@ class Models:
         return ParameterLayout.of(self.mean).module(self.mean, vector)
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """What training gave.
 
@@ -129,6 +130,19 @@ class Result:
             network=simulation.drawn(),
             environment={"engine": dict(about)} if about else {},
             leads=simulation.ranks.leads,
+        )
+
+    def __repr__(self) -> str:
+        row = self.history.iloc[-1]
+        numbers = [
+            f"{name.replace('_', ' ')} {row[name]:.4g}"
+            for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+            if name in row and not math.isnan(row[name])
+        ]
+        ended = "interrupted at" if self.interrupted else "stopped at" if self.stopped else "after"
+        return (
+            f"Result of {self.scheme} {ended} {self.iterations} iterations and {self.seconds:.4g} "
+            f"simulated s: {', '.join(numbers)} (engine {self.engine}, {self.elapsed:.3g} real s)"
         )
 
     @cached_property

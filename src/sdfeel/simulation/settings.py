@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule, Rule
@@ -27,6 +28,7 @@ from sdfeel.algorithm.schemes import SCHEMES, Scheme
 from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager, Network
+from sdfeel.simulation.words import WORDS, word_of_others
 from sdfeel.tables import choice, from_table, name_of, to_table
 from sdfeel.validation import Anything, Count, Seed, real, validated, whole
 
@@ -69,14 +71,14 @@ def _schedule(value: Any) -> Schedule:
         return Schedule()
     if not isinstance(value, Mapping):
         raise InputError("schedule", value, "such as Schedule(tau1=2, tau2=1, alpha=5)")
-    known = [*vars(Schedule()), "participation"]
+    known = [*vars(Schedule()), "participation"]  # a file has it here, and it was taken out
     for key in value:
         if key not in known:
             raise InputError(f"schedule.{key}", value[key], f"unknown key; {closest(key, known)}")
-    try:
-        return Schedule(**value)
-    except InputError as problem:
-        raise InputError(f"schedule.{problem.field}", problem.value, problem.remedy) from None
+    if "participation" in value:
+        remedy = "is an argument of its own: participation=0.5"
+        raise InputError("schedule.participation", value["participation"], remedy)
+    return Schedule(**value)
 
 
 def _rate(value: Any) -> Rate:
@@ -137,10 +139,20 @@ def _app(value: Any) -> Any:
     return path
 
 
+def _device(value: Any) -> str:
+    if not isinstance(value, str | torch.device):
+        raise InputError("", value, "a name, such as cpu or cuda, or a torch.device")
+    return str(value)
+
+
 def _config(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise InputError("", value, 'a table of names and values, such as {"local-epochs": 1}')
     return dict(value)
+
+
+def _nodes(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple) else _config(value)
 
 
 def _key(default: Any, description: str, key: str | None = None, **more: Any) -> Any:
@@ -238,8 +250,18 @@ class Settings(BaseModel):
     train_config: Annotated[Mapping[str, Any], PlainValidator(_config)] = _key(
         {}, "what every message tells the app, beside `lr`", "flower.train_config"
     )
+    node_config: Annotated[Mapping[str, Any] | Sequence[Any], PlainValidator(_nodes)] = _key(
+        {},
+        "what the app finds as its node_config: values for all clients, or a list with one for each",
+        "flower.node_config",
+    )
+    processes: Count | None = _key(
+        None, "in how many processes clients of the app train; one for each core", "flower.processes"
+    )
     engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
-    device: str = _key("cpu", "where models are trained, as torch names it: cpu, cuda")
+    device: Annotated[str, BeforeValidator(_device)] = _key(
+        "cpu", "where models are trained, as torch names it: cpu, cuda"
+    )
     evaluate_every: Count | None = _key(
         None,
         "iterations between two evaluations; by default a twentieth of the run",
@@ -258,8 +280,15 @@ class Settings(BaseModel):
     checkpoint_seconds: Seconds = _key(60.0, "real seconds between two checkpoints")
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
-        """Check arguments of `sdfeel.train`."""
+    def of(cls, given: Mapping[str, Any], others: Sequence[str] = ()) -> Settings:
+        """Check arguments of `sdfeel.train`; `others` are its arguments that are no settings."""
+        known = [*cls.model_fields, *others]
+        for name, value in given.items():
+            if name in cls.model_fields:
+                continue
+            word = word_of_others(name, known)
+            remedy = WORDS[word][1] if word else f"unknown argument; {closest(name, known)}"
+            raise InputError(name, value, remedy)
         return validated(cls, given)
 
     @classmethod

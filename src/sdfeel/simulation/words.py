@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["WORDS", "ours"]
+__all__ = ["WORDS", "ours", "word_of_others"]
 
 
-def _all(words: str, key: str, said: str) -> dict[str, tuple[str, str]]:
-    return dict.fromkeys(words.split(), (key, said))
+def _all(words: str, key: str, remedy: str) -> dict[str, tuple[str, str]]:
+    return dict.fromkeys(words.split(), (key, remedy))
 
 
 # Their word -> our key in a file, and what is said of it in Python. `tau1=3` is the commonest.
@@ -40,7 +40,13 @@ WORDS = {
 }
 
 
-def ours(name: str, known: Iterable[str]) -> str | None:
-    """Our key of a file for a word of others, also misspelt; none if one of `known` is nearer."""
+def word_of_others(name: str, known: Iterable[str]) -> str | None:
+    """Find the word of others that `name` is, also misspelt; None if one of `known` is nearer."""
     near = difflib.get_close_matches(name, [*known, *WORDS], n=1, cutoff=0.75)
-    return WORDS[near[0]][0] if near and near[0] in WORDS else None
+    return near[0] if near and near[0] in WORDS else None
+
+
+def ours(name: str, known: Iterable[str]) -> str | None:
+    """Return our key of a file for a word of others."""
+    word = word_of_others(name, known)
+    return None if word is None else WORDS[word][0]
