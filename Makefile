@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 OUT ?= runs/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-demo test lint docs notebooks format clean
+.PHONY: help setup demo deploy-demo test test-long lint docs notebooks format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ deploy-demo: setup ## Run 3 edge servers and 9 clients as real processes on this
 
 test: setup ## Run all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-long: setup ## The same with 10,000 histories of deployments, and every compiler for every processor
+	SDFEEL_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 3600
 
 lint: setup ## ruff, mypy over src, import-linter
 	$(BIN)/ruff check .

@@ -19,7 +19,10 @@ from sdfeel.errors import InputError
 from sdfeel.tables import name_of
 from sdfeel.trees import Tree, called, leaves, mapped
 
-__all__ = ["Loss", "check_fit", "check_loss", "check_training_pass", "check_values", "whole"]
+__all__ = [
+    "MISFITS", "Loss", "check_fit", "check_loss", "check_training_pass", "check_values", "misfit",
+    "whole",
+]  # fmt: skip
 
 # loss(outputs, targets) -> the mean over the batch
 Loss = Callable[[Any, Any], Tensor]
@@ -38,7 +41,7 @@ def whole(model: nn.Module, inputs: Callable[[], Tree], seed: int) -> nn.Module:
             torch.manual_seed(seed)
             training, _ = model.training, called(model.eval(), sample)
     except MISFITS as problem:
-        raise _does_not_take(model, sample, problem) from None
+        raise misfit(model, sample, problem) from None
     return model.train(training)
 
 
@@ -143,10 +146,11 @@ def _outputs(model: nn.Module, inputs: Tree) -> Tree:
         with torch.no_grad():
             return called(trial, inputs)
     except MISFITS as problem:
-        raise _does_not_take(model, inputs, problem) from None
+        raise misfit(model, inputs, problem) from None
 
 
-def _does_not_take(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
+def misfit(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
+    """Say why a model does not take inputs, and what may help."""
     kinds = {tensor.dtype for tensor in leaves(inputs)}
     hint = ""
     if kinds == {torch.uint8}:

@@ -10,12 +10,13 @@ from torch import nn
 
 from sdfeel.clock import LatencyProfile, load_profile
 from sdfeel.data import ClientSource
+from sdfeel.engines.fit import MISFITS, misfit
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.engines.problem import placed
 from sdfeel.errors import InputError
 from sdfeel.models import cifar_cnn, count_flops_on, layers_flops, mnist_cnn
 from sdfeel.simulation.settings import AUTO, Settings
-from sdfeel.trees import leaves, mapped
+from sdfeel.trees import mapped
 
 __all__ = ["PAPER_BATCH", "ClockWarning", "charged"]
 
@@ -41,13 +42,8 @@ def charged(settings: Settings, model: nn.Module, source: ClientSource) -> Laten
         return load_profile("paper")
     try:
         flops = _count(model, source, settings.batch_size)
-    except (RuntimeError, ValueError, TypeError, IndexError) as problem:
-        inputs = source.first(1).inputs
-        shapes = " and ".join(str(tuple(tensor.shape[1:])) for tensor in leaves(inputs))
-        reason = str(problem).splitlines()[0]
-        raise InputError(
-            "model", type(model).__name__, f"does not take inputs of shape {shapes}: {reason}"
-        ) from None
+    except MISFITS as problem:
+        raise misfit(model, source.first(1).inputs, problem) from None
     if flops > 0:
         return profile.with_flops(flops)
     name = type(model).__name__
