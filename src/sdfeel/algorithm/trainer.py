@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MeasuringTrainer", "Model", "RememberingTrainer", "Trainer"]
+__all__ = ["BeginningTrainer", "MeasuringTrainer", "Model", "RememberingTrainer", "Trainer"]
 
 Model = NDArray[np.float32]
 
@@ -46,3 +46,14 @@ class RememberingTrainer(Trainer, Protocol):
 
     def recall(self, memory: bytes) -> None:
         """Go on from there."""
+
+
+@runtime_checkable
+class BeginningTrainer(Trainer, Protocol):
+    """One that trains beside others: a simulation begins all of a period, then takes them."""
+
+    def begin(self, model: Model, first: int, steps: int) -> None:
+        """Begin what `train` with the same arguments waits for. The model is not changed."""
+
+    def close(self) -> None:
+        """Let go of processes; the run is over."""

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigArgument", "Stopped", "run"]
 
-ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
+ConfigArgument = Annotated[
+    str, typer.Argument(help="A TOML file, the folder of a Flower project, or a preset's name.")
+]
 
 
 class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
@@ -58,7 +60,8 @@ def run(
 ) -> None:
     """Train by one scheme, with a simulated clock.
 
-    Presets: `sdfeel run mnist-5k`, `sdfeel run cifar10`. Every key of the file can be set:
+    Presets: `sdfeel run mnist-5k`, `sdfeel run cifar10`. A Flower project: `sdfeel run .`, with the
+    app's own data, metrics and first model. Every key of the file can be set:
     `--set scheme=hierfavg --set schedule.tau1=3 --set data.name=fashion-mnist`.
     """
     from sdfeel.errors import InputError
@@ -67,7 +70,7 @@ def run(
         raise InputError("--resume", True, "needs --out, the folder of the run to go on with")
     chosen = [word for word in sys.argv[1:] if word != "--watch"]  # ranks need no page each
     if out is None and not started_here():
-        out = _new_folder(Path(config).stem)
+        out = _new_folder(_name_of(config))
         chosen = [*chosen, "--out", str(out)]
     with ExitStack() as around:
         page = None
@@ -127,8 +130,16 @@ def _again(config: str, settings: list[str], out: Path | None, ranks: int) -> st
     return shlex.join([*words, "--out", str(out), "--resume"])
 
 
+def _name_of(config: str) -> str:
+    """Return what a run is called: by its file, or the folder of a Flower project."""
+    path = Path(config)
+    if path.name == "pyproject.toml":
+        path = path.parent
+    return path.resolve().name if path.is_dir() else path.stem
+
+
 def _new_folder(name: str) -> Path:
-    """The first of runs/NAME-1, runs/NAME-2, ... that is not there yet."""
+    """Return the first of runs/NAME-1, runs/NAME-2, ... that is not there yet."""
     number = 1
     while (folder := Path("runs") / f"{name}-{number}").exists():
         number += 1

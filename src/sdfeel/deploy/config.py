@@ -140,6 +140,8 @@ class Local(_Table):
     lr: Positive = 0.01
     batch_size: Steps = 10
     options: dict[str, Any] = Field(default_factory=dict)
+    node_config: dict[str, Any] = Field(default_factory=dict)  # of Flower apps, as train_config
+    train_config: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _has_a_rule(self) -> Local:

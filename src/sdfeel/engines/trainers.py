@@ -10,7 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.algorithm.trainer import MeasuringTrainer, RememberingTrainer, Trainer
+from sdfeel.algorithm.trainer import (
+    BeginningTrainer,
+    MeasuringTrainer,
+    RememberingTrainer,
+    Trainer,
+)
 from sdfeel.engines.engine import Engine, Work
 from sdfeel.engines.plain import PlainUpdates
 from sdfeel.engines.problem import Problem
@@ -59,9 +64,13 @@ class TrainerEngine(Engine):
     def train(self, work: Work, models: Tensor) -> NDArray[np.float64]:
         losses = work.no_losses()
         start, begin = work.start
-        for row, client in enumerate(work.clients):
+        counts = (work.last - work.first + 1).tolist()
+        calls = list(zip(work.clients.tolist(), work.first.tolist(), counts, strict=True))
+        for row, (client, first, steps) in enumerate(calls):
+            if isinstance(trainer := self._trainers[client], BeginningTrainer):
+                trainer.begin(start[int(begin[row])].numpy(), first, steps)
+        for row, (client, first, steps) in enumerate(calls):
             trainer = self._trainers[client]
-            first, steps = int(work.first[row]), int(work.last[row] - work.first[row]) + 1
             work.look_up()
             sent = start[int(begin[row])].numpy().copy()
             try:
@@ -91,6 +100,11 @@ class TrainerEngine(Engine):
         for client, mind in self._minds.items():
             if (memory := kept.get(f"trainers.{client}")) is not None:
                 mind.recall(memory.numpy().tobytes())
+
+    def close(self) -> None:
+        for trainer in self._trainers:
+            if isinstance(trainer, BeginningTrainer):
+                trainer.close()
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._evaluation.predict(model, inputs)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,13 +89,22 @@ def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int)
 
 
 def bring_model(
-    name: str, arguments: Mapping[str, Any], shape: Any, classes: int | None, seed: int
+    name: str,
+    arguments: Mapping[str, Any],
+    shape: Any,
+    classes: int | None,
+    seed: int,
+    beside: Path | None = None,
 ) -> nn.Module:
-    """Make the user's network, its first values a function of the seed."""
-    factory = imported("model.name", name)
+    """Make the user's network, its first values a function of the seed.
+
+    Without data there is no shape, and the function is called without one.
+    """
+    factory = imported("model.name", name, beside)
+    usual = () if shape is None else (shape, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _call("model", name, factory, (shape, classes), arguments)
+        model = _call("model", name, factory, usual, arguments)
     if not isinstance(model, nn.Module):
         raise InputError("model.name", name, "the function must return a torch.nn.Module")
     return model

@@ -78,6 +78,11 @@ class EvaluationConfig(Strict):
     test_samples: int | None = Field(default=None, ge=1)  # on which the model is tested; all
 
 
+class FlowerConfig(Strict):
+    server: str | None = None  # "package.module:app", a Flower project's ServerApp
+    folder: str | None = None  # of the project, where its modules are looked for
+
+
 class RunConfig(Strict):
     """One run: its settings, and what its network, data and model are made of."""
 
@@ -87,6 +92,7 @@ class RunConfig(Strict):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    flower: FlowerConfig = FlowerConfig()
 
     def table(self) -> dict[str, Any]:
         """Write it as a TOML file has it, and `run.json`."""
@@ -133,14 +139,22 @@ def presets() -> dict[str, str]:
 
 
 def read_table(source: str) -> dict[str, Any]:
-    """Read the table of a preset or of a TOML file."""
+    """Read the table of a preset, a TOML file or a Flower project."""
     if source in presets():
         path = resources.files("sdfeel.experiments") / "presets" / f"{source}.toml"
         return read_toml(path.read_text("utf-8"), "config")
+    if Path(source).is_dir() or Path(source).name == "pyproject.toml":
+        from sdfeel.flower.project import project_table  # Flower is optional
+
+        table, change = project_table(Path(source))
+        return merge(table, change)
     if source.endswith(".toml"):
         return read_toml(Path(source), "config", MAX_BYTES)
     raise InputError(
-        "config", source, f"the path of a .toml file, or a preset; {closest(source, presets())}"
+        "config",
+        source,
+        "the path of a .toml file, the folder of a Flower project, or a preset; "
+        f"{closest(source, presets())}",
     )
 
 

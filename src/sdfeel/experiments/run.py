@@ -40,7 +40,7 @@ def run(
     if config.settings.flower is None:
         simulation = simulation_of(config)
     else:
-        simulation, trainers = _with_flower(config)
+        simulation, trainers = _with_flower(config, out, resume)
     if simulation.ranks.size > 1:
         _dataset.cache_clear()  # a rank holds the data of its own clients
         _brought.cache_clear()
@@ -55,18 +55,35 @@ def run(
     )
 
 
-def _with_flower(config: RunConfig) -> tuple[Simulation, Sequence[Trainer]]:
-    """The app has data of its own; what it trains is `model`, tested on the test samples here."""
-    from sdfeel.flower.simulate import assemble  # Flower is optional
+def _with_flower(
+    config: RunConfig, out: str | Path | None, resume: bool
+) -> tuple[Simulation, Sequence[Trainer]]:
+    """Put a Flower app's run together.
 
-    network = build_network(config.network)
-    data = data_of(config, network.clients)
+    The app has data and metrics of its own. A project's server app says the first model and the
+    rounds; else `model` makes it. The model is tested here only on data that the config names.
+    """
+    from sdfeel.flower.simulate import assemble, planned, saved_samples  # Flower is optional
+
+    network, settings = build_network(config.network), config.settings
+    folder = None if config.flower.folder is None else Path(config.flower.folder)
+    plan = None
+    if config.flower.server is not None:
+        settings, plan = planned(settings, config.flower.server, folder or Path(), network.clients)
+    data = data_of(config, network.clients) if "name" in config.data.model_fields_set else None
+    model = None
+    if plan is None or "name" in config.model.model_fields_set:
+        model = build_model(config, data)
     return assemble(
-        config.settings,
+        settings,
         network=network,
-        model=build_model(config, data),
+        model=model,
+        initial=None if plan is None else plan.initial,
+        samples=saved_samples(out) if resume and out is not None else None,
         loss=bring_loss(config.model.loss),
-        test=_tested(config, data),
+        test=None if data is None else _tested(config, data),
+        plan=plan,
+        folder=folder,
     )
 
 
@@ -164,17 +181,25 @@ def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSour
     return ClientSource.of(data.whole, parts, clients, _seed(config))
 
 
-def build_model(config: RunConfig, data: Brought) -> nn.Module:
-    """A model of ours by name, or the user's own by its import path."""
-    own = config.model
-    seed = config.settings.seed if own.seed is None else own.seed
-    if ":" in own.name:
-        return bring_model(own.name, own.arguments, data.shape, data.classes, seed)
-    if own.arguments:
+def build_model(config: RunConfig, data: Brought | None) -> nn.Module:
+    """Build a model of ours by name, or the user's own by its import path.
+
+    Without data, which a Flower app has of its own, only the latter can be.
+    """
+    chosen = config.model
+    seed = config.settings.seed if chosen.seed is None else chosen.seed
+    shape, classes = (None, None) if data is None else (data.shape, data.classes)
+    if ":" in chosen.name:
+        folder = None if config.flower.folder is None else Path(config.flower.folder)
+        return bring_model(chosen.name, chosen.arguments, shape, classes, seed, folder)
+    if chosen.arguments:
         raise InputError(
-            "model.arguments", own.arguments, "go with a function: model.name = my_file:build"
+            "model.arguments", chosen.arguments, "go with a function: model.name = my_file:build"
         )
-    if data.classes is None or not isinstance(data.shape, tuple):
+    if data is None:
+        remedy = "is needed: what makes the app's first model, model.name = my_app.task:Net"
+        raise InputError("model.name", None, f"{remedy}; or run the project's folder")
+    if classes is None or not isinstance(shape, tuple):
         remedy = "our models take one array and labels: name your own, model.name = my_file:build"
-        raise InputError("model.name", own.name, remedy)
-    return build(own.name, data.shape, data.classes, seed)
+        raise InputError("model.name", chosen.name, remedy)
+    return build(chosen.name, shape, classes, seed)

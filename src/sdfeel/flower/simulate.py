@@ -1,7 +1,7 @@
 """A simulation whose clients are a Flower app.
 
 The app brings its own data, so nothing of it is known here but the number of samples of each
-client: its num-examples, which are the weights.
+client: its num-examples, which are the weights. They come with the reply of its first round.
 """
 
 from __future__ import annotations
@@ -9,37 +9,39 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - as everybody writes it
+from torch import nn
 
-from sdfeel.clock import load_profile
-from sdfeel.data import ClientData
+from sdfeel.engines.fit import Loss
 from sdfeel.engines.parameters import ParameterLayout
-from sdfeel.engines.problem import Loss, Problem
 from sdfeel.errors import InputError
-from sdfeel.flower.apps import find_app
-from sdfeel.flower.client import FlowerClient
+from sdfeel.flower.apps import find_app, is_legacy
+from sdfeel.flower.arrays import ArrayLayout, Vector
+from sdfeel.flower.client import FlowerClient, Keys, numbers
+from sdfeel.flower.generators import seeded
 from sdfeel.flower.modules import Holder, layout_of, module_of
+from sdfeel.flower.nodes import checked_config, node_configs, plain_config
+from sdfeel.flower.processes import Calls, why_here
 from sdfeel.flower.rounds import Rounds
-from sdfeel.flower.trainer import FlowerTrainer
+from sdfeel.flower.server_app import Plan, read_server_app
+from sdfeel.flower.trainer import FlowerTrainer, column
 from sdfeel.network import Network
-from sdfeel.simulation.evaluation import Evaluation, Metric, Row, accuracy, check_metrics
-from sdfeel.simulation.ranks import Ranks
-from sdfeel.simulation.samples import test_samples
-from sdfeel.simulation.settings import AUTO, Settings
+from sdfeel.simulation.apart import Apart
+from sdfeel.simulation.evaluation import Metric, Row
+from sdfeel.simulation.ranks import join
+from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
-__all__ = ["assemble", "settle"]
+__all__ = ["assemble", "planned", "saved_samples", "settle"]
+
+# Bytes of first replies that are kept until their round; beyond that the app is asked again.
+KEPT = 2**31
 
 logger = logging.getLogger("sdfeel")
 
@@ -47,18 +49,37 @@ logger = logging.getLogger("sdfeel")
 def settle(
     given: Mapping[str, Any], network: Network, clients: int | None, rounds: int | None
 ) -> Settings:
-    """The settings of `sdfeel.train(flower=...)`, with the steps of so many rounds."""
+    """Return the settings of `sdfeel.train(flower=...)`, with the steps of so many rounds."""
     if clients is not None and clients != network.clients:
         raise InputError("clients", clients, f"the network has {network.clients} clients")
     if (rounds is None) == ("steps" not in given):
         raise InputError("rounds", rounds, "one of rounds and steps is needed, not both")
-    if rounds is None:
-        return Settings.of(given)
+    settings = Settings.of(given)
+    return settings if rounds is None else with_rounds(settings, rounds)
+
+
+def with_rounds(settings: Settings, rounds: Any) -> Settings:
+    """Return the settings with the steps of so many rounds."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise InputError("rounds", rounds, "a whole number, at least 1")
-    settings = Settings.of({**given, "steps": rounds})
     steps = Rounds(settings.scheme.schedule(settings.schedule)).last_iteration(rounds)
     return settings.model_copy(update={"steps": steps})
+
+
+def planned(settings: Settings, server: str, folder: Path, clients: int) -> tuple[Settings, Plan]:
+    """Read a project's server app, and let it fill in what the user has not set."""
+    find_app("trainer", settings.flower, folder)  # a refusal of the app comes first
+    chosen = settings.model_fields_set
+    run_config = plain_config("flower.run_config", settings.run_config)
+    is_free = bool({"server_optimizer", "averaging_rule"} & chosen)
+    with seeded(settings.seed, clients, 0):
+        plan = read_server_app(server, folder, run_config, clients, is_free)
+    meant = Settings.of({k: v for k, v in plan.settings.items() if k not in chosen})
+    change = {name: getattr(meant, name) for name in meant.model_fields_set}
+    for note in plan.notes:
+        logger.warning("%s", note)
+    settings = settings.model_copy(update=change)
+    return settings if "steps" in chosen else with_rounds(settings, plan.rounds), plan
 
 
 def assemble(
@@ -71,160 +92,177 @@ def assemble(
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
     test: Any = None,
+    plan: Plan | None = None,
+    folder: Path | None = None,
 ) -> tuple[Simulation, list[FlowerTrainer]]:
-    """The simulation, and a trainer for each of the network's clients.
+    """Return the simulation, and a trainer for each of the network's clients.
 
-    samples  num-examples of each client; None: each is asked for its `train` once, before
+    Args:
+        samples: num-examples of each client; None: its first reply says them.
+        plan: what the project's server app would do.
+        folder: where the app's modules are looked for first.
     """
-    app = find_app("flower", settings.flower)
+    app = find_app("flower", settings.flower, folder)
     if not isinstance(network, Network):
         raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
-    profile = load_profile("paper") if settings.profile == AUTO else settings.latency
-    if profile.flops_per_step is None:
-        raise InputError("profile", str(settings.profile), "FLOPs of an app cannot be counted")
-    check_metrics(metrics)
+    if (size := join()[1]) > 1:
+        remedy = "a Flower app runs on one rank: its clients train in processes of their own"
+        raise InputError("ranks", size, f"{remedy}, flower.processes of them")
+    configs = node_configs(settings.node_config, network.clients)
+    run_config = plain_config("run_config", settings.run_config)
+    keys = Keys() if plan is None else plan.keys
+    clients = [
+        FlowerClient(
+            app, ArrayLayout([], 0), str(n), n, network.clients, run_config, config,
+            settings.seed, keys,
+        )
+        for n, config in enumerate(configs)
+    ]  # fmt: skip
+    if plan is not None and initial is None and model is None and is_legacy(app):
+        initial = [array.numpy() for array in clients[0].first_model().values()]
     module, arrays = module_of(copy.deepcopy(model), initial)
     if test is not None and isinstance(module, Holder):
         raise InputError("test", type(test).__name__, "needs the module: model=Net()")
-    layout = ParameterLayout.of(module)
-    start = layout.vector(module).clone()
-    clients = [
-        FlowerClient(app, layout_of(module, arrays), str(n), n, network.clients, _plain(settings))
-        for n in range(network.clients)
-    ]
-    config = _checked("train_config", settings.train_config)
-    if samples is None:
-        logger.info("asking %d clients for their num-examples", len(clients))
-        samples = _ask(clients, start.numpy(), {**config, **_told(settings)})
-    held = _counts(samples, network.clients)
-    network = network.with_samples(held)
-    algorithm = settings.algorithm(network, profile, layout.parameters)
-    problem = Problem(
-        module,
-        layout,
-        loss or F.cross_entropy,
-        _no_data(held),
-        settings.batch_size,
-        settings.seed,
-        rate=algorithm.rate,
-        about=json.dumps([dict(settings.run_config), config], sort_keys=True, default=str),
-    )
-    rounds = Rounds(algorithm.schedule)
+    _say_of_statistics([name for name, _ in arrays])
+    layout = layout_of(module, arrays)
+    for client in clients:
+        client.layout = layout
+    config = checked_config("train_config", settings.train_config)
+    calls = Calls(clients, _processes(settings, network.clients))
+    schedule = settings.scheme.schedule(settings.schedule)
+    rounds = Rounds(schedule)
+    train, look = _configs(plan, config, "lr" in settings.model_fields_set)
+    given = [None] * len(clients) if samples is None else _counts(samples, len(clients)).tolist()
     trainers = [
         FlowerTrainer(
             client,
-            int(count),
-            algorithm.rate,
-            config,
+            count,
+            settings.lr,
+            train,
+            look,
             round_of=lambda first, _: rounds.number(first),
+            calls=calls,
         )
-        for client, count in zip(clients, held, strict=True)
+        for client, count in zip(clients, given, strict=True)
     ]
-    if metrics is None:
-        metrics = {"accuracy": accuracy} if problem.loss is F.cross_entropy else {}
-    evaluation = Evaluation(
-        every=settings.evaluate_every or max(1, settings.steps // 20),
-        test=_test(test, problem),
-        metrics=metrics,
-        servers=settings.evaluate_servers,
-        others=lambda mean: _told_by(trainers, mean),
+    start = ParameterLayout.of(module).vector(module).numpy()
+    if samples is None:
+        logger.info("the first round of %d clients says their num-examples", len(clients))
+        keeps = start.nbytes * len(clients) <= KEPT
+        steps = min(schedule.at(0).tau1, settings.steps)
+        ends = [trainer.ask(start, steps, keeps) for trainer in trainers]
+        for end in ends:
+            end()
+    decided = [run_config, config, configs if any(configs) else None]
+    central = None if plan is None else _central(plan, layout, settings.seed, network.clients)
+    is_tested = test is not None
+    apart = Apart(
+        np.array([trainer.samples for trainer in trainers]),
+        lambda mean: _measured(trainers, mean.numpy(), central, is_tested),
+        json.dumps(decided, sort_keys=True, default=str),
     )
-    ranks = Ranks.of(algorithm.network.clusters)
-    simulation = Simulation(
-        settings, network, algorithm, problem, profile, start, evaluation, ranks
+    simulation = Simulation.assemble(
+        module, None, settings, network=network, loss=loss, metrics=metrics, test=test, apart=apart
     )
     return simulation, trainers
 
 
-def _plain(settings: Settings) -> dict[str, Any]:
-    """The run_config: what Flower allows in one."""
-    for key, value in settings.run_config.items():
-        if not isinstance(value, bool | int | float | str):
-            raise InputError(f"run_config[{key!r}]", value, "a number, a word, or true or false")
-    return dict(settings.run_config)
-
-
-def _checked(field: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def saved_samples(out: str | Path) -> list[int] | None:
+    """Return num-examples as the folder of a run to go on with has them: nobody is asked again."""
+    file = Path(out) / "network.json"
     try:
-        return dict(ConfigRecord(dict(config)))
-    except TypeError as problem:
-        said = str(problem).splitlines()[0]
-        raise InputError(field, dict(config), f"no config of Flower's: {said}") from None
+        samples: list[int] | None = json.loads(file.read_bytes()).get("client_samples")
+    except (OSError, ValueError, AttributeError):  # the folder itself is checked later
+        return None
+    return samples
 
 
-def _told(settings: Settings) -> dict[str, Any]:
-    schedule = settings.scheme.schedule(settings.schedule)
-    return {"local-steps": schedule.at(0).tau1, "lr": settings.lr(1)}
+def _configs(
+    plan: Plan | None, config: Mapping[str, Any], has_lr: bool
+) -> tuple[Callable[[int], Mapping[str, Any]], Callable[[int], Mapping[str, Any]] | None]:
+    """Return what clients are told in a round, to train and to evaluate: the user's comes last."""
+    if plan is None:
+        return (lambda _: config), (lambda _: config)
+
+    def told(number: int) -> Mapping[str, Any]:
+        of_plan = {k: v for k, v in plan.train(number).items() if k != "lr" or not has_lr}
+        return {**of_plan, **config}
+
+    asked = plan.evaluate
+    return told, None if asked is None else (lambda number: {**asked(number), **config})
 
 
-def _ask(
-    clients: Sequence[FlowerClient], start: NDArray[Any], config: Mapping[str, Any]
-) -> list[int]:
-    """num-examples of each client by a `train` whose model and state are thrown away."""
-    found = []
-    with _same_dice():
-        for client in clients:
-            trial = replace(client, state=RecordDict())
-            found.append(trial.train(start.copy(), 1, config).examples)
-    return found
+def _processes(settings: Settings, clients: int) -> int:
+    """Return how many processes carry out calls: by default one for each core."""
+    wanted = settings.processes or min(len(os.sched_getaffinity(0)), clients)
+    reason = why_here() if wanted > 1 else ""
+    if reason and settings.processes:
+        remedy = f"cannot be more than 1: {reason}"
+        raise InputError("flower.processes", settings.processes, remedy)
+    if reason:
+        logger.info("clients train one after the other: %s", reason)
+    return 1 if reason else wanted
 
 
-@contextmanager
-def _same_dice() -> Iterator[None]:
-    """What is drawn inside from the usual generators does not show afterwards."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - as apps use it
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
+def _say_of_statistics(names: Sequence[str]) -> None:
+    """Say once what happens to the statistics of batch normalisation."""
+    if any(name.endswith("running_mean") for name in names):
+        logger.warning(
+            "the model has batch normalisation: running means and variances are averaged like "
+            "weights, so the variance between clients' means is missing in the averaged model"
+        )
 
 
 def _counts(samples: Sequence[int], clients: int) -> NDArray[np.int64]:
-    found = np.asarray(samples)
-    if found.shape != (clients,) or found.dtype.kind not in "iu" or found.min(initial=1) < 1:
+    counts = np.asarray(samples)
+    if counts.shape != (clients,) or counts.dtype.kind not in "iu" or counts.min(initial=1) < 1:
         raise InputError(
             "samples", samples, f"a whole number, at least 1, for each of {clients} clients"
         )
-    return found.astype(np.int64)
+    return counts.astype(np.int64)
 
 
-def _no_data(samples: NDArray[np.int64]) -> ClientData:
-    """As many samples as the clients have, with nothing in them."""
-    total = int(samples.sum())
-    ends = np.concatenate([[0], np.cumsum(samples)])
-    return ClientData(torch.empty(total, 0), torch.zeros(1).expand(total), ends)
-
-
-def _test(test: Any, problem: Problem) -> tuple[Tensor, Tensor] | None:
-    """What the model is tested on here, beside what the app measures."""
-    if test is None:
+def _central(
+    plan: Plan, layout: ArrayLayout, seed: int, clients: int
+) -> Callable[[int, Vector], Row] | None:
+    """Return the server app's own evaluation, as columns `central_*`."""
+    function = plan.measure
+    if function is None:
         return None
-    if not (isinstance(test, tuple) and len(test) == 2 and isinstance(test[0], Tensor)):
-        whole = ClientData.from_datasets([test])
-        test = (whole.inputs, whole.targets)
-    alike = ClientData(test[0], torch.as_tensor(test[1]), np.array([0, len(test[0])]))
-    return test_samples(test, replace(problem, data=alike))
+
+    def measured(number: int, vector: Vector) -> Row:
+        with seeded(seed, clients, number):
+            metrics, _ = numbers(function(number, layout.record(vector)))
+        return {column("central", name): value for name, value in metrics.items()}
+
+    return measured
 
 
-def _told_by(trainers: Sequence[FlowerTrainer], mean: Tensor) -> Row:
+def _measured(
+    trainers: Sequence[FlowerTrainer],
+    mean: Vector,
+    central: Callable[[int, Vector], Row] | None,
+    is_tested: bool,
+) -> Row:
     """What the clients' `evaluate` says of u_k, and their `train` of the last round but its loss.
 
-    Means with the weights that came with them.
+    Means with the weights that came with them. Where samples to test on were given, which have the
+    columns `test_*`, those of the clients are `app_*`.
     """
-    vector, made = mean.numpy(), max(trainer.rounds for trainer in trainers)
-    last = max(trainer.first for trainer in trainers)
-    told: dict[str, list[tuple[float, int]]] = {}
-    for trainer in trainers:
-        own = {name: (value, trainer.samples) for name, value in trainer.measures.items()}
-        own.pop("batch_loss", None)  # which the loop takes over all rounds
-        present = own if trainer.first == last else {}
-        for name, pair in (present | trainer.evaluate(vector, made, last)).items():
-            told.setdefault(name, []).append(pair)
-    return {name: _mean(pairs) for name, pairs in told.items()}
+    made, last = max(t.rounds for t in trainers), max(t.first for t in trainers)
+    ends = [trainer.begin_evaluation(mean, made, last) for trainer in trainers]
+    values: dict[str, list[tuple[float, int]]] = {}
+    for trainer, end in zip(trainers, ends, strict=True):
+        reported = {name: (value, trainer.samples) for name, value in trainer.measures.items()}
+        reported.pop("batch_loss", None)  # which the loop takes over all rounds
+        present = reported if trainer.first == last else {}
+        for name, pair in (present | end()).items():
+            shown = f"app_{name.removeprefix('test_')}" if is_tested else name
+            values.setdefault(shown if name.startswith("test_") else name, []).append(pair)
+    row = {name: _mean(pairs) for name, pairs in values.items()}
+    return row if central is None else row | central(made, mean)
 
 
 def _mean(pairs: Sequence[tuple[float, int]]) -> float:
-    weight = sum(weight for _, weight in pairs)
-    return sum(value * own for value, own in pairs) / weight if weight else float("nan")
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total else float("nan")

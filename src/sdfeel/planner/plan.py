@@ -41,6 +41,8 @@ UNUSED = {
     "flower": "an app trains by itself, and the planner needs gradients",
     "run_config": "it is an app's",
     "train_config": "it is an app's",
+    "node_config": "it is an app's",
+    "processes": "they are an app's",
     "evaluate_every": "it looks as often as it needs",
     "train_samples": "it takes as many as it needs",
     "evaluate_servers": "the mean alone is looked at",

@@ -30,6 +30,7 @@ from sdfeel.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.errors import InputError
 from sdfeel.network import Clusters, Network
 from sdfeel.records.checkpoints import Checkpoint
+from sdfeel.simulation.apart import Apart
 from sdfeel.simulation.evaluation import (
     Evaluation,
     Metric,
@@ -95,10 +96,12 @@ class Simulation:
         test: Any = None,
         partition: str | Sequence[Any] | None = None,
         is_timed: bool = False,
+        apart: Apart | None = None,
     ) -> Simulation:
         """Put a run together; every mistake that a user can make is named, before any training.
 
-        With `is_timed` the run has as many iterations as fit into `settings.until`.
+        With `is_timed` the run has as many iterations as fit into `settings.until`. With `apart`
+        trainers have the data, and `data` is None.
         """
         if not isinstance(network, Network):
             raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
@@ -108,12 +111,14 @@ class Simulation:
         check_metrics(metrics)
         check_engine(settings.engine)
         device = check_device(settings.device)
+        data = data if apart is None else apart.data
         source = ClientSource.of(data, partition, network.clients, settings.seed)
         if "batch_size" not in settings.model_fields_set and source.batch_size is not None:
             settings = settings.model_copy(update={"batch_size": source.batch_size})
         network = network.with_samples(_checked(source.samples, network.clients))
-        model = whole(model, lambda: source.first(2).part(slice(None))[0], settings.seed)
-        latency = charged(settings, model, source)
+        if apart is None:
+            model = whole(model, lambda: source.first(2).part(slice(None))[0], settings.seed)
+        latency = charged(settings, model, source) if apart is None else apart.latency(settings)
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
         check_methods(algorithm)
@@ -122,31 +127,38 @@ class Simulation:
             settings = settings.model_copy(update={"steps": steps})
         ranks = Ranks.of(algorithm.network.clusters)
         held = ranks.clients if ranks.size > 1 else None
-        problem = make_problem(
-            model,
-            source.take(None if held is None else held.tolist()),
-            loss=loss or F.cross_entropy,
-            batch_size=settings.batch_size,
-            seed=settings.seed,
-            chain=algorithm.chain,
-            rate=algorithm.rate,
-            device=device,
-            held=held,
-        )
+        if apart is not None:
+            problem = apart.problem(model, loss or F.cross_entropy, settings, algorithm)
+        else:
+            problem = make_problem(
+                model,
+                source.take(None if held is None else held.tolist()),
+                loss=loss or F.cross_entropy,
+                batch_size=settings.batch_size,
+                seed=settings.seed,
+                chain=algorithm.chain,
+                rate=algorithm.rate,
+                device=device,
+                held=held,
+            )
         if held is not None:
             source.forget()
+        tested = (test_samples if apart is None else apart.test_samples)(test, problem)
         if metrics is None:
-            metrics = usual_metrics(problem.loss, problem.data.targets)
-        check_values(problem.model, metrics, problem.data)
+            judged = problem.data.targets if apart is None or tested is None else tested[1]
+            metrics = usual_metrics(problem.loss, judged)
+        if apart is None:
+            check_values(problem.model, metrics, problem.data)
         count = settings.train_samples
         if algorithm.scheme.each and count is not None:
             count = min(count, of_each(algorithm.network.servers))
         evaluation = Evaluation(
             every=settings.evaluate_every or max(1, settings.steps // 20),
-            train=train_samples(problem, source.samples, count),
-            test=test_samples(test, problem),
+            train=train_samples(problem, source.samples, count) if apart is None else None,
+            test=tested,
             metrics=metrics,
             servers=settings.evaluate_servers,
+            others=None if apart is None else apart.others,
         )
         start = problem.layout.vector(problem.model).clone()
         return cls(settings, network, algorithm, problem, latency, start, evaluation, ranks)
@@ -243,12 +255,14 @@ class Simulation:
         sizes = [len(members) for members in network.clusters.members]
         in_order = network.clusters == Clusters.of_sizes(sizes)
         samples = np.bincount(network.clusters.server_of, network.shares.samples)
+        is_apart = self.evaluation.others is not None  # only the clients' trainers know them
         return {
             "sizes": sizes,
             "clusters": None if in_order else network.clusters.members,
             "links": sorted(sorted(link) for link in network.graph.edges()),
             **({"graphs": network.turns} if network.changes else {}),
             "samples": samples.tolist(),
+            **({"client_samples": list(map(int, network.shares.samples))} if is_apart else {}),
             "parameters": self.problem.layout.parameters,
             "flops_per_step": self.profile.flops_per_step,
         }

@@ -1,7 +1,8 @@
 """A Flower app as a client of a deployment.
 
 What it knows of the model is what the first model's file says: names, shapes and order of the
-arrays. Its run_config is `local.options`; the state that it keeps lies in `state/NAME` beside the
+arrays. Its run_config is `local.options`, its node_config `local.node_config`, and what every
+message tells it `local.train_config`; the state that it keeps lies in `state/NAME` beside the
 deployment file, so that a client that was started again goes on with it.
 """
 
@@ -21,6 +22,7 @@ from sdfeel.files import write_atomically
 from sdfeel.flower.apps import find_app
 from sdfeel.flower.arrays import ArrayLayout, Piece
 from sdfeel.flower.client import FlowerClient
+from sdfeel.flower.nodes import checked_config, node_configs, plain_config
 from sdfeel.flower.trainer import FlowerTrainer
 
 __all__ = ["KeepingTrainer", "flower_trainer"]
@@ -32,15 +34,22 @@ def flower_trainer(deployment: Deployment, client: str, path: str) -> KeepingTra
     names = [c.name for c in deployment.clients]
     me = deployment.client(client)
     layout = _layout(deployment.path(deployment.model.initial))
-    options = deployment.local.options
-    flower = FlowerClient(app, layout, client, names.index(client), len(names), options)
+    local, number = deployment.local, names.index(client)
+    run_config = plain_config("local.options", local.options)
+    node_config = node_configs(local.node_config, len(names))[number]
+    flower = FlowerClient(
+        app, layout, client, number, len(names), run_config, node_config, deployment.seed
+    )
+    config = checked_config("local.train_config", local.train_config)
     every = deployment.evaluate_every if deployment.evaluation.samples else 0
 
     def look(done: int, steps: int) -> bool:
         return bool(every) and (done == 0 or done // every > (done - steps) // every)
 
-    own = FlowerTrainer(flower, me.samples, deployment.lr, look=look)
-    return KeepingTrainer(own, deployment.folder / "state" / client / "flower")
+    trainer = FlowerTrainer(
+        flower, me.samples, deployment.lr, lambda _: config, lambda _: config, look
+    )
+    return KeepingTrainer(trainer, deployment.folder / "state" / client / "flower")
 
 
 class KeepingTrainer:
