@@ -1,34 +1,131 @@
-"""Code of the pages that newcomers read first runs as it stands there."""
+"""Code of the README and of all pages runs as it stands there."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import notebooks as runner  # docs/notebooks.py
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from sdfeel.experiments.config import read_table, run_config, with_settings
-from sdfeel.experiments.run import run
+import sdfeel
+from sdfeel.clock import load_profile, profile_of, profile_table
+from sdfeel.experiments.config import merge, read_table, run_config, with_settings
+from sdfeel.experiments.run import run, simulation_of
+from sdfeel.simulation.settings import Settings
 
-PAGES = ("data", "own_loop", "own_method")
+DOCS = Path(__file__).parents[2] / "docs"
+README = DOCS.parent / "README.md"
+# Pages whose Python needs files and processes, and has tests of its own.
+ELSEWHERE = {"deployment": "tests/deploy/test_docs.py", "flower": "tests/flower/test_docs.py"}
 
 
-@pytest.mark.parametrize("page", PAGES)
+def blocks(path: Path, kind: str = "python") -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+
+
+WITH_PYTHON = [path for path in (README, *sorted(DOCS.glob("*.md"))) if blocks(path)]
+PAGES = [path for path in WITH_PYTHON if path.stem not in ELSEWHERE]
+
+
+def brought() -> dict[str, object]:
+    """What a reader has already: a model, the data of each client and a network."""
+    rng = np.random.default_rng(0)
+
+    def samples(count: int) -> tuple[np.ndarray, np.ndarray]:
+        targets = rng.integers(0, 3, count)
+        return (rng.normal(size=(count, 3)) + 4 * np.eye(3)[targets]).astype(np.float32), targets
+
+    torch.manual_seed(0)
+    return {
+        "sdfeel": sdfeel,
+        "model": nn.Linear(3, 3),
+        "client_datasets": [samples(30) for _ in range(5)],
+        "test": samples(50),
+        "network": sdfeel.Network(clusters=[[0, 1, 2], [3, 4]], graph=[(0, 1)]),
+    }
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
-    page: str, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And warns of nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SDFEEL_CC", "no-such-compiler")  # many small models: compiling takes longer
-    text = (docs / f"{page}.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 3
-    names: dict[str, object] = {"__name__": page}
-    for number, block in enumerate(blocks, 1):
-        code = compile(block, f"{page}.md, block {number}", "exec", dont_inherit=True)
+    names = brought() | {"__name__": path.stem}
+    for number, block in enumerate(blocks(path), 1):
+        code = compile(block, f"{path.name}, block {number}", "exec", dont_inherit=True)
         exec(code, names)  # noqa: S102 - ours
+
+
+@pytest.mark.parametrize("page", ELSEWHERE)
+def test_a_page_whose_python_is_tested_elsewhere_has_that_test(page: str, docs: Path) -> None:
+    assert blocks(docs / f"{page}.md")
+    assert (docs.parent / ELSEWHERE[page]).is_file()
+
+
+INLINE = re.compile(r"`(sdfeel\.(?:train|compare|plan)\([^`]*\))`")
+CALLS = sorted(
+    {call for path in WITH_PYTHON for call in INLINE.findall(path.read_text(encoding="utf-8"))}
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_inside_a_sentence_could_be_made(call: str) -> None:
+    """Its arguments are known, and none that is needed is missing unless `...` stands for it."""
+    body = ast.parse(call.replace(", ...)", ", rest=...)"), mode="eval").body
+    assert isinstance(body, ast.Call)
+    assert isinstance(body.func, ast.Attribute)
+    given = {str(keyword.arg) for keyword in body.keywords}
+    known = set(inspect.signature(getattr(sdfeel, body.func.attr)).parameters)
+    assert given <= known | set(Settings.model_fields) | {"rest"}
+    is_part = "rest" in given or any(ast.unparse(value) == "..." for value in body.args)
+    assert is_part or body.func.attr == "plan" or given & {"steps", "until"}
+
+
+def test_settings_of_a_page_are_settings(docs: Path) -> None:
+    tables = blocks(docs / "simulate.md", "toml")
+    assert tables
+    for text in tables:
+        table = tomllib.loads(text)
+        for variant in table.pop("variant", [{"set": {}}]):
+            run_config(merge(table, variant["set"]))
+
+
+def test_devices_of_a_page_are_those_of_a_profile(docs: Path, tmp_path: Path) -> None:
+    (text,) = blocks(docs / "asynchrony.md", "toml")
+    (tmp_path / "devices.csv").write_text("client,from,to\n0,0.0,60.0\n")
+    profile = profile_of(
+        {**profile_table(load_profile("paper")), **tomllib.loads(text)}, folder=tmp_path
+    )
+    assert profile.devices is not None
+    assert profile.availability is not None
+
+
+def test_data_and_model_from_a_file_as_the_page_has_them(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = docs / "simulate.md"
+    (code,) = [text for text in blocks(page) if "def load(path)" in text]
+    (table,) = [text for text in blocks(page, "toml") if "\n[data.arguments]\n" in text]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_file.py").write_text(code)
+    inputs, targets = np.zeros((300, 6), np.float32), np.arange(300) % 3
+    test = {"test_inputs": inputs, "test_targets": targets}
+    np.savez("readings.npz", inputs=inputs, targets=targets, **test)
+    simulation = simulation_of(run_config(tomllib.loads(table)))
+    assert simulation.problem.layout.parameters == 6 * 64 + 64 + 64 * 3 + 3
 
 
 def test_the_command_that_stands_for_hierfl_runs(docs: Path) -> None:
