@@ -1,6 +1,6 @@
 """What the planner sees in the setting of figure 4 on CIFAR-10: its pilot and its probe, as JSON.
 
-    python benchmarks/figure_4_evidence.py > tests/theory/figure_4.json
+    python benchmarks/figure_4_evidence.py > tests/planner/figure_4.json
 
 A test holds what the planner makes of it, without the minutes of training (and the data) that it
 took. The setting is the paper's: a ring of ten servers with five clients each, tau2 = alpha = 1,
@@ -12,12 +12,15 @@ from __future__ import annotations
 import json
 import sys
 
+from sdfeel.algorithm.methods.codecs import WAYS
 from sdfeel.experiments.config import run_config
-from sdfeel.planner.candidates import candidates
+from sdfeel.experiments.run import simulation_of
+from sdfeel.planner.grid import choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.pilot_path import LossCurve
-from sdfeel.planner.planner import Effort, recommend
+from sdfeel.planner.plan import recommend
+from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Objective
+from sdfeel.planner.search import Effort
 
 SETTING = {
     "engine": "fast",
@@ -25,6 +28,10 @@ SETTING = {
     "network": {"graph": "ring", "servers": 10, "clients_per_server": 5},
     "model": {"name": "paper-cnn"},
 }
+CHOICES = choices_of(
+    {"tau1": (1, 3, 20), "tau2": 1, "alpha": 1, "averager": "paper", "correction": "none"}
+    | {f"codecs.{way}": "float32" for way in WAYS}
+)
 
 
 def curve(seen: LossCurve) -> dict[str, list[float]]:
@@ -33,27 +40,25 @@ def curve(seen: LossCurve) -> dict[str, list[float]]:
 
 
 def main() -> None:
-    laboratory = TrainingLaboratory(run_config(SETTING))
-    network, latencies = laboratory.network, laboratory.latencies
+    laboratory = TrainingLaboratory(simulation_of(run_config(SETTING)))
+    problem = laboratory.simulation.problem
     plan = recommend(
-        network,
-        latencies,
+        laboratory.place,
         laboratory,
         Objective(budget=250 * 60.0),
-        grid=candidates(
-            network, latencies, tau1=(1, 3, 20), tau2=(1,), alpha=(1,), averagers=("paper",)
-        ),
-        effort=Effort(first=1, heats=1, iterations=20),  # the race is not wanted here
+        choices=CHOICES,
+        effort=Effort(first=1, races=1, iterations=20),  # the race is not wanted here
+        tell=lambda line: print(line, file=sys.stderr),
     )
-    probe = plan.probes[0]
+    probe, path = plan.probes[0], plan.predictor.path
     json.dump(
         {
-            "samples": [int(n) for n in laboratory.problem.data.samples],
-            "parameters": laboratory.problem.layout.parameters,
-            "lr": laboratory.lr,
-            "pilot": curve(plan.pilot),
-            "points": [[p.loss, p.inside, p.between] for p in plan.predictor.path.points],
-            "probe": {"tau1": probe.candidate.tau1} | curve(probe.run.curve),
+            "samples": [int(n) for n in problem.data.samples],
+            "parameters": problem.layout.parameters,
+            "lr": path.lr,
+            "pilot": curve(path.curve),
+            "points": [[p.loss, p.inside, p.between] for p in path.points],
+            "probe": {"tau1": probe.tau1} | curve(probe.curve),
         },
         sys.stdout,
     )

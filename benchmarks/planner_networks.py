@@ -29,17 +29,29 @@ from torch import nn
 
 from sdfeel.clock import load_profile
 from sdfeel.network import Network
-from sdfeel.planner.candidates import Candidate, candidates
+from sdfeel.planner.candidate import Candidate
+from sdfeel.planner.grid import candidates, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.planner import Effort, recommend
+from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Objective
+from sdfeel.planner.search import Effort
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
 CLASSES, INPUTS = 8, 64
 GIVE_UP = 4
 OTHER_BATCHES = 10**6
-EFFORT = Effort(pilot=1500, first=6, later=3, heats=3)
+EFFORT = Effort(pilot=1500, first=6, later=3, races=3)
+COARSE = choices_of(
+    {
+        "tau1": (1, 5, 20),
+        "tau2": (1, 5),
+        "alpha": 1,
+        "averager": "all-reduce",
+        "codecs.up": ("float32", "int8"),
+        "codecs.between": "float32",
+    }
+)
 
 
 def draw(number: int) -> tuple[Simulation, float]:
@@ -76,69 +88,47 @@ def draw(number: int) -> tuple[Simulation, float]:
 
 def _data(rng: np.random.Generator, network: Network, inside: float, between: float) -> list:
     centres = rng.normal(size=(CLASSES, INPUTS)) * 0.35
-    found = []
+    data = []
     clusters = rng.dirichlet(np.full(CLASSES, between), network.servers)
     for server in network.clusters.server_of:
         share = rng.dirichlet(inside * CLASSES * clusters[server] + 1e-3)
         labels = rng.choice(CLASSES, size=100, p=share)
         inputs = centres[labels] + rng.normal(size=(100, INPUTS))
-        found.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
-    return found
-
-
-def coarse(laboratory: TrainingLaboratory) -> list[Candidate]:
-    ways = {"up": ("float32", "int8"), "between": ("float32",)}
-    ways["down"] = ways["up"] if laboratory.latencies.from_server is not None else ("float32",)
-    return candidates(
-        laboratory.network,
-        laboratory.latencies,
-        tau1=(1, 5, 20),
-        tau2=(1, 5),
-        alpha=(1,),
-        averagers=("all-reduce",),
-        methods=laboratory.methods(ways, ("none", "two-level")),
-        assemble=laboratory.assembling(),
-        prune=False,
-    )
+        data.append((torch.from_numpy(inputs).float(), torch.from_numpy(labels)))
+    return data
 
 
 def report(number: int) -> tuple[float, float, float]:
     simulation, part = draw(number)
     laboratory = TrainingLaboratory(simulation)
-    grid = coarse(laboratory)
-    every = candidates(
-        laboratory.network,
-        laboratory.latencies,
-        methods=laboratory.methods(),
-        assemble=laboratory.assembling(),
-    )
+    place = laboratory.place
+    is_counted = place.profile.server_client is not None
+    choices = {**COARSE, "codecs.down": ("float32", "int8") if is_counted else ("float32",)}
+    grid, every = candidates(place, choices, prune=False), candidates(place)
     began = time.perf_counter()
     target, pilot = _target(laboratory, grid, part)
     seconds, taken = {}, 0
-    for one in grid:
-        run = laboratory.start(one)
+    for row in grid:
+        run = laboratory.start(row)
         for times in (1.2, 2, GIVE_UP):
             run.advance(int(times * pilot))
             if run.curve.best <= target:
                 break
         taken += int(run.curve.iterations[-1])
-        seconds[one.key] = run.curve.seconds_to(target)
+        seconds[row.key] = run.curve.seconds_to(target)
     middle = time.perf_counter()
     problem = replace(simulation.problem, seed=number + OTHER_BATCHES)
-    other = replace(simulation, problem=problem)
-    plan = recommend(
-        laboratory.network, laboratory.latencies, TrainingLaboratory(other),
-        Objective(target=target), grid=grid, effort=EFFORT,
-    )  # fmt: skip
-    best = min(seconds, key=lambda key: seconds[key])
-    regret = seconds[plan.choice.key] / seconds[best]
-    cost = plan.iterations_spent / taken
-    whole = plan.iterations_spent / (taken / len(grid) * len(every))
-    downlink = "counted" if laboratory.latencies.from_server is not None else "free"
+    other = TrainingLaboratory(replace(simulation, problem=problem))
+    plan = recommend(place, other, Objective(target=target), choices=choices, effort=EFFORT)
+    best = min(grid, key=lambda row: seconds[row.key])
+    least, spent = seconds[best.key], plan.report["evidence"]["iterations_spent"]
+    regret = seconds[plan.choice.key] / least
+    cost, whole = spent / taken, spent / (taken / len(grid) * len(every))
     print(
-        f"| {number} | {laboratory.network.servers} x {laboratory.network.clients} | {downlink} | "
-        f"{target:.2f} | {_words(best)} | {_words(plan.choice.key)} | {regret:.3f} | "
-        f"{seconds[plan.ranking[0].key] / seconds[best]:.3f} | {cost:.0%} | {whole:.2%} |",
+        f"| {number} | {place.network.servers} x {place.network.clients} | "
+        f"{'counted' if is_counted else 'free'} | {target:.2f} | {_words(best)} | "
+        f"{_words(plan.choice)} | {regret:.3f} | {seconds[plan.ranking[0].key] / least:.3f} | "
+        f"{cost:.0%} | {whole:.2%} |",
         flush=True,
     )
     took = time.perf_counter() - middle
@@ -150,10 +140,7 @@ def _target(
     laboratory: TrainingLaboratory, grid: list[Candidate], part: float
 ) -> tuple[float, int]:
     """A loss on the way of 400 iterations with everything averaged, and how many it takes."""
-    first = next(
-        one for one in grid
-        if (one.tau1, one.tau2, one.averager.name) == (1, 1, "all-reduce") and one.methods.plain
-    )  # fmt: skip
+    first = next(row for row in grid if (row.tau1, row.tau2) == (1, 1) and row.is_plain)
     run = laboratory.start(first)
     run.advance(400)
     start, end = float(run.curve.losses[0]), run.curve.best
@@ -161,8 +148,9 @@ def _target(
     return target, int(run.curve.iterations_to(target)) + 1
 
 
-def _words(key: tuple[int, int, int, str, str]) -> str:
-    return f"{key[0]},{key[1]} {key[3]}" + (f", {key[4]}" if key[4] else "")
+def _words(row: Candidate) -> str:
+    methods = f", {row.methods}" if row.methods else ""
+    return f"{row.tau1},{row.tau2} {row.averager.name}{methods}"
 
 
 def main() -> None:
@@ -175,12 +163,12 @@ def main() -> None:
           "prediction alone | cost of the coarse grid | of all candidates |")  # fmt: skip
     print("| --- " * 10 + "|")
     numbers = range(arguments.first, arguments.first + arguments.settings)
-    found = [report(number) for number in numbers]
-    regrets, costs, wholes = (np.array(column) for column in zip(*found, strict=True))
+    rows = [report(number) for number in numbers]
+    regrets, costs, wholes = (np.array(column) for column in zip(*rows, strict=True))
     print(
         f"\nregret: median {np.median(regrets):.3f}, worst {regrets.max():.3f}; cost: median "
         f"{np.median(costs):.0%} of the coarse grid's iterations, median {np.median(wholes):.2%} "
-        f"and worst {wholes.max():.2%} of all candidates'; {len(found)} settings"
+        f"and worst {wholes.max():.2%} of all candidates'; {len(rows)} settings"
     )
 
 

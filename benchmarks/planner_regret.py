@@ -22,17 +22,22 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from softmax_lab import SoftmaxLaboratory, plain_choices, timed_place
+from softmax_problem import SideBySide, SoftmaxProblem, SoftmaxSchedule, random_softmax
+
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
-from sdfeel.planner.candidates import Candidate, candidates
-from sdfeel.planner.pilot_path import LossCurve
-from sdfeel.planner.planner import Recommendation, recommend
+from sdfeel.planner.candidate import Candidate
+from sdfeel.planner.grid import candidates
+from sdfeel.planner.plan import recommend
+from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Objective
-from sdfeel.planner.softmax_lab import SoftmaxLaboratory
-from sdfeel.theory.softmax import SideBySide, SoftmaxProblem, SoftmaxSchedule, random_softmax
 
 BOUNDS = {
     "compute": ((0.05, 0.5), (0.05, 0.5)),
@@ -107,18 +112,18 @@ def _target(problem: SoftmaxProblem, fraction: float) -> tuple[float, int]:
 def simulate_grid(setting: Setting, grid: list[Candidate]) -> tuple[dict[object, float], int]:
     """Iterations to the target of every schedule, and what simulating them cost."""
     unique: list[Candidate] = []
-    key: dict[object, int] = {}
-    for one in grid:
-        for row, other in enumerate(unique):
-            if (one.tau1, one.tau2) == (other.tau1, other.tau2) and np.allclose(
-                one.averager.operator, other.averager.operator, atol=1e-6
+    place_of: dict[object, int] = {}
+    for row in grid:
+        for place, other in enumerate(unique):
+            if (row.tau1, row.tau2) == (other.tau1, other.tau2) and np.allclose(
+                row.averager.operator, other.averager.operator, atol=1e-6
             ):
-                key[one.key] = row
+                place_of[row.key] = place
                 break
         else:
-            key[one.key] = len(unique)
-            unique.append(one)
-    schedules = [SoftmaxSchedule(one.tau1, one.tau2, one.averager.operator) for one in unique]
+            place_of[row.key] = len(unique)
+            unique.append(row)
+    schedules = [SoftmaxSchedule(row.tau1, row.tau2, row.averager.operator) for row in unique]
     models = SideBySide(setting.problem, schedules)
     alive = np.arange(len(unique))
     seen: list[list[tuple[int, float]]] = [[(0, np.log(setting.problem.classes))] for _ in unique]
@@ -129,8 +134,8 @@ def simulate_grid(setting: Setting, grid: list[Candidate]) -> tuple[dict[object,
         if not len(due):
             continue
         losses = models.losses(due)
-        for row, loss in zip(due, losses, strict=True):
-            seen[alive[row]].append((models.k, float(loss)))
+        for place, loss in zip(due, losses, strict=True):
+            seen[alive[place]].append((models.k, float(loss)))
         done = due[losses <= setting.target]
         if len(done):
             stay = np.setdiff1d(np.arange(len(alive)), done)
@@ -138,34 +143,35 @@ def simulate_grid(setting: Setting, grid: list[Candidate]) -> tuple[dict[object,
             if len(alive):
                 models.keep(stay)
     seconds = {}
-    for one in grid:
-        points = seen[key[one.key]]
+    for row in grid:
+        points = seen[place_of[row.key]]
         k = np.array([point[0] for point in points])
-        curve = LossCurve(k, one.cost.seconds(k), np.array([point[1] for point in points]))
-        seconds[one.key] = curve.seconds_to(setting.target)
+        curve = LossCurve(k, row.price.seconds_of(k), np.array([point[1] for point in points]))
+        seconds[row.key] = curve.seconds_to(setting.target)
     return seconds, cost
 
 
 def report(setting: Setting) -> tuple[float, float]:
-    grid = candidates(setting.network, setting.latencies, prune=False)
+    place = timed_place(setting.network, setting.latencies, lr=setting.problem.lr)
+    grid = candidates(place, plain_choices(), prune=False)
     began = time.perf_counter()
     seconds, grid_cost = simulate_grid(setting, grid)
     middle = time.perf_counter()
     # Other mini-batches than the grid's: the planner must not race on what it is judged by.
     laboratory = SoftmaxLaboratory(replace(setting.problem, seed=setting.number + OTHER_BATCHES))
-    plan: Recommendation = recommend(
-        setting.network, setting.latencies, laboratory, Objective(target=setting.target)
-    )
+    choices = plain_choices(pace="synchronous")
+    plan = recommend(place, laboratory, Objective(target=setting.target), choices=choices)
     end = time.perf_counter()
-    best = min(seconds, key=lambda key: seconds[key])
-    regret = seconds[plan.choice.key] / seconds[best]
+    best = min(grid, key=lambda row: seconds[row.key])
+    least = seconds[best.key]
+    regret = seconds[plan.choice.key] / least
     predicted = plan.ranking[0].key
     cost = laboratory.iterations / grid_cost
     print(
         f"| {setting.number} | {setting.graph}-{setting.network.servers} | "
         f"{setting.skews[0]:.2g}, {setting.skews[1]:.2g} | {setting.bound} | "
-        f"{_words(best)} | {_words(plan.choice.key)} | {regret:.3f} | "
-        f"{seconds[predicted] / seconds[best]:.3f} | {cost:.2%} |",
+        f"{_words(best)} | {_words(plan.choice)} | {regret:.3f} | "
+        f"{seconds[predicted] / least:.3f} | {cost:.2%} |",
         flush=True,
     )
     print(
@@ -175,8 +181,8 @@ def report(setting: Setting) -> tuple[float, float]:
     return regret, cost
 
 
-def _words(key: tuple[int, int, int, str]) -> str:
-    return f"{key[0]},{key[1]},{key[2]} {key[3]}"
+def _words(row: Candidate) -> str:
+    return f"{row.tau1},{row.tau2},{row.alpha} {row.averager.name}"
 
 
 def main() -> None:
@@ -187,15 +193,13 @@ def main() -> None:
     print("| setting | graph | skew in, between | bound by | grid's best | planned | regret | "
           "prediction alone | cost |")  # fmt: skip
     print("| --- " * 9 + "|")
-    found = [
-        report(draw(number))
-        for number in range(arguments.first, arguments.first + arguments.settings)
-    ]
-    regrets, costs = (np.array(column) for column in zip(*found, strict=True))
+    numbers = range(arguments.first, arguments.first + arguments.settings)
+    rows = [report(draw(number)) for number in numbers]
+    regrets, costs = (np.array(column) for column in zip(*rows, strict=True))
     print(
         f"\nregret: median {np.median(regrets):.3f}, 90 % {np.quantile(regrets, 0.9):.3f}, worst "
         f"{regrets.max():.3f}; cost: median {np.median(costs):.2%}, worst {costs.max():.2%} "
-        f"of the grid's iterations; {len(found)} settings"
+        f"of the grid's iterations; {len(rows)} settings"
     )
 
 

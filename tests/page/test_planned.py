@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from sdfeel.clock import load_profile
 from sdfeel.page.planned import what_if_planned
 from sdfeel.page.runs import Runs
 from sdfeel.page.views import Views
-from sdfeel.planner.saved import SavedPlan, candidate_of, methods_from, predicted, read_plan
+from sdfeel.planner.plan import Plan
+from sdfeel.planner.saved import candidate_of, predicted, read_plan
 
 PLAIN = {
     "codecs.up": "float32", "codecs.down": "float32", "codecs.between": "float32",
@@ -30,30 +32,32 @@ def folder(tmp_path_factory) -> Path:
     sdfeel.plan(
         model, data, network=NETWORK, target_loss=0.9, pilot=60, racers=2, lr=0.05,
         choose={**PLAIN, "tau1": (1, 5), "tau2": 1, "alpha": (1, 2), "averager": "paper"},
-        engine="vectorised", seed=2,
+        engine="vectorised", seed=2, tell=lambda line: None,
     ).save(root / "mine")  # fmt: skip
     return root
 
 
 @pytest.fixture(scope="module")
-def plan(folder: Path) -> SavedPlan:
+def plan(folder: Path) -> Plan:
     return read_plan(folder / "mine")
 
 
-def test_as_planned_is_the_plan(plan: SavedPlan) -> None:
-    found = what_if_planned({}, plan)
-    told = found["settings"]
-    assert Schedule(told["tau1"], told["tau2"], told["alpha"]) == plan.schedule
-    assert (told["averager"], told["graph"], told["profile"]) == (
-        plan.averager, "as planned", "as planned",
+def test_as_planned_is_the_plan(plan: Plan) -> None:
+    answer = what_if_planned({}, plan)
+    settings = answer["settings"]
+    schedule = Schedule(settings["tau1"], settings["tau2"], settings["alpha"])
+    assert schedule == plan.settings["schedule"]
+    assert (settings["averager"], settings["graph"], settings["profile"]) == (
+        plan.settings["averager"], "as planned", "as planned",
     )  # fmt: skip
-    assert (told["servers"], told["clients"], told["parameters"]) == (4, 2, 84)
-    assert told["scheme"] == "sd-feel"
-    assert json.loads(json.dumps(found)) == found, "a page can be told"
-    curves = found["plan"]["curves"]
+    assert (settings["servers"], settings["clients"], settings["parameters"]) == (4, 2, 84)
+    assert settings["scheme"] == "sd-feel"
+    assert json.loads(json.dumps(answer)) == answer, "a page can be told"
+    curves = answer["plan"]["curves"]
     assert curves["this schedule"] == curves["as planned"]
     pilot = plan.predictor.path.curve
     assert curves["the pilot, measured"]["y"] == pilot.losses[pilot.seconds <= far(curves)].tolist()
+    assert answer["plan"]["reached"] == pytest.approx(plan.seconds)
 
 
 def far(curves: dict) -> float:
@@ -61,7 +65,7 @@ def far(curves: dict) -> float:
 
 
 @pytest.mark.parametrize(
-    ("asked", "graph", "profile"),
+    ("query", "graph", "profile"),
     [
         ({"tau1": "3", "tau2": "2", "alpha": "4", "averager": "metropolis"}, None, None),
         ({"up": "int8", "between": "int8"}, None, None),
@@ -69,39 +73,42 @@ def far(curves: dict) -> float:
         ({"profile": "paper-downlink"}, None, "paper-downlink"),
     ],
 )
-def test_curves_and_prices_are_the_planners(plan: SavedPlan, asked, graph, profile) -> None:
-    found = what_if_planned(asked, plan)
-    told = found["settings"]
-    schedule = Schedule(told["tau1"], told["tau2"], told["alpha"])
-    names = {f"codecs.{way}": told[way] for way in ("up", "down", "between")}
-    names["correction"] = plan.choice["correction"]
+def test_curves_and_prices_are_the_planners(plan: Plan, query, graph, profile) -> None:
+    answer = what_if_planned(query, plan)
+    settings = answer["settings"]
+    schedule = Schedule(settings["tau1"], settings["tau2"], settings["alpha"])
+    codecs = {way: settings[way] for way in ("up", "down", "between")}
+    names = {f"codecs.{way}": name for way, name in codecs.items()}
+    correction = names["correction"] = plan.choice.names["correction"]
     clock = None
     if profile is not None:
-        flops = plan.profile.flops_per_step
-        clock = load_profile(profile)
-        clock = type(clock)(**{**vars(clock), "flops_per_step": flops})
-    seconds, losses = predicted(plan, schedule, told["averager"], names, graph=graph, profile=clock)
+        flops = plan.place.profile.flops_per_step
+        clock = replace(load_profile(profile), flops_per_step=flops)
+    averager = settings["averager"]
+    seconds, losses = predicted(plan, schedule, averager, names, graph=graph, profile=clock)
     wanted = dict(zip(seconds.tolist(), losses.tolist(), strict=True))
-    curve = found["plan"]["curves"]["this schedule"]
+    curve = answer["plan"]["curves"]["this schedule"]
     assert len(curve["x"]) > 2
     assert all(wanted[x] == y for x, y in zip(curve["x"], curve["y"], strict=True))
-    methods = methods_from(names)
-    one = candidate_of(plan, schedule, told["averager"], methods, graph=graph, profile=clock)
-    assert found["seconds_per_iteration"] == pytest.approx(one.cost.per_iteration, rel=1e-12)
+    changes = {
+        "schedule": schedule, "averager": averager, "codecs": codecs, "correction": correction,
+    }  # fmt: skip
+    row = candidate_of(plan, changes, graph=graph, profile=clock)
+    assert answer["seconds_per_iteration"] == pytest.approx(row.price.per_iteration, rel=1e-12)
 
 
-def test_rates_and_devices_count(plan: SavedPlan) -> None:
+def test_rates_and_devices_count(plan: Plan) -> None:
     plain = what_if_planned({}, plan)
-    for asked in ({"client_server": "1000"}, {"spread": "8"}):
-        slower = what_if_planned(asked, plan)
+    for query in ({"client_server": "1000"}, {"spread": "8"}):
+        slower = what_if_planned(query, plan)
         assert slower["seconds_per_round"] > plain["seconds_per_round"]
         assert slower["plan"]["reached"] > plain["plan"]["reached"]
 
 
-def test_mistakes_are_named(folder: Path, plan: SavedPlan, tmp_path: Path) -> None:
-    for asked in ({"averager": "papers"}, {"graph": "x"}, {"profile": "x"}, {"tau1": "0"}):
-        with pytest.raises(InputError, match=next(iter(asked))):
-            what_if_planned(asked, plan)
+def test_mistakes_are_named(folder: Path, plan: Plan, tmp_path: Path) -> None:
+    for query in ({"averager": "papers"}, {"graph": "x"}, {"profile": "x"}, {"tau1": "0"}):
+        with pytest.raises(InputError, match=next(iter(query))):
+            what_if_planned(query, plan)
     views = Views(Runs([folder, tmp_path]))
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "plan.json").write_text("{")
@@ -113,13 +120,13 @@ def test_mistakes_are_named(folder: Path, plan: SavedPlan, tmp_path: Path) -> No
         views.table["what-if"]({"plan": "../mine"})
 
 
-def test_the_page_shows_the_curve(serve, visit, folder: Path, plan: SavedPlan) -> None:
+def test_the_page_shows_the_curve(serve, visit, folder: Path, plan: Plan) -> None:
     page = visit(serve(folder))
     seconds = "[data-testid=what-if-seconds][data-value='{}']"
     page.wait_for_selector(seconds.format(repr(what_if_planned({}, plan)["seconds_per_round"])))
     curves = page.get_by_test_id("chart-plan").locator("path[data-run]")
     assert curves.count() == 3
-    assert page.get_by_test_id("set-tau1").input_value() == str(plan.schedule.tau1)
+    assert page.get_by_test_id("set-tau1").input_value() == str(plan.choice.tau1)
     assert page.get_by_test_id("set-servers").is_disabled()
     page.get_by_test_id("set-tau1").fill("4")
     wanted = what_if_planned({"tau1": "4"}, plan)

@@ -1,161 +1,193 @@
-"""Paces beside rounds: what a timeline promises, what is tried, and what was measured decides."""
+"""Paces beside rounds: what a stream promises, what is tried, and what was measured decides."""
 
 import json
 
 import numpy as np
 import pytest
 from laboratories import world
-from sdfeel.planner.candidates import candidates
-from sdfeel.planner.paces import PacePlan, beside_rounds, counted_rate, devices_differ
-from sdfeel.planner.planner import Effort, recommend
+from softmax_lab import plain_choices
 from typer.testing import CliRunner
 
 import sdfeel
 from sdfeel.algorithm.costs import round_cost
-from sdfeel.algorithm.paces import Deadline
+from sdfeel.algorithm.paces import Deadline, Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
 from sdfeel.errors import DivergedError
 from sdfeel.network import Network
+from sdfeel.planner.candidate import Place
+from sdfeel.planner.grid import paces_beside
 from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Objective
+from sdfeel.planner.search import Effort
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
 NETWORK = Network.ring(4, 3)
-OWN = {"lr": 0.02, "batch_size": 10, "engine": "vectorised", "profile": "paper-h10", "seed": 2}
+SETTINGS = {"lr": 0.02, "batch_size": 10, "engine": "vectorised", "profile": "paper-h10", "seed": 2}
+CHOICES = plain_choices(tau1=(1, 5), tau2=(1, 3), alpha=1, averager="all-reduce")
+
+
+def laboratory_of(**settings):
+    model, data = world(NETWORK)
+    given = Settings.of({**SETTINGS, **settings})
+    return TrainingLaboratory(Simulation.assemble(model, data, given, network=NETWORK))
 
 
 @pytest.fixture(scope="module")
 def laboratory():
-    model, data = world(NETWORK)
-    return TrainingLaboratory(Simulation.assemble(model, data, Settings.of(OWN), network=NETWORK))
+    return laboratory_of()
 
 
-def plan_for(laboratory, objective):
-    grid = candidates(
-        laboratory.network,
-        laboratory.latencies,
-        tau1=(1, 5),
-        tau2=(1, 3),
-        alpha=(1,),
-        averagers=("all-reduce",),
-    )
-    effort = Effort(pilot=60, first=2, later=1, heats=1)
+def plan_for(laboratory, objective, **choose):
     return recommend(
-        laboratory.network, laboratory.latencies, laboratory, objective, grid=grid, effort=effort
+        laboratory.place,
+        laboratory,
+        objective,
+        choices={**CHOICES, **choose},
+        effort=Effort(pilot=60, first=2, later=1, races=1),
     )
 
 
-def algorithm(profile, pace, tau1=5):
-    own = {"schedule": Schedule(tau1, 1, 1), "averager": "all-reduce", "pace": pace, "seed": 3}
-    return Settings.of(own).algorithm(NETWORK, load_profile(profile), 1000)
+@pytest.fixture(scope="module")
+def timed(laboratory):
+    return plan_for(laboratory, Objective(target=1.1))
+
+
+def priced(profile, pace, tau1=5):
+    settings = {"schedule": Schedule(tau1, 1, 1), "averager": "all-reduce", "pace": pace, "seed": 3}
+    place = Place(Settings.of(settings), NETWORK, load_profile(profile), 1000)
+    return place.candidate(), place.algorithm()
+
+
+def counted_rate(row):
+    """Iterations a second that count."""
+    return row.price.gain / row.price.per_iteration
 
 
 @pytest.mark.parametrize("compensation", [0.0, 0.5, 1.0])
 def test_equal_devices_make_the_iterations_of_rounds(compensation):
-    pace = Asynchronous(compensation=compensation)
-    rounds = round_cost(algorithm("paper", "synchronous")).total
-    assert counted_rate(pace, algorithm("paper", pace)) == pytest.approx(5 / rounds)
+    _, in_rounds = priced("paper", Synchronous())
+    row, _ = priced("paper", Asynchronous(compensation=compensation))
+    assert counted_rate(row) == pytest.approx(5 / round_cost(in_rounds).total)
 
 
 def test_compensation_counts_as_many_iterations_as_the_slowest_makes():
-    full, none = (Asynchronous(compensation=a) for a in (1.0, 0.0))
-    own = algorithm("paper-h10", full)
+    full, algorithm = priced("paper-h10", Asynchronous(compensation=1.0))
+    none, _ = priced("paper-h10", Asynchronous(compensation=0.0))
     made = np.zeros(NETWORK.servers)
-    for event in own.events():
+    for event in algorithm.events():
         made[[group.server for group in event.groups]] = [group.k for group in event.groups]
         if event.ends >= 200:
             break
     # Exchanges come on top of a deadline, so rates are not quite what clusters make in a second.
     slowest, mean = made.min(), NETWORK.shares.cluster @ made
-    assert counted_rate(full, own) == pytest.approx(slowest / event.ends, rel=0.1)
-    assert counted_rate(none, own) == pytest.approx(mean / event.ends, rel=0.1)
+    assert counted_rate(full) == pytest.approx(slowest / event.ends, rel=0.1)
+    assert counted_rate(none) == pytest.approx(mean / event.ends, rel=0.1)
     assert mean > 1.2 * slowest
 
 
-def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(laboratory):
-    found = plan_for(laboratory, Objective(target=1.1))
-    paces = beside_rounds(found, laboratory)
-    assert paces.rounds == paces.until == found.seconds
-    kinds = [one.kind for one in paces.tried]
+def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(timed, laboratory):
+    report = json.loads(json.dumps(timed.to_dict(), allow_nan=False))
+    pace = report["pace"]
+    in_rounds = Objective(target=1.1).measured(timed.best)
+    assert pace["rounds"] == pace["until"] == in_rounds
+    tried = [row for row in timed.raced if row.pace != Synchronous()]
+    kinds = [row.kind_of_pace for row in tried]
     asynchronous = ["asynchronous, compensation 1", "asynchronous, compensation 0"]
     assert sorted(kinds) == sorted([*asynchronous, "deadline"])
-    reached = [one.measured for one in paces.tried]
-    assert min(reached) < paces.rounds, "devices differ ten times, and nobody gained by not waiting"
-    assert paces.choice is not None
-    assert paces.choice.measured == min(reached)
+    reached = [row.curve.seconds_to(1.1) for row in tried]
+    assert min(reached) < in_rounds, "devices differ ten times, and nobody gained by not waiting"
+    assert timed.choice in tried
+    assert timed.choice.pace == timed.settings["pace"]
+    assert min(reached) <= timed.seconds <= 1.03 * min(reached)  # or a simpler one as good
+    for row in tried:  # as long as the choice at least, if it was not at the target
+        assert np.isfinite(row.curve.seconds_to(1.1)) or row.curve.seconds[-1] > timed.seconds
+        assert row.dropped_at is None
     # The same run by itself, from what the table says.
-    told = json.loads(json.dumps(paces.table()))
-    assert told["name"] in ("asynchronous", "deadline")
-    one = told["choice"]
-    again = sdfeel.train(
+    assert pace["name"] in ("asynchronous", "deadline")
+    choice = pace["choice"]
+    assert choice["measured"] == timed.seconds
+    history = sdfeel.train(
         *world(NETWORK),
         network=NETWORK,
-        **(OWN | {"schedule": one["schedule"], "averager": one["averager"], "pace": one["pace"]}),
+        **SETTINGS,
+        **{name: choice[name] for name in ("schedule", "averager", "pace")},
         steps=10**6,
-        until=paces.until,
-        evaluate_every=10,
+        until=pace["until"],
+        evaluate_every=1,
         train_samples=None,
-    ).history
-    crossing = np.interp(-1.1, -again["train_loss"], again["seconds"])
-    assert crossing == pytest.approx(one["measured"], rel=1e-6)
-    for own in paces.tried:
-        if isinstance(own.pace, Asynchronous):
-            exact = algorithm("paper-h10", own.pace, own.candidate.tau1)
-            assert len(own.deadlines) == len(times_of(own.pace, exact).deadline)
+    ).history.set_index("iteration")
+    curve = timed.choice.curve
+    assert len(curve.iterations) > 2
+    assert history["seconds"][curve.iterations].to_numpy() == pytest.approx(curve.seconds)
+    assert history["train_loss"][curve.iterations].to_numpy() == pytest.approx(curve.losses)
+    tables = {table["label"]: table for table in pace["tried"]}
+    for row in tried:
+        table = tables[str(row)]
+        if isinstance(row.pace, Asynchronous):
+            _, algorithm = priced("paper-h10", row.pace, row.tau1)
+            assert len(table["deadlines"]) == len(times_of(row.pace, algorithm).deadline)
         else:
-            assert isinstance(own.pace, Deadline)
-            assert own.deadlines == (own.pace.seconds,)
-            times = laboratory.latencies
-            needed = own.candidate.tau1 * times.t_cmp + times.t_ct_sr
-            assert own.without == (needed > own.pace.seconds * (1 + 1e-9)).sum() > 0
-            lines = PacePlan(9.0, 9.0, (own,)).lines(Objective(target=1.1))
-            assert f"{own.without} clients are never in time" in lines[-1]
+            assert isinstance(row.pace, Deadline)
+            assert table["deadlines"] == [row.pace.seconds]
+            times = laboratory.place.algorithm().uplink.latencies
+            needed = row.tau1 * times.t_cmp + times.t_ct_sr
+            late = int((needed > row.pace.seconds * (1 + 1e-9)).sum())
+            assert table["clients_left_out"] == late > 0
+
+
+def test_a_plan_doubts_a_pace_that_leaves_clients_out(laboratory):
+    plan = plan_for(laboratory, Objective(target=1.1), pace=("deadline",))
+    assert isinstance(plan.choice.pace, Deadline)
+    late = plan.report["pace"]["choice"]["clients_left_out"]
+    assert f"{late} clients are never in time" in plan.reasons[-1]
 
 
 def test_a_budget_is_compared_where_the_race_of_rounds_ended(laboratory):
-    found = plan_for(laboratory, Objective(budget=0.8))
-    paces = beside_rounds(found, laboratory)
-    assert 0 < paces.until <= 0.8
-    curve = next(one for one in found.raced if one.candidate.key == found.choice.key).run.curve
-    assert paces.rounds == curve.loss_at(paces.until)
-    assert all(0 < one.measured < 2 for one in paces.tried)
-    assert PacePlan(0.0, 1.0, paces.tried).choice is None  # where rounds are better
+    plan = plan_for(laboratory, Objective(budget=0.8))
+    pace = plan.report["pace"]
+    assert 0 < pace["until"] <= 0.8
+    assert pace["rounds"] == plan.best.curve.loss_at(pace["until"])
+    assert all(0 < row["measured"] < 2 for row in pace["tried"])
 
 
-def test_a_pace_that_diverges_has_lost_and_one_that_refuses_the_run_is_not_offered(
-    laboratory, monkeypatch
-):
-    found = plan_for(laboratory, Objective(target=1.1))
+def test_a_pace_that_diverges_has_lost(monkeypatch):
     trained = Simulation.run
 
-    def run(simulation, *given, **more):
+    def run(simulation, *arguments, **settings):
         if isinstance(simulation.algorithm.pace, Asynchronous):
             raise DivergedError("the loss of client 0 became nan")
-        return trained(simulation, *given, **more)
+        return trained(simulation, *arguments, **settings)
 
     monkeypatch.setattr(Simulation, "run", run)
-    paces = beside_rounds(found, laboratory)
-    lost = [one for one in paces.tried if isinstance(one.pace, Asynchronous)]
-    assert [one.measured for one in lost] == [np.inf, np.inf]
-    assert lost[0].table()["measured"] is None
-    assert not any(one is paces.choice for one in lost)
+    plan = plan_for(laboratory_of(), Objective(target=1.1))
+    lost = [row for row in plan.report["pace"]["tried"] if row["pace"]["name"] == "asynchronous"]
+    assert [row["measured"] for row in lost] == [None, None]
+    assert not isinstance(plan.choice.pace, Asynchronous)
+    plan = plan_for(laboratory_of(), Objective(target=1.1), pace=("synchronous", "asynchronous"))
+    assert plan.choice is plan.best
+    assert plan.report["pace"]["choice"] is None
+    assert plan.report["pace"]["name"] == "synchronous"
 
+
+def test_a_pace_that_refuses_the_run_is_not_offered(timed):
     class ByRounds(sdfeel.Method):
         needs = frozenset({"rounds"})
 
-    ruled = Settings.of(OWN | {"methods": [ByRounds()]})
-    place = TrainingLaboratory(Simulation.assemble(*world(NETWORK), ruled, network=NETWORK))
-    assert [one.kind for one in beside_rounds(found, place).tried] == ["deadline"]
+    place = laboratory_of(methods=[ByRounds()]).place
+    rows = paces_beside(place, CHOICES, timed.best)
+    assert {row.kind_of_pace for row in rows} == {"deadline"}
 
 
 def test_equal_devices_have_no_question_of_pace():
     for profile, differ in (("paper", False), ("paper-h10", True)):
-        times = algorithm(profile, "synchronous").uplink.latencies
-        assert devices_differ(times) == differ
+        row, _ = priced(profile, Synchronous())
+        place = Place(Settings.of({}), NETWORK, load_profile(profile), 1000)
+        assert bool(paces_beside(place, CHOICES, row)) == differ
 
 
 def test_the_command_says_which_pace(tmp_path):

@@ -8,6 +8,8 @@ from softmax_lab import SoftmaxLaboratory, plain_choices, timed_place
 from softmax_problem import random_softmax
 
 from sdfeel.algorithm.costs import round_cost
+from sdfeel.algorithm.methods.codecs import CODECS, codecs_by_way
+from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.paces import Deadline
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import Latencies, load_profile
@@ -19,7 +21,7 @@ from sdfeel.planner.grid import candidates
 from sdfeel.planner.pilot import NotReachableError
 from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
-from sdfeel.planner.race import Objective
+from sdfeel.planner.race import Objective, simplest
 from sdfeel.planner.search import Effort
 from sdfeel.simulation.settings import Settings
 
@@ -39,13 +41,12 @@ def problem(inside=0.3, between=0.3):
     )
 
 
-def plan_for(times, objective, made=None, effort=QUICK, **grid):
+def plan_for(times, objective, made=None, effort=QUICK, tell=lambda line: None, **grid):
     made = made or problem()
     options = {"tau1": (1, 3, 10), "tau2": (1, 5), "alpha": (1, 3)} | grid
-    place = timed_place(made.network, times, lr=made.lr)
-    return recommend(
-        place, SoftmaxLaboratory(made), objective, choices=plain_choices(**options), effort=effort
-    )
+    place, laboratory = timed_place(made.network, times, lr=made.lr), SoftmaxLaboratory(made)
+    choices = plain_choices(**options)
+    return recommend(place, laboratory, objective, choices=choices, effort=effort, tell=tell)
 
 
 def priced(times, tau1, tau2, averager="paper", alpha=1, network=NETWORK):
@@ -273,3 +274,78 @@ def test_a_long_budget_is_raced_for_a_part_of_its_time_and_the_plan_says_so():
     assert any("races lasted for" in reason for reason in plan.reasons)
     # What is promised for the end of the budget is below what the race has seen.
     assert plan.loss < plan.choice.curve.best
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("by", ["target", "budget"])
+def test_the_predicted_curve_agrees_with_the_headline(seed, by):
+    """Of the chosen row: to the bit with what was measured put in, and as claimed without.
+
+    It was 28 % and 15 % off where the plan claimed 8 and 6.
+    """
+    rng = np.random.default_rng(seed)
+    skews = {name: float(10 ** rng.uniform(-1, 1)) for name in ("inside", "between")}
+    slow = rng.uniform(1, 3, NETWORK.clients) if seed % 2 else np.ones(NETWORK.clients)
+    uplink, exchange = 10 ** rng.uniform(-1, 1.3, 2)
+    times = latencies(uplink, exchange, t_cmp=slow)
+    objective = Objective(target=0.8) if by == "target" else Objective(budget=150 * (1 + uplink))
+    effort = Effort(pilot=300, first=3, later=2, races=2, iterations=1500)
+    plan = plan_for(times, objective, problem(**skews), effort)
+    curve, expected = plan.predicted(), plan.expected(plan.choice)
+    error = plan.predictor.numbers.error
+    assert (np.diff(curve["seconds"]) > 0).all()
+    assert (np.diff(curve["loss"]) < 0).all()
+    if by == "target":
+        seconds = np.interp(-0.8, -curve["loss"], curve["seconds"])
+        assert seconds == pytest.approx(plan.seconds, rel=1e-12)
+        assert abs(np.log(expected.seconds_to(0.8) / plan.seconds)) <= error
+    else:
+        assert curve["seconds"].iloc[-1] == objective.budget
+        assert curve["loss"].iloc[-1] == plan.loss
+        loss = np.interp(objective.budget, expected.seconds, expected.losses)
+        assert abs(np.log(loss / plan.loss)) <= error
+    assert plan.reasons[0].endswith(f"{plan.seconds:.5g} simulated seconds")
+
+
+def test_of_two_about_as_good_the_simpler_is_chosen():
+    """Codecs and a correction for 2.273 s in place of 2.289 s are not worth having."""
+    place = timed_place(NETWORK, latencies())
+    settings = {"schedule": Schedule(5, 2, 1), "averager": "all-reduce"}
+    codecs = {"up": CODECS["int4"](), "between": CODECS["int8"]()}
+    plain = place.candidate(**settings)
+    coded = place.candidate(**settings | {"averager": "paper"}, codecs=codecs_by_way(codecs))
+    corrected = place.candidate(**settings, correction=Correction())
+    hasty = place.candidate(**settings, pace=Deadline(6.0))
+    for row in (coded, corrected, hasty):
+        assert simplest([row, plain], {row: 2.273, plain: 2.289}.get) is plain
+        assert simplest([row, plain], {row: 2.273, plain: 2.35}.get) is row
+        # Nor one that is as good but comes too late, or does not come.
+        assert simplest([row, plain], {row: 2.273, plain: 2.289}.get, limit=2.28) is row
+        assert simplest([row, plain], {row: 2.273, plain: np.inf}.get) is row
+
+
+def test_a_plan_chooses_the_simplest_that_is_as_good():
+    """Among all that raced; and a simpler one that by prediction is as good has raced."""
+    for uplink, exchange in ((0.01, 0.01), (1.0, 1.0), (0.3, 30.0)):
+        objective = Objective(target=0.75)
+        plan = plan_for(latencies(uplink, exchange), objective, averager=("paper", "all-reduce"))
+        measured = {row: objective.measured(row) for row in plan.raced}
+        as_good = [row for row in plan.raced if measured[row] <= 1.03 * min(measured.values())]
+        assert plan.choice.complexity == min(row.complexity for row in as_good)
+
+
+def test_a_plan_says_what_it_is_doing_before_it_does_it():
+    """At most so many iterations pass without a line."""
+    made, lines = problem(), []
+    place, laboratory = timed_place(NETWORK, latencies(), lr=made.lr), SoftmaxLaboratory(made)
+    recommend(
+        place, laboratory, Objective(target=0.75), effort=QUICK,
+        choices=plain_choices(tau1=(1, 3, 10), tau2=(1, 5), alpha=1),
+        tell=lambda line: lines.append((laboratory.iterations, line)),
+    )  # fmt: skip
+    words = " ".join(line for _, line in lines)
+    for part in ("pilot: ", "probes: ", "race 1: ", "other topologies"):
+        assert part in words
+    passed = [at for at, _ in lines]
+    assert passed[0] == 0
+    assert max(np.diff([*passed, laboratory.iterations])) <= 2 * 300

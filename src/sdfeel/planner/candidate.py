@@ -24,7 +24,7 @@ from sdfeel.theory.drift import disagreement_eigenvalues
 if TYPE_CHECKING:
     from sdfeel.simulation.simulation import Simulation
 
-__all__ = ["Candidate", "Place", "codec_name", "name_in"]
+__all__ = ["Candidate", "Place", "codec_name", "gain_of", "name_in"]
 
 
 @dataclass(eq=False)
@@ -228,7 +228,7 @@ class Place:
             algorithm.pace,
             price,
             gamma=1.0 if gamma is None else gamma,
-            gain=_gain(algorithm.chain.optimizer, tau1) * price.gain,
+            gain=gain_of(algorithm.chain.optimizer, tau1) * price.gain,
         )
 
     def _price(self, algorithm: Algorithm) -> Price:
@@ -246,7 +246,7 @@ class Place:
         return self.prices[key]
 
 
-def _gain(optimizer: Optimizer, tau1: int) -> float:
+def gain_of(optimizer: Optimizer, tau1: int) -> float:
     """How far a constant gradient carries: as far each time, unless memory begins anew."""
     affine = optimizer.affine
     if affine is None or "fresh" in optimizer.breaks:

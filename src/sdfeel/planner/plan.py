@@ -115,11 +115,20 @@ class Plan:
 
     def predicted(self) -> pd.DataFrame:
         """The curve that the choice is predicted to have: `seconds` and `loss` (1 - accuracy for a
-        target accuracy). It goes as far as the pilot did, or the budget.
+        target accuracy). It goes through what was measured, and as far as the pilot or the budget.
         """
-        curve = self.expected(self.choice)
-        there = curve.seconds <= self.objective.limit * (1 + 1e-9)
-        return pd.DataFrame({"seconds": curve.seconds[there], "loss": curve.losses[there]})
+        curve, (seconds, reached) = (
+            self.expected(self.choice),
+            headline(self.choice, self.objective),
+        )
+        loss = self.objective.target or reached
+        before = (curve.seconds < seconds) & (curve.losses > loss)
+        after = (curve.seconds > seconds) & (curve.losses < loss)
+        after &= curve.seconds <= self.objective.limit
+        points = {"seconds": (curve.seconds, seconds), "loss": (curve.losses, loss)}
+        return pd.DataFrame(
+            {name: [*every[before], at, *every[after]] for name, (every, at) in points.items()}
+        )
 
     def expected(self, row: Candidate) -> LossCurve:
         """The predicted curve of any candidate, relative to what was measured of the choice."""

@@ -108,11 +108,14 @@ def race(
     deadline: float,
     iterations: float = np.inf,
     tell: Tell = lambda _: None,
+    *,
+    drops: bool = True,
 ) -> None:
     """Train rows rung by rung until one has won; none goes on beyond `deadline`.
 
     The deadline is the time at which a target was reached already: later is lost. A race within a
-    budget is cut where it would take more than `iterations` in all: see `outlook`.
+    budget is cut where it would take more than `iterations` in all: see `outlook`. Where the
+    prediction says too little of the rows, `drops` is False: only what diverges is dropped.
     """
     runs = {id(row): laboratory.start(row) for row in rows}
     alive, expected = list(rows), objective.limit
@@ -136,7 +139,8 @@ def race(
         )
         if at >= deadline or has_won:
             return
-        alive = _survivors(alive, objective, at)
+        if drops:
+            alive = _survivors(alive, objective, at)
 
 
 def outlook(row: Candidate, objective: Objective) -> float:
@@ -148,11 +152,12 @@ def outlook(row: Candidate, objective: Objective) -> float:
 def scale_of(row: Candidate, objective: Objective) -> float:
     """By which a candidate's predicted iterations are multiplied to be those that it needed."""
     if objective.target is not None:
-        loss, seconds = objective.target, objective.measured(row)
+        loss = max(objective.target, row.predicted.best)
+        needed = row.curve.iterations_to(loss)
     else:
-        loss, seconds = outlook(row, objective), objective.limit
-    predicted = row.predicted.iterations_to(max(loss, row.predicted.best))
-    return float(row.price.iterations_at(seconds)) / max(predicted, 1.0)
+        loss = max(outlook(row, objective), row.predicted.best)
+        needed = float(row.price.iterations_at(objective.limit))
+    return needed / max(row.predicted.iterations_to(loss), 1.0)
 
 
 def simplest(

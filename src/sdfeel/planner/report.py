@@ -233,6 +233,7 @@ def _pace(search: Search, row: Candidate) -> dict[str, Any]:
         "clients_left_out": clients - present,
         "predicted": _finite(search.objective.predicted(row, until=search.until)),
         "measured": _finite(search.measured(row)),
+        "trained_for": float(row.curve.seconds[-1]),
     }
 
 
@@ -332,12 +333,12 @@ def _on_paces(search: Search, pace: Report | None) -> Iterator[str]:
     """What was tried beside rounds."""
     if pace is None:
         return
-    is_timed, until = search.objective.target is not None, f"{pace['until']:.4g} s"
-    after = "" if is_timed else f" after {until}"
+    is_timed = search.objective.target is not None
+    after = "" if is_timed else f" after {pace['until']:.4g} s"
 
-    def shown(score: float | None) -> str:
+    def shown(score: float | None, trained_for: float = np.inf) -> str:
         if score is None:
-            return f"not within {until}" if is_timed else "diverged"
+            return f"not within {trained_for:.4g} s" if is_timed else "diverged"
         return f"{score:.4g} s" if is_timed else search.objective.shown(score)
 
     name = pace["choice"]["label"] if pace["choice"] else "synchronous, nothing else was better"
@@ -346,5 +347,6 @@ def _on_paces(search: Search, pace: Report | None) -> Iterator[str]:
         periods = f"{min(row['deadlines']):.3g}"
         if len(row["deadlines"]) > 1:
             periods += f" to {max(row['deadlines']):.3g}"
-        scores = f"{shown(row['measured'])}{after} (predicted {shown(row['predicted'])})"
-        yield f"tried: {row['label']}: {scores}, periods of {periods} s"
+        measured = f"{shown(row['measured'], row['trained_for'])}{after}"
+        predicted = "never" if row["predicted"] is None else shown(row["predicted"])
+        yield f"tried: {row['label']}: {measured} (predicted {predicted}), periods of {periods} s"

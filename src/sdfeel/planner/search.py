@@ -121,10 +121,11 @@ class Search:
         path = run_pilot(self.pilot, self.grid, self.laboratory, self.objective, effort.pilot, tell)
         tell("probes: how much deviation slows this problem down")
         for probe in self.probes:
-            tell(f"  {probe}")
+            iterations = 2 * int(path.curve.iterations[-1] / probe.gain)
+            iterations = max(iterations, 3 * probe.tau1)
+            tell(f"  {probe}: {iterations} iterations")
             run = self.laboratory.start(probe)
-            made = 2 * int(path.curve.iterations[-1] / probe.gain)
-            run.advance(max(made, 3 * probe.tau1))
+            run.advance(iterations)
             probe.curve = run.curve
         self._predict(calibrate(path, self.probes))
         for number in range(effort.races):
@@ -220,10 +221,11 @@ class Search:
             by_kind.setdefault(row.kind_of_pace, row)
         for row in by_kind.values():
             tell(f"pace: {row}")
-        race(list(by_kind.values()), self.laboratory, self.objective, self.until, tell=tell)
+        rows = list(by_kind.values())
+        race(rows, self.laboratory, self.objective, self.until, tell=tell, drops=False)
         names = self.choices["pace"]
         in_rounds = [self.best] if names is None or "synchronous" in names else []
-        return simplest([*in_rounds, *by_kind.values()], self.measured)
+        return simplest([*in_rounds, *rows], self.measured)
 
 
 def _varied(ranked: Sequence[Candidate], count: int) -> list[Candidate]:
