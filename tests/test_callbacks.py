@@ -174,6 +174,22 @@ def test_tensorboard_has_every_column_of_a_resumed_run_once(small: Problem, tmp_
         known = history.set_index("iteration")[name].dropna()  # the first row has no batch yet
         assert list(told) == list(known.index)
         np.testing.assert_allclose(list(told.values()), known, rtol=1e-6)  # it keeps float32
+    hyperparameters = {
+        name: value
+        for event in read.summary_metadata.values()
+        for name, value in _hyperparameters(event)
+    }
+    assert hyperparameters["schedule.tau1"] == 2
+    assert hyperparameters["scheme"] == "sd-feel"
+
+
+def _hyperparameters(metadata: Any) -> list[tuple[str, Any]]:
+    """Settings of a session that TensorBoard's tab of hyperparameters shows."""
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    data = HParamsPluginData.FromString(metadata.plugin_data.content)
+    values = data.session_start_info.hparams.items()
+    return [(name, getattr(value, value.WhichOneof("kind"))) for name, value in values]
 
 
 class Flow:

@@ -16,12 +16,13 @@ import importlib
 import math
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sdfeel.errors import InputError, closest
+from sdfeel.validation import whole_number
 
 __all__ = ["CSV", "All", "Callback", "EarlyStopping", "MLflow", "ProgressBar", "TensorBoard"]
 __all__ += ["WandB", "check_callbacks"]
@@ -29,6 +30,7 @@ __all__ += ["WandB", "check_callbacks"]
 # Real seconds between two lines: of a bar that is drawn over, and where lines stay.
 BAR_EVERY, LINE_EVERY = 0.2, 10.0
 BAR = 24  # characters
+LONGEST = 500  # characters of a setting that a tracker is told
 
 Row = Mapping[str, float]
 
@@ -142,8 +144,8 @@ class EarlyStopping(Callback):
         least: float = 0.0,
         largest: bool | None = None,
     ) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
-            raise InputError("patience", patience, "a whole number of evaluations, at least 1")
+        remedy = "a whole number of evaluations, at least 1"
+        patience = whole_number(patience, remedy=remedy, field="patience")
         if not isinstance(column, str):
             raise InputError("column", column, "the name of a column, such as 'test_loss'")
         if not isinstance(least, int | float) or not least >= 0:
@@ -257,27 +259,38 @@ class CSV(Callback):
 
 
 class TensorBoard(Callback):
-    """Every column as a scalar over iterations: `tensorboard --logdir FOLDER`.
+    """Every column as a scalar over iterations, and the settings as hyperparameters.
 
-    A run that is resumed writes all its rows again, in place of those that the folder has.
+    `tensorboard --logdir FOLDER` shows both. A run that is resumed writes all its rows again, in
+    place of those that the folder has.
     """
 
     def __init__(self, folder: str | Path = "runs/tensorboard") -> None:
         self._make = _imported("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self.folder = Path(folder)
         self._writer: Any = None
+        self._settings: dict[str, bool | float | str] = {}
+        self._ending: Any = None  # what marks the hyperparameters' session as ended
 
-    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:  # noqa: ARG002
+    def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
         self._writer = self._make(str(self.folder), purge_step=0 if rows else None)
+        self._settings, self._ending = dict(_flat(about)), None
         for row in rows:
             self.on_row(row)
 
     def on_row(self, row: Row) -> None:
+        if self._ending is None:
+            make = _imported("torch.utils.tensorboard.summary", "tensorboard").hparams
+            experiment, begin, self._ending = make(self._settings, dict(row))
+            for summary in (experiment, begin):
+                self._writer.file_writer.add_summary(summary)
         for name, value in _values(row).items():
             self._writer.add_scalar(name, value, int(row["iteration"]))
 
     def close(self) -> None:
         if self._writer is not None:
+            if self._ending is not None:
+                self._writer.file_writer.add_summary(self._ending)
             self._writer.close()
             self._writer = None
 
@@ -301,7 +314,7 @@ class MLflow(Callback):
         self._open, self._status = True, "FINISHED"
         if rows and "run_id" in self._options:  # which has its parameters, and the rows of before
             return
-        self._mlflow.log_params({name: str(value)[:500] for name, value in about.items()})
+        self._mlflow.log_params({name: str(value)[:LONGEST] for name, value in about.items()})
         for row in rows:
             self.on_row(row)
 
@@ -346,6 +359,17 @@ class WandB(Callback):
         if self._run is not None:
             run, self._run = self._run, None
             run.finish(exit_code=self._exit_code)
+
+
+def _flat(about: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | float | str]]:
+    """Settings as hyperparameters have them: tables by dotted names, the rest as text."""
+    for name, value in about.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, bool | int | float | str):
+            yield f"{prefix}{name}", value
+        else:
+            yield f"{prefix}{name}", str(value)[:LONGEST]
 
 
 def _values(row: Row) -> dict[str, float]:
