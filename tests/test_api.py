@@ -442,7 +442,8 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
         lambda p: {"model": nn.Linear(5, 3)}, "model", "Linear", "inputs of shape (2, 4)",
     ),
     "counted, inputs do not fit": (
-        lambda p: {"model": nn.Linear(5, 3), "profile": "counted"}, "model", "Linear", "shape (4,)",
+        lambda p: {"model": nn.Linear(5, 3), "profile": "counted"},
+        "model", "Linear", "shape (1, 4)",
     ),
     "outputs do not fit": (
         lambda p: {"model": nn.Sequential(nn.Linear(4, 3), nn.Flatten(0))},

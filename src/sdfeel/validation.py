@@ -34,11 +34,13 @@ def whole(least: int, most: float = math.inf, remedy: str = "") -> BeforeValidat
     return BeforeValidator(functools.partial(whole_number, least=least, most=most, remedy=remedy))
 
 
-def whole_number(value: Any, least: int = 1, most: float = math.inf, remedy: str = "") -> int:
+def whole_number(
+    value: Any, least: int = 1, most: float = math.inf, remedy: str = "", field: str = ""
+) -> int:
     """Check a whole number from `least` to `most`; numpy's are whole numbers, True is none."""
     is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_whole or not least <= value <= most:
-        raise InputError("", value, remedy or f"a whole number, at least {least}")
+        raise InputError(field, value, remedy or f"a whole number, at least {least}")
     return int(value)
 
 

@@ -567,3 +567,15 @@ def test_a_psi_of_ones_own(three) -> None:
     np.testing.assert_array_equal(vector(own.model), vector(usual.model))
     with pytest.raises(InputError, match=r"pace\.psi"):
         train(three, profile=H10, pace=Asynchronous(psi=lambda _: 2.0))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 5])
+def test_the_default_deadline_is_that_of_the_upper_median(clients: int) -> None:
+    """So that at least half of the clients of a cluster make tau1 steps."""
+    speeds = [1.0, 0.5, 0.9, 0.4, 0.7][:clients]
+    profile = replace(PAPER, devices=Devices(speed=speeds))
+    found = algorithm(Network([range(clients)], []), profile, schedule=Schedule(3, 1, 1))
+    times, sending = times_of(found.pace, found), found.uplink.seconds(np.ones(clients, bool))
+    needed = sorted(3 * found.uplink.latencies.t_cmp + sending)
+    assert times.deadline[0] == needed[clients // 2]
+    assert 2 * (times.steps >= 3).sum() >= clients

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from sdfeel.data.clients import ClientData
 from sdfeel.errors import InputError, closest
 from sdfeel.trees import Pixels, Tree, rows
+from sdfeel.validation import whole_number
 
 __all__ = [
     "Columns",
@@ -104,8 +105,7 @@ def from_tokens(
             raise InputError(f"tokens of text {number}", ids, "must be a list of whole numbers")
     most = max((len(ids) for ids in lists), default=0)
     length = most if length is None else length
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise InputError("length", length, "must be a whole number, 1 or more")
+    length = whole_number(length, field="length")
     table = np.full((len(lists), length), pad, dtype=np.int64)
     for row, ids in zip(table, lists, strict=True):
         row[: len(ids)] = ids[:length]

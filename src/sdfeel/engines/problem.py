@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.trees import Tree, mapped, with_dtype
 
-__all__ = ["Loss", "Problem", "check_device", "check_numbers", "make_problem", "placed"]
+__all__ = ["Loss", "Problem", "check_device", "make_problem", "placed"]
 
 Hook = Callable[[Tensor], Tensor | None]
 
@@ -91,7 +90,6 @@ def make_problem(
 
     The problem holds a copy of the model: the user's own is never touched.
     """
-    check_numbers(batch_size=batch_size, seed=seed)
     check_loss(loss)
     hooks = _hooks(model)
     device = device or torch.device("cpu")
@@ -109,15 +107,6 @@ def make_problem(
         model, layout, loss, data, int(batch_size), seed, chain or Chain(), rate or Constant(),
         device, held, hooks=hooks,
     )  # fmt: skip
-
-
-def check_numbers(*, batch_size: int, seed: int, steps: int = 1) -> None:
-    """Refuse counts that cannot work."""
-    for name, value in (("batch_size", batch_size), ("steps", steps)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-            raise InputError(name, value, "a whole number, at least 1")
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise InputError("seed", seed, "a whole number from 0 to 2**64 - 1")
 
 
 def check_device(name: str) -> torch.device:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sdfeel.errors import InputError, closest
 from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum, weighted_norm
+from sdfeel.validation import whole_number
 
 __all__ = [
     "AVERAGERS",
@@ -154,8 +155,7 @@ def build_averager(
     """
     if isinstance(averager, str) and averager not in AVERAGERS:
         raise InputError("averager", averager, closest(averager, AVERAGERS))
-    if isinstance(alpha, bool) or alpha != int(alpha) or alpha < 1:
-        raise InputError("alpha", alpha, "a whole number of exchanges, at least 1")
+    alpha = whole_number(alpha, remedy="a whole number of exchanges, at least 1", field="alpha")
     shares = np.asarray(cluster_shares, dtype=float)
     if len(shares) == 1:
         route: Route = "cloud" if averager == "exact" else "neighbours"

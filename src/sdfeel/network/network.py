@@ -15,6 +15,7 @@ from sdfeel.network.averagers import Averager, Builder, build_averager
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GraphLike, as_graph, build_graph
 from sdfeel.network.mixing import MixingMatrix, paper_mixing
+from sdfeel.validation import whole_number
 
 __all__ = ["Network"]
 
@@ -54,10 +55,9 @@ class Network:
         cls, graph: str, servers: int, clients_per_server: int | Sequence[int] = 1, **options: float
     ) -> Network:
         """A network by the name of its graph; clients are numbered server by server."""
-        if isinstance(servers, bool) or not isinstance(servers, int) or servers < 1:
-            raise InputError("servers", servers, "a whole number, at least 1")
-        if isinstance(clients_per_server, int):
-            sizes = [clients_per_server] * servers
+        servers = whole_number(servers, field="servers")
+        if isinstance(clients_per_server, int | np.integer):
+            sizes = [int(clients_per_server)] * servers
         else:
             sizes = list(clients_per_server)
         if len(sizes) != servers or any(size < 1 for size in sizes):

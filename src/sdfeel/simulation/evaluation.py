@@ -133,10 +133,6 @@ class Evaluation:
     servers: bool = True
     others: Callable[[Tensor], Row] | None = None
 
-    def __post_init__(self) -> None:
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
-            raise InputError("evaluation.every", self.every, "a whole number, at least 1")
-
     def row(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
         """The numbers of one evaluation."""
         if state.algorithm.scheme.each:

@@ -22,8 +22,6 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     """The part of the evaluated training samples that this rank holds: the same rows over all
     clients, whatever the number of ranks.
     """
-    if count is not None and count < 1:
-        raise InputError("train_samples", count, "at least 1, or None for all")
     total = int(samples.sum())
     if problem.held is None and (count is None or count >= total):
         return problem.data.stored(slice(None))  # all as they lie there: not another time

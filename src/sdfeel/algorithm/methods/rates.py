@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
 from sdfeel.errors import InputError
-from sdfeel.validation import NotNegative, Positive, checked, whole
+from sdfeel.validation import NotNegative, Positive, checked, number_above_0, whole
 
 __all__ = [
     "RATES",
@@ -51,10 +50,10 @@ class Rate(ABC):
 
 
 def _eta(value: Any) -> float:
-    number = float(value) if _is_finite(value) else math.nan
-    if not number > 0:
-        raise InputError("lr", value, "a finite number above 0, or a function of k")
-    return number
+    try:
+        return number_above_0(value)
+    except InputError as problem:
+        raise InputError("lr", value, f"{problem.remedy}, or a function of k") from None
 
 
 Warmup = Annotated[int, whole(0, remedy="a whole number of iterations, at least 0")]
@@ -181,9 +180,3 @@ class RateTable:
             self._etas[self._known : ahead] = rates(self._rate, after, last)
             self._known = ahead
         return self._etas[first - self._first : ahead]
-
-
-def _is_finite(value: Any) -> bool:
-    # A whole number may be larger than any float.
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_real and abs(value) <= sys.float_info.max

@@ -38,7 +38,7 @@ from sdfeel.algorithm.paces.pace import Pace, bytes_sent
 from sdfeel.clock import EventClock
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Averager
-from sdfeel.validation import Anything, NotNegative, checked, real
+from sdfeel.validation import Anything, NotNegative, OneOrEach, checked, real
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
@@ -51,14 +51,6 @@ PSI: dict[str, Callable[[int, int], float]] = {
     "rounds": lambda delta, servers: 1 / (2 * (delta / servers + 1)),
     "constant": lambda *_: 0.5,
 }
-
-
-def _deadline(value: Any) -> float | tuple[float, ...] | None:
-    for each in value if isinstance(value, list | tuple) else [value]:
-        is_real = isinstance(each, int | float) and not isinstance(each, bool)
-        if each is not None and not (is_real and 0 < each < math.inf):
-            raise InputError("pace.deadline", each, "seconds above 0")
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _psi(value: Any) -> Any:
@@ -88,7 +80,7 @@ class Asynchronous(Pace):
     needs: ClassVar[frozenset[str]] = frozenset({"one schedule", "one mixing"})
     breaks: ClassVar[frozenset[str]] = frozenset({"rounds"})
 
-    deadline: Annotated[float | tuple[float, ...] | None, BeforeValidator(_deadline)] = None
+    deadline: OneOrEach | None = None
     mixing: Literal["mean-preserving", "stale-weights"] = "mean-preserving"
     compensation: Compensation = 1.0
     anneal: NotNegative = 0.0
