@@ -11,10 +11,10 @@ from sdfeel.algorithm.compatibility import check_compatible
 from sdfeel.algorithm.events import Array, Event
 from sdfeel.algorithm.methods.averaging import AveragingRule
 from sdfeel.algorithm.methods.chain import Chain
-from sdfeel.algorithm.methods.codecs import Codec, codecs_by_way
+from sdfeel.algorithm.methods.codecs import Codec
 from sdfeel.algorithm.methods.method import Method, Row
-from sdfeel.algorithm.methods.optimizers import SGD, Optimizer, reach
-from sdfeel.algorithm.methods.rates import Constant, Rate, rates
+from sdfeel.algorithm.methods.optimizers import Optimizer, reach
+from sdfeel.algorithm.methods.rates import Rate, rates
 from sdfeel.algorithm.methods.server_optimizers import ServerOptimizer
 from sdfeel.algorithm.paces import Pace, Synchronous
 from sdfeel.algorithm.paces.pace import Mask
@@ -66,27 +66,28 @@ class Algorithm:
         cls,
         scheme: Scheme,
         network: Network,
-        schedule: Schedule | None = None,
         *,
         profile: LatencyProfile,
         parameters: int,
-        averager: str | Averager | Builder = "paper",
-        participation: float = 1.0,
-        averaging_rule: AveragingRule | None = None,
-        server_optimizer: ServerOptimizer | None = None,
-        optimizer: Optimizer | None = None,
-        correction: Method | None = None,
-        methods: Sequence[Method] = (),
-        lr: Rate | None = None,
-        codecs: Mapping[str, Codec] | None = None,
-        pace: Pace | None = None,
-        seed: int = 0,
+        schedule: Schedule,
+        averager: str | Averager | Builder,
+        participation: float,
+        averaging_rule: AveragingRule | None,
+        server_optimizer: ServerOptimizer | None,
+        optimizer: Optimizer,
+        correction: Method | None,
+        methods: Sequence[Method],
+        lr: Rate,
+        codecs: Mapping[str, Codec],
+        pace: Pace,
+        seed: int,
     ) -> Algorithm:
         """Put a row of the table on `network`, whose clients' sample counts are set.
 
         Args:
             profile: what computing and sending cost.
             parameters: numbers in a model.
+            others: as `Settings` has checked them.
         """
         agree = scheme.averager or averager
         if scheme.servers == "edge":
@@ -95,9 +96,8 @@ class Algorithm:
             servers = network.apart()
         else:  # nobody to agree with, and nothing to pay for it
             servers, agree = network.merged(), scheme.averager or "paper"
-        own_schedule = scheme.schedule(schedule or Schedule())
-        chosen = codecs_by_way(codecs or {})
-        messages = {way: own.bits(parameters) for way, own in chosen.items() if not own.exact}
+        schedule = scheme.schedule(schedule)
+        messages = {way: codec.bits(parameters) for way, codec in codecs.items() if not codec.exact}
         if scheme.uplink == "nobody":
             uplink = Uplink.between_clients(profile, network, servers, parameters, messages, seed)
         else:
@@ -105,12 +105,12 @@ class Algorithm:
         parts: dict[str, Method | None] = {"correction": correction}
         parts |= {f"methods[{number}]": method for number, method in enumerate(methods)}
         parts |= {"averaging_rule": averaging_rule, "server_optimizer": server_optimizer}
-        parts |= {"optimizer": optimizer or SGD()}
-        found = cls(
+        parts |= {"optimizer": optimizer}
+        algorithm = cls(
             scheme=scheme,
             network=servers,
-            schedule=own_schedule,
-            averager=servers.at(0).averager(agree, own_schedule.at(0).alpha),
+            schedule=schedule,
+            averager=servers.at(0).averager(agree, schedule.at(0).alpha),
             participation=Participation(
                 clients=network.clients,
                 seed=seed,
@@ -120,12 +120,12 @@ class Algorithm:
             ),
             uplink=uplink,
             parts={field: method for field, method in parts.items() if method is not None},
-            rate=lr or Constant(),
-            codecs=chosen,
-            pace=_pace(scheme, pace or Synchronous()),
+            rate=lr,
+            codecs=codecs,
+            pace=_pace(scheme, pace),
             agree=agree,
         )
-        return found._checked()
+        return algorithm._checked()
 
     def _checked(self) -> Algorithm:
         """With methods that know this network; what cannot work is refused by name."""
@@ -237,16 +237,16 @@ class Algorithm:
 
         A device takes part if it is on from then until it has made its steps and uploaded.
         """
-        asked = self.participation.present(period)
+        drawn = self.participation.present(period)
         if self.uplink.presence is None:
-            return asked
-        return self.uplink.there(asked, begun[self.network.clusters.server_of], steps)
+            return drawn
+        return self.uplink.there(drawn, begun[self.network.clusters.server_of], steps)
 
 
-def _pace(scheme: Scheme, asked: Pace) -> Pace:
-    """The scheme's own pace, if it has one, with the user's numbers."""
-    if scheme.pace is None or type(asked) is type(scheme.pace):
-        return asked
-    if asked != Synchronous():
-        raise InputError("pace", asked, f"scheme {scheme.name} has its own: {scheme.pace}")
+def _pace(scheme: Scheme, pace: Pace) -> Pace:
+    """Return the scheme's own pace, if it has one, with the user's numbers."""
+    if scheme.pace is None or type(pace) is type(scheme.pace):
+        return pace
+    if pace != Synchronous():
+        raise InputError("pace", pace, f"scheme {scheme.name} has its own: {scheme.pace}")
     return scheme.pace
