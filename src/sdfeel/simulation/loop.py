@@ -13,15 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
-
 from sdfeel.algorithm.events import Event, windows
 from sdfeel.engines.engine import Engine, Interrupted
-from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.evaluation import Evaluation
+from sdfeel.simulation.history import History, refuse_bad_losses, refuse_bad_models
 from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome, Progress
 from sdfeel.simulation.state import State
 from sdfeel.simulation.training import Trained
@@ -35,9 +31,6 @@ class Run:
 
     k, seconds  where it is: the iteration of the slowest group, and the simulated clock
     events      how many are done
-    rows        the history
-    batch_loss  the sum of the mean losses of batches since the last regular row, over batch_count
-                local steps
     """
 
     state: State
@@ -51,13 +44,11 @@ class Run:
     k: int = field(init=False, default=0)
     seconds: float = field(init=False, default=0.0)
     events: int = field(init=False, default=0)
-    rows: list[Row] = field(init=False, default_factory=list)
-    batch_loss: float = field(init=False, default=0.0)
-    batch_count: int = field(init=False, default=0)
     idle_share: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         self.algorithm, self.ranks = self.state.algorithm, self.state.ranks
+        self.history = History(self.evaluation.every)
         self.client_steps, self.began, self.resumed = 0, time.perf_counter(), 0.0
         self.is_interrupted = self.is_stopped = False
         self._evaluated = -1  # the number of events at the last evaluation
@@ -95,20 +86,20 @@ class Run:
 
     def _is_due(self, event: Event) -> bool:
         """Whether there is a row after this event."""
-        every, last = self.evaluation.every, int(self.rows[-1]["iteration"])
         ends = event.k >= self.steps or event.ends >= self.until
-        return event.k // every > last // every or ends
+        return ends or self.history.is_due(event.k)
 
     def _begin(self, start: Checkpoint | None) -> None:
         if start is not None:
             self.k, self.seconds, self.events = start.iteration, start.seconds, start.events
-            self.rows, self.idle_share = list(start.rows), start.idle_share
-            self.batch_loss, self.batch_count = start.batch_loss, start.batch_count
+            self.history.rows, self.idle_share = list(start.rows), start.idle_share
+            self.history.batch_loss = start.batch_loss
+            self.history.batch_count = start.batch_count
             self.state.restore(start.tensors)
             self.engine.recall(start.tensors)
             self.resumed = self._fraction
-        is_new = not self.rows or int(self.rows[-1]["iteration"]) != self.k
-        if not self.rows or (self.is_over and is_new):
+        rows = self.history.rows
+        if not rows or (self.is_over and int(rows[-1]["iteration"]) != self.k):
             self._evaluate()
 
     def _train(self, window: Sequence[Event]) -> Trained | None:
@@ -123,32 +114,13 @@ class Run:
                 return None
 
     def _count(self, window: Sequence[Event], trained: Trained) -> None:
-        """What has happened: iterations, seconds and losses."""
-        begin = 0
-        for event in window:
-            groups = [group for group in event.groups if len(group.clients)]
-            here = sum(len(g.clients) for g in groups if g.number in self.state.rows_of_groups)
-            losses = trained.losses[begin : begin + here]
-            begin += here
-            steps = np.concatenate([np.zeros(0, int), *(g.last - g.first + 1 for g in groups)])
-            self._count_losses(losses, steps)
-            self.client_steps += int(steps.sum())
+        """Count what has happened: iterations, seconds and losses."""
+        here = self.state.rows_of_groups
+        self.client_steps += self.history.count(window, trained, here)
         if self.engine.tells_losses:
-            _refuse_non_finite(trained, window, self.state, self.keeper.rescue)
+            refuse_bad_losses(trained, window, here, self.keeper.rescue)
         self.k, self.events = window[-1].k, self.events + len(window)
         self.seconds, self.idle_share = window[-1].ends, window[-1].idle_share
-
-    def _count_losses(
-        self, losses: Sequence[NDArray[np.float64]], steps: NDArray[np.int64]
-    ) -> None:
-        """Add up, for each local step of an event, the mean over the clients that made it.
-
-        Sums are exact, so that where a run was cut into calls does not show in the last bits.
-        """
-        self.batch_count += int(steps.max(initial=0))
-        for number in range(max(map(len, losses), default=0)):
-            made = [own[number] for own in losses if len(own) > number]
-            self.batch_loss += math.fsum(made) / int((steps > number).sum())
 
     def _look_back(self, is_due: bool) -> None:
         """Evaluate, tell those who listen, and save, each where it is time; ranks agree on it."""
@@ -166,30 +138,22 @@ class Run:
             self._save()
 
     def _evaluate(self) -> None:
+        history = self.history
         with self._timed("evaluation"):
             mean, servers = self.state.mean(), self.state.all_servers()
             if not bool(mean.isfinite().all() and servers.isfinite().all()):
-                _refuse_non_finite_rows(self.state.save(), self.k, self.keeper.rescue)
+                refuse_bad_models(self.state.save(), self.k, self.keeper.rescue)
             row: Row = {"iteration": self.k, "seconds": self.seconds}
             row |= self.evaluation.row(self.engine, self.state, mean, servers)
-            total = self.ranks.total(self.batch_loss)
-            row["batch_loss"] = total / self.batch_count if self.batch_count else math.nan
+            total = self.ranks.total(history.batch_loss)
+            row["batch_loss"] = total / history.batch_count if history.batch_count else math.nan
             row["idle_share"] = self.idle_share
-            # The slowest group may stand still while others go on: that row is the newer one.
-            is_newer = bool(self.rows) and self.rows[-1]["iteration"] == self.k
-            self.rows = [*(self.rows[:-1] if is_newer else self.rows), row]
+            history.add(row)
             self._evaluated = self.events
             self.keeper.saw(self.k, servers)
-        self.listener.on_row(self.rows, mean, servers)
-        if self._is_regular:
-            self.batch_loss, self.batch_count = 0.0, 0
-
-    @property
-    def _is_regular(self) -> bool:
-        """Whether the last row does not stand there only because the run ends."""
-        every = self.evaluation.every
-        before = int(self.rows[-2]["iteration"]) if len(self.rows) > 1 else -1
-        return self.k // every > before // every
+        self.listener.on_row(history.rows, mean, servers)
+        if history.is_regular:
+            history.begin_anew()
 
     def _save(self) -> None:
         if not self.keeper.keeps:
@@ -198,18 +162,19 @@ class Run:
             tensors = self.state.save()
             if not self.ranks.leads:
                 return
-            _refuse_non_finite_rows(tensors, self.k, self.keeper.rescue)
+            refuse_bad_models(tensors, self.k, self.keeper.rescue)
             # A row that is there only because the run ends is made again if it ends there again.
-            is_extra = self._evaluated == self.events and not self._is_regular
+            is_extra = self._evaluated == self.events and not self.history.is_regular
+            rows = self.history.rows[:-1] if is_extra else self.history.rows
             self.keeper.save(
                 Checkpoint(
                     iteration=self.k,
                     events=self.events,
                     seconds=self.seconds,
                     tensors=tensors | self.engine.remember(),
-                    rows=self.rows[:-1] if is_extra else self.rows,
-                    batch_loss=self.batch_loss,
-                    batch_count=self.batch_count,
+                    rows=rows,
+                    batch_loss=self.history.batch_loss,
+                    batch_count=self.history.batch_count,
                     idle_share=self.idle_share,
                 )
             )
@@ -232,7 +197,7 @@ class Run:
             client_steps=self.client_steps,
             elapsed=time.perf_counter() - self.began,
             fraction=self._fraction,
-            row=self.rows[-1],
+            row=self.history.rows[-1],
             resumed=self.resumed,
         )
 
@@ -240,7 +205,7 @@ class Run:
         return Outcome(
             iteration=self.k,
             seconds=self.seconds,
-            rows=self.rows,
+            rows=self.history.rows,
             mean=self.state.mean(),
             servers=self.state.all_servers(),
             client_steps=self.client_steps,
@@ -249,34 +214,3 @@ class Run:
             stopped=self.is_stopped,
             phases=self.phases,
         )
-
-
-def _refuse_non_finite(
-    trained: Trained, window: Sequence[Event], state: State, rescue: str
-) -> None:
-    """Raise DivergedError for the earliest loss that is not a number."""
-    if not trained.losses or np.isfinite(np.concatenate(trained.losses)).all():
-        return
-    groups = [g for event in window for g in event.groups if g.number in state.rows_of_groups]
-    clients = [int(client) for group in groups for client in group.clients]
-    first = [int(k) for group in groups for k in group.first]
-    bad = []
-    for client, begin, losses in zip(clients, first, trained.losses, strict=True):
-        bad += [
-            (begin + int(at), client, losses[at]) for at in np.flatnonzero(~np.isfinite(losses))
-        ]
-    k, client, loss = min(bad, key=lambda each: each[:2])
-    raise DivergedError(
-        f"the loss of client {client} became {loss} at iteration {k}{rescue}. A smaller lr may "
-        "help, or look at that client's data."
-    )
-
-
-def _refuse_non_finite_rows(tensors: dict[str, Tensor], k: int, rescue: str) -> None:
-    for name, rows in tensors.items():
-        if not bool(rows.isfinite().all()):
-            number = int((~rows.isfinite().all(dim=1)).nonzero()[0])
-            raise DivergedError(
-                f"{name} {number} is no longer finite at iteration {k}{rescue}. "
-                "A smaller lr may help."
-            )
