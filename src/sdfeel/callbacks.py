@@ -235,8 +235,8 @@ def _line(name: str, progress: Any) -> str:
 def _notebook() -> Any:
     """IPython's display, if this runs in a notebook's kernel; None elsewhere."""
     shell = sys.modules.get("IPython")
-    found = shell.get_ipython() if shell is not None else None
-    if found is None or not hasattr(found, "kernel"):
+    interpreter = shell.get_ipython() if shell is not None else None
+    if interpreter is None or not hasattr(interpreter, "kernel"):
         return None
     return importlib.import_module("IPython.display")
 

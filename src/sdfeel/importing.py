@@ -23,7 +23,7 @@ def imported(field: str, path: str, beside: Path | None = None) -> Callable[...,
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as problem:
         raise InputError(
             field,
@@ -31,6 +31,6 @@ def imported(field: str, path: str, beside: Path | None = None) -> Callable[...,
             f"cannot be imported: {problem}; an import path such as `package.module:function`, "
             f"looked for in {folder}, PYTHONPATH and what is installed",
         ) from None
-    if not callable(found):
+    if not callable(function):
         raise InputError(field, path, "must be a function")
-    return cast("Callable[..., Any]", found)
+    return cast("Callable[..., Any]", function)

@@ -71,8 +71,8 @@ class Pixels:
     @property
     def shape(self) -> torch.Size:
         """(samples, ...)"""
-        found: torch.Size = self.values.shape
-        return found
+        shape: torch.Size = self.values.shape
+        return shape
 
     @property
     def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -83,16 +83,16 @@ class Pixels:
 
     def real(self) -> Tensor:
         """The numbers that they stand for, by float32: (p - 255 mean) / (255 std)."""
-        found: Tensor = self.values.to(torch.float32)
+        real: Tensor = self.values.to(torch.float32)
         mean, std = self.scale
         if len(mean) == 1:
-            found.sub_(255 * mean[0]).div_(255 * std[0])
+            real.sub_(255 * mean[0]).div_(255 * std[0])
         else:
             of_channels = (len(mean), *(1 for _ in range(-self.axis - 1)))
-            for numbers, change in ((mean, found.sub_), (std, found.div_)):
-                each = torch.tensor([255 * n for n in numbers], device=found.device)
+            for numbers, change in ((mean, real.sub_), (std, real.div_)):
+                each = torch.tensor([255 * n for n in numbers], device=real.device)
                 change(each.view(of_channels))
-        return found.to(self.dtype)
+        return real.to(self.dtype)
 
     def table(self) -> Tensor:
         """What each of the 256 bytes stands for: a row for each channel, or one for all."""
@@ -127,13 +127,13 @@ def _mapped(
     if isinstance(tree, whole):
         return change(tree, *others)
     if isinstance(tree, Pixels):
-        found = change(tree.values, *(other.values for other in others))
-        return dataclasses.replace(tree, values=found) if isinstance(found, Tensor) else found
+        changed = change(tree.values, *(other.values for other in others))
+        return dataclasses.replace(tree, values=changed) if isinstance(changed, Tensor) else changed
     if isinstance(tree, MutableMapping):
-        found = copy.copy(tree)  # its own kind: a model's output may have attributes as well
+        copied = copy.copy(tree)  # its own kind: a model's output may have attributes as well
         for key in tree:
-            found[key] = _mapped(change, whole, tree[key], *(other[key] for other in others))
-        return found
+            copied[key] = _mapped(change, whole, tree[key], *(other[key] for other in others))
+        return copied
     if isinstance(tree, tuple | list):
         values = [_mapped(change, whole, *branches) for branches in zip(tree, *others, strict=True)]
         return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)
@@ -175,8 +175,8 @@ def joined(trees: list[Tree]) -> Tree:
 
 def rows(tree: Tree) -> int:
     """How many samples a tree has."""
-    found = leaves(tree)
-    return len(found[0]) if found and found[0].ndim else 0
+    tensors = leaves(tree)
+    return len(tensors[0]) if tensors and tensors[0].ndim else 0
 
 
 def cut(tree: Tree, size: int) -> Iterator[Tree]:

@@ -175,8 +175,8 @@ def _fields(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
     """The keys that are right at `path`."""
     for name in path:
         field = kind.model_fields.get(name)
-        found = field.annotation if field is not None else None
-        inner = next(iter(get_args(found)), found)  # also the table inside of a list
+        annotation = field.annotation if field is not None else None
+        inner = next(iter(get_args(annotation)), annotation)  # also the table inside of a list
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             kind = inner
     fields = kind.model_fields.items()

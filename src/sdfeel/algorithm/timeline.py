@@ -56,9 +56,10 @@ def timeline(algorithm: Algorithm, seconds: float) -> list[Span]:
 
 def waiting_share(spans: list[Span], kind: str) -> float:
     """The share of their time that all of a kind ("server" or "client") wait."""
-    own = [span for span in spans if span.who.startswith(kind)]
-    total = sum(span.end - span.begin for span in own)
-    return sum(s.end - s.begin for s in own if s.does == "waits") / total if total else 0.0
+    spans_of_kind = [span for span in spans if span.who.startswith(kind)]
+    total = sum(span.end - span.begin for span in spans_of_kind)
+    waited = sum(span.end - span.begin for span in spans_of_kind if span.does == "waits")
+    return waited / total if total else 0.0
 
 
 def as_text(spans: list[Span], seconds: float, columns: int = 60) -> list[str]:

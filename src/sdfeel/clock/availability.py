@@ -175,10 +175,10 @@ class Trace:
             if not 0 <= begin < end < math.inf:
                 remedy = "from 0 or later, to a later second"
                 raise InputError("availability.trace", _line(client, begin, end), remedy)
-        for one, two in pairwise(sorted(self.trace)):
-            if one[0] == two[0] and two[1] < one[2]:
-                remedy = f"overlaps with {_line(*one)}: a device is on once at a time"
-                raise InputError("availability.trace", _line(*two), remedy)
+        for first, second in pairwise(sorted(self.trace)):
+            if first[0] == second[0] and second[1] < first[2]:
+                remedy = f"overlaps with {_line(*first)}: a device is on once at a time"
+                raise InputError("availability.trace", _line(*second), remedy)
 
     def draw(self, clients: int, seed: int) -> Presence:  # noqa: ARG002
         """When each of `clients` clients is on; nothing is random here."""

@@ -140,11 +140,11 @@ class Devices:
             return
         if self.speed != 1.0 or self.link != 1.0:
             raise InputError("devices.speed", self.speed, "speeds and links, or classes: not both")
-        names = [own.name for own in self.classes]
+        names = [kind.name for kind in self.classes]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise InputError("devices.classes", twice[0], "each class needs its own name")
-        total = sum(own.share for own in self.classes)
+        total = sum(kind.share for kind in self.classes)
         if abs(total - 1) > 1e-9:
             raise InputError("devices.classes", total, "the shares of all classes sum to 1")
 
@@ -157,7 +157,7 @@ class Devices:
         return DrawnDevices(speed, link, ("",) * clients)
 
     def _by_class(self, clients: int, seed: int) -> DrawnDevices:
-        ends = np.rint(np.cumsum([own.share for own in self.classes]) * clients).astype(int)
+        ends = np.rint(np.cumsum([kind.share for kind in self.classes]) * clients).astype(int)
         kinds = np.searchsorted(ends, np.arange(clients), side="right")
         order = np.argsort(uniform(seed, CLASS, clients), kind="stable")
         of = np.empty(clients, dtype=int)
@@ -168,7 +168,7 @@ class Devices:
     def table(self) -> dict[str, Any]:
         """As a profile's file has it."""
         if self.classes:
-            return {"classes": [dict(vars(own)) for own in self.classes]}
+            return {"classes": [dict(vars(kind)) for kind in self.classes]}
         return {"speed": _written(self.speed), "link": _written(self.link)}
 
 

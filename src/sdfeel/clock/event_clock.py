@@ -102,15 +102,15 @@ class Uplink:
         backhaul = (sharing * times.t_sr_cd * length)[server_of]
         return times.t_ct_sr + backhaul + times.per_message
 
-    def there(self, asked: Mask, begin: Seconds, steps: int) -> Mask:
-        """Who of those asked is on from `begin` (of each client) until its model is uploaded."""
+    def there(self, drawn: Mask, begin: Seconds, steps: int) -> Mask:
+        """Return the drawn clients that are on from `begin` until their models are uploaded."""
         if self.presence is None:
-            return asked
-        needed = steps * self.latencies.t_cmp + self.seconds(asked)
-        clients = np.flatnonzero(asked)
-        found = asked.copy()
-        found[clients] = self.presence.stay(clients, begin[clients], needed[clients])
-        return found
+            return drawn
+        needed = steps * self.latencies.t_cmp + self.seconds(drawn)
+        clients = np.flatnonzero(drawn)
+        there = drawn.copy()
+        there[clients] = self.presence.stay(clients, begin[clients], needed[clients])
+        return there
 
     @property
     def has_downlink(self) -> bool:
@@ -129,8 +129,8 @@ class Uplink:
         if link is None:
             return None
         model = np.where(away, link.whole, link.message)
-        found: Seconds = model + vectors * link.whole + times.per_message
-        return found
+        seconds: Seconds = model + vectors * link.whole + times.per_message
+        return seconds
 
 
 @dataclass
@@ -209,10 +209,10 @@ class EventClock:
         arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
         after = self.at.copy()
         np.maximum.at(after, ends, arrival[:, None])
-        own = np.zeros_like(self.at)  # what it would have taken without waiting
-        np.maximum.at(own, ends, seconds[:, None] + self.uplink.latencies.per_message)
+        unhindered = np.zeros_like(self.at)  # what it would have taken without waiting
+        np.maximum.at(unhindered, ends, seconds[:, None] + self.uplink.latencies.per_message)
         # A difference of sums has last digits of its own: equal servers wait for nobody.
-        waited = after - (self.at + own)
+        waited = after - (self.at + unhindered)
         self.waited = self.waited + np.where(waited > 1e-9 * after, waited, 0.0)
         self.at = after
 

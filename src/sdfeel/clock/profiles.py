@@ -134,8 +134,8 @@ class LatencyProfile:
     ) -> dict[str, float]:
         """Length of a message on each way, and of a whole model; as `latencies` has it."""
         whole = self.bits_per_parameter * parameters
-        found = {way: bits * self.bits_per_parameter / 32 for way, bits in (messages or {}).items()}
-        return dict.fromkeys(("up", "down", "between", "whole"), whole) | found
+        coded = {way: bits * self.bits_per_parameter / 32 for way, bits in (messages or {}).items()}
+        return dict.fromkeys(("up", "down", "between", "whole"), whole) | coded
 
     def latencies(
         self,
@@ -161,18 +161,18 @@ class LatencyProfile:
                 raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
         bits = self.bits(parameters, messages)
         between = bits["between"]
-        own = (self.devices or Devices()).draw(clients, seed)
+        devices = (self.devices or Devices()).draw(clients, seed)
 
         def down(name: str) -> Downlink | None:
             if getattr(self, name) is None:
                 return None
-            rates = self._each(name, clients) * own.link
+            rates = self._each(name, clients) * devices.link
             return Downlink(bits["down"] / rates, bits["whole"] / rates)
 
         return Latencies(
-            t_cmp=self.flops_per_step / (self._each("cpu", clients) * own.speed),
-            t_ct_sr=bits["up"] / (self._each("client_server", clients) * own.link),
-            t_ct_cd=bits["up"] / (self._each("client_cloud", clients) * own.link),
+            t_cmp=self.flops_per_step / (self._each("cpu", clients) * devices.speed),
+            t_ct_sr=bits["up"] / (self._each("client_server", clients) * devices.link),
+            t_ct_cd=bits["up"] / (self._each("client_cloud", clients) * devices.link),
             t_sr_cd=between / self._each("server_cloud", servers),
             t_sr_sr=between / self.server_server,
             links={(min(link), max(link)): between / rate for link, rate in self.links.items()},
@@ -261,7 +261,7 @@ def profile_table(profile: LatencyProfile) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """As TOML would have it: a Python table may hold tuples and arrays."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(own) for key, own in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    return [_plain(own) for own in value] if isinstance(value, list | tuple) else value
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

@@ -80,16 +80,16 @@ def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
     """The engine asked for or, if it cannot do this, the next one that can: always in words."""
     remarks: list[str] = []
     order = FASTEST[FASTEST.index(name) :] if name in FASTEST else (name,)
-    for own in order:
+    for candidate in order:
         try:
-            engine = ENGINES[own](problem)
-            if own == "vectorised":
+            engine = ENGINES[candidate](problem)
+            if candidate == "vectorised":
                 _try(engine, start, (1, 1))
-            return ChosenEngine(engine, "; ".join([own, *remarks]))
+            return ChosenEngine(engine, "; ".join([candidate, *remarks]))
         except (Unsupported, RuntimeError) as reason:
-            if own == order[-1]:
+            if candidate == order[-1]:
                 raise
-            remarks.append(f"{own} does not support this: {str(reason).splitlines()[0]}")
+            remarks.append(f"{candidate} does not support this: {str(reason).splitlines()[0]}")
     raise AssertionError  # the last one returned or raised
 
 
@@ -155,11 +155,11 @@ def _side_by_side(
         for engine in engines.values():
             _try(engine, start, trial)
         rounds = ROUNDS if math.prod(trial) <= TRIAL_SECONDS * speed else FEW_ROUNDS
-        took = [[_try(own, start, trial) for own in engines.values()] for _ in range(rounds)]
+        took = [[_try(engine, start, trial) for engine in engines.values()] for _ in range(rounds)]
     # What other programs slow down more here they will slow down more in the run, so that a slow
     # round counts; but not the slowest, which may have met something that comes once.
     slow = [sorted(each)[-2] for each in zip(*took, strict=True)]
-    return {name: math.prod(trial) / own for name, own in zip(names, slow, strict=True)}
+    return {name: math.prod(trial) / seconds for name, seconds in zip(names, slow, strict=True)}
 
 
 def _trial(speed: float, problem: Problem, least: int) -> tuple[int, int]:

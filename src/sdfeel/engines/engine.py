@@ -135,7 +135,7 @@ class Engine(ABC):
         """What a checkpoint must keep of it, beside models and rows."""
         return {}
 
-    def recall(self, kept: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have nothing
+    def recall(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have nothing
         """Go on from a checkpoint that may have tensors of others too."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing that must be let go

@@ -175,10 +175,10 @@ def _check_is_a_mean(loss: Loss, outputs: Tree, targets: Tree) -> None:
         return float(loss(*pair))
 
     try:
-        one, two = of(1), of(2)
+        single, double = of(1), of(2)
     except Exception:
         return
-    if one and math.isfinite(one) and math.isclose(two, 2 * one, rel_tol=1e-4):
+    if single and math.isfinite(single) and math.isclose(double, 2 * single, rel_tol=1e-4):
         raise InputError(
             "loss",
             name_of(loss),

@@ -41,14 +41,14 @@ def _runtimes() -> list[Callable[[int], int]]:
     except (OSError, UnicodeDecodeError):
         return []
     names = {line.split(maxsplit=5)[-1] for line in mapped if "/" in line}
-    found: list[Callable[[int], int]] = []
+    pauses: list[Callable[[int], int]] = []
     for name in sorted(names):
         if Path(name).name.startswith(("libgomp", "libiomp", "libomp")):
             try:
-                found.append(ctypes.CDLL(name).omp_pause_resource_all)
+                pauses.append(ctypes.CDLL(name).omp_pause_resource_all)
             except (OSError, AttributeError):  # replaced on disk meanwhile, or too old to know it
                 continue
-    return found
+    return pauses
 
 
 def still() -> None:
@@ -72,7 +72,7 @@ def _others_run() -> bool:
 
 def _runs(thread: str) -> bool:
     try:
-        said = Path(f"/proc/self/task/{thread}/stat").read_text(encoding="utf-8", errors="replace")
+        line = Path(f"/proc/self/task/{thread}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended meanwhile
         return False
-    return said.rpartition(")")[2].split()[0] != "S"
+    return line.rpartition(")")[2].split()[0] != "S"

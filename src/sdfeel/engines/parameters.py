@@ -76,8 +76,8 @@ class ParameterLayout:
 
     def vector(self, module: nn.Module) -> Tensor:
         """The vector of a module's present values."""
-        own = dict(module.named_parameters()) | dict(module.named_buffers())
-        return self.flatten(own)
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        return self.flatten(tensors)
 
     def split(self, vectors: Tensor) -> dict[str, Tensor]:
         """Named views into a vector, or into the rows of a matrix of them (..., M)."""
@@ -97,9 +97,10 @@ class ParameterLayout:
     @torch.no_grad()
     def load(self, module: nn.Module, vector: Tensor) -> None:
         """Write the values of `vector` into `module`."""
-        own = dict(module.named_parameters()) | dict(module.named_buffers())
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         for name, value in self.split(vector).items():
-            set_counter(own[name], value) if _is_counter(own[name]) else own[name].copy_(value)
+            tensor = tensors[name]
+            set_counter(tensor, value) if _is_counter(tensor) else tensor.copy_(value)
 
 
 def set_counter(counter: Tensor, value: Tensor) -> None:

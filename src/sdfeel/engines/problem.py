@@ -139,8 +139,8 @@ def placed(tree: Tree, dtype: torch.dtype, device: torch.device) -> Tree:
 
 def _hooks(model: nn.Module) -> dict[int, tuple[Hook, ...]]:
     """Those of `parameter.register_hook`: a copy of a parameter would lose them."""
-    found: dict[int, tuple[Hook, ...]] = {}
-    trained = [(name, own) for name, own in model.named_parameters() if own.requires_grad]
+    hooks: dict[int, tuple[Hook, ...]] = {}
+    trained = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
     for place, (name, parameter) in enumerate(trained):
         if getattr(parameter, "_post_accumulate_grad_hooks", None):
             raise InputError(
@@ -150,5 +150,5 @@ def _hooks(model: nn.Module) -> dict[int, tuple[Hook, ...]]:
                 "register_hook works, and so does an optimizer of your own",
             )
         if parameter._backward_hooks:
-            found[place] = tuple(parameter._backward_hooks.values())
-    return found
+            hooks[place] = tuple(parameter._backward_hooks.values())
+    return hooks

@@ -89,16 +89,16 @@ class TrainerEngine(Engine):
         return losses
 
     def remember(self) -> dict[str, Tensor]:
-        kept = {client: mind.remember() for client, mind in self._minds.items()}
+        memories = {client: mind.remember() for client, mind in self._minds.items()}
         return {
             f"trainers.{client}": torch.frombuffer(bytearray(memory), dtype=torch.uint8)
-            for client, memory in kept.items()
+            for client, memory in memories.items()
             if memory
         }
 
-    def recall(self, kept: Mapping[str, Tensor]) -> None:
+    def recall(self, tensors: Mapping[str, Tensor]) -> None:
         for client, mind in self._minds.items():
-            if (memory := kept.get(f"trainers.{client}")) is not None:
+            if (memory := tensors.get(f"trainers.{client}")) is not None:
                 mind.recall(memory.numpy().tobytes())
 
     def close(self) -> None:

@@ -63,8 +63,8 @@ class VectorisedEngine(Engine):
         def carry_out(positions: NDArray[np.int64]) -> None:
             network = idle.get()
             try:
-                found = self._steps(network, models, work, positions)
-                losses[positions, : found.shape[1]] = found
+                chunk = self._steps(network, models, work, positions)
+                losses[positions, : chunk.shape[1]] = chunk
             finally:
                 idle.put(network)
 

@@ -186,8 +186,8 @@ def _by_parts(name: str, graph: nx.Graph, shares: NDArray[np.float64], alpha: in
             continue
         places = {server: place for place, server in enumerate(servers)}
         inside = nx.relabel_nodes(graph.subgraph(servers), places)
-        own = shares[servers] / shares[servers].sum()
-        averager: Averager = AVERAGERS[name](inside, own, alpha)
+        shares_inside = shares[servers] / shares[servers].sum()
+        averager: Averager = AVERAGERS[name](inside, shares_inside, alpha)
         if averager.route != "neighbours" or len(set(averager.steps)) > 1 or averager.whole_graph:
             remedy = "needs a connected graph in every round; paper and metropolis do not"
             raise InputError("averager", name, remedy)
@@ -230,10 +230,10 @@ def _checked(averager: Any, graph: nx.Graph, shares: NDArray[np.float64]) -> Ave
 
 def _paper(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
     """P^alpha with the paper's P: contraction zeta^alpha."""
-    found = spectrum(graph, shares)
-    step = 2 / (found.largest + found.smallest)
+    eigen = spectrum(graph, shares)
+    step = 2 / (eigen.largest + eigen.smallest)
     return Averager(
-        "paper", "neighbours", shares, found.laplacian, (step,) * alpha, found.zeta**alpha, alpha,
+        "paper", "neighbours", shares, eigen.laplacian, (step,) * alpha, eigen.zeta**alpha, alpha,
         takes_alpha=True,
     )  # fmt: skip
 
@@ -256,27 +256,27 @@ def _chebyshev(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Aver
     Contraction 1 / T_alpha(1/zeta). It is carried out by its roots, in Leja order, rather than by
     the three-term recurrence: then an exchange needs no model of the exchange before the last.
     """
-    found = spectrum(graph, shares)
-    middle, half = (found.largest + found.smallest) / 2, (found.largest - found.smallest) / 2
+    eigen = spectrum(graph, shares)
+    middle, half = (eigen.largest + eigen.smallest) / 2, (eigen.largest - eigen.smallest) / 2
     angles = (2 * np.arange(1, alpha + 1) - 1) * np.pi / (2 * alpha)
     roots = leja_order(middle + half * np.cos(angles))
-    zeta = found.zeta
+    zeta = eigen.zeta
     with np.errstate(over="ignore"):  # 0 in the end, from some thousands of exchanges on
         contraction = 1 / np.cosh(alpha * np.arccosh(1 / zeta)) if zeta > 0 else 0.0
     steps = tuple(float(1 / root) for root in roots)
     return Averager(
-        "chebyshev", "neighbours", shares, found.laplacian, steps, float(contraction), alpha,
+        "chebyshev", "neighbours", shares, eigen.laplacian, steps, float(contraction), alpha,
         takes_alpha=True, overshoots=True,
     )  # fmt: skip
 
 
 def _finite_time(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
     """The exact weighted mean: (I - L'/lambda) over the distinct non-zero eigenvalues."""
-    found = spectrum(graph, shares)
-    roots = leja_order(found.distinct())
+    eigen = spectrum(graph, shares)
+    roots = leja_order(eigen.distinct())
     steps = tuple(float(1 / root) for root in roots)
     return Averager(
-        "finite-time", "neighbours", shares, found.laplacian, steps, 0.0, float(len(steps)),
+        "finite-time", "neighbours", shares, eigen.laplacian, steps, 0.0, float(len(steps)),
         whole_graph=True, overshoots=True,
     )  # fmt: skip
 

@@ -45,11 +45,11 @@ class ChangingNetwork(Network):
         samples: ArrayLike | None = None,
         clients_graph: GraphLike = "ring",
     ) -> None:
-        own = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
-        self.graphs = graphs if callable(graphs) else _turns(graphs, own.servers)
+        checked = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
+        self.graphs = graphs if callable(graphs) else _turns(graphs, checked.servers)
         self._asked: dict[frozenset[frozenset[int]], Network] = {}
-        self._clusters = own
-        super().__init__(own, self._graph_of(0), samples, clients_graph)
+        self._clusters = checked
+        super().__init__(checked, self._graph_of(0), samples, clients_graph)
 
     @classmethod
     def of(cls, network: Network, graphs: Any) -> ChangingNetwork:
@@ -101,28 +101,30 @@ class ChangingNetwork(Network):
         raise AssertionError
 
     def __repr__(self) -> str:
-        told = "a function of the round" if callable(self.graphs) else f"{len(self.graphs)} graphs"
-        return f"ChangingNetwork({self.clients} clients, {self.servers} servers, {told})"
+        graphs = (
+            "a function of the round" if callable(self.graphs) else f"{len(self.graphs)} graphs"
+        )
+        return f"ChangingNetwork({self.clients} clients, {self.servers} servers, {graphs})"
 
 
 def _turns(given: Any, servers: int) -> list[tuple[nx.Graph, int]]:
     example = '[("ring", 5), ("star", 1)]: a graph, and for how many rounds'
     if not isinstance(given, Sequence) or isinstance(given, str) or not len(given):
         raise InputError("graphs", given, f"a list, {example}; or a function of the round")
-    found = []
-    for number, one in enumerate(given):
-        pair = isinstance(one, Sequence) and not isinstance(one, str) and len(one) == 2
-        timed = pair and isinstance(one[1], int) and not isinstance(one[1], bool)
-        graph, rounds = one if timed else (one, 1)
+    turns = []
+    for number, turn in enumerate(given):
+        pair = isinstance(turn, Sequence) and not isinstance(turn, str) and len(turn) == 2
+        timed = pair and isinstance(turn[1], int) and not isinstance(turn[1], bool)
+        graph, rounds = turn if timed else (turn, 1)
         if rounds < 1:
             raise InputError(f"graphs[{number}]", rounds, "at least 1 round")
         try:
-            found.append((as_graph(graph, servers, is_connected=False), rounds))
+            turns.append((as_graph(graph, servers, is_connected=False), rounds))
         except InputError as mistake:
             where = f"graphs[{number}]: {mistake.field}"
             raise InputError(where, mistake.value, f"{mistake.remedy}; {example}") from None
-    check_connected("graphs", nx.compose_all([graph for graph, _ in found]))
-    return found
+    check_connected("graphs", nx.compose_all([graph for graph, _ in turns]))
+    return turns
 
 
 class _Snapshot(Network):

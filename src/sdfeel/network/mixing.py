@@ -91,12 +91,12 @@ def spectrum(graph: nx.Graph, cluster_shares: ArrayLike) -> Spectrum:
 
 def paper_mixing(graph: nx.Graph, cluster_shares: ArrayLike) -> MixingMatrix:
     """P = I - 2/(lambda_1 + lambda_{D-1}) L' (section II-B); P = [1] for a single server."""
-    found = spectrum(graph, cluster_shares)
-    D = len(found.eigenvalues)
+    eigen = spectrum(graph, cluster_shares)
+    D = len(eigen.eigenvalues)
     if D == 1:
         return MixingMatrix(np.eye(1), 0.0)
-    step = 2 / (found.largest + found.smallest)
-    return MixingMatrix(np.eye(D) - step * found.laplacian, found.zeta)
+    step = 2 / (eigen.largest + eigen.smallest)
+    return MixingMatrix(np.eye(D) - step * eigen.laplacian, eigen.zeta)
 
 
 def metropolis_matrix(graph: nx.Graph, cluster_shares: ArrayLike) -> Matrix:

@@ -78,7 +78,7 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
             raise ValueError(
                 f"it is {about['format']!r}, of another version: this one reads {FORMAT}"
             )
-        found, engine = str(about["run"]), str(about["engine"])
+        fingerprint, engine = str(about["run"]), str(about["engine"])
         checkpoint = Checkpoint(
             tensors=tensors,
             rows=[{str(k): float(v) for k, v in row.items()} for row in about["rows"]],
@@ -95,7 +95,7 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
             f"truncated, damaged or not a checkpoint of sdfeel ({problem}); start the run anew in "
             "another folder, or restore the file",
         ) from None
-    if run is not None and found != run:
+    if run is not None and fingerprint != run:
         raise InputError(
             "checkpoint",
             str(path),
@@ -123,5 +123,5 @@ def _digest(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def _metadata(content: bytes) -> dict[str, str]:
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])
-    found = header["__metadata__"]
-    return {"sdfeel": str(found["sdfeel"]), "sha256": str(found["sha256"])}
+    metadata = header["__metadata__"]
+    return {"sdfeel": str(metadata["sdfeel"]), "sha256": str(metadata["sha256"])}

@@ -86,14 +86,14 @@ class RunFolder:
                     str(self.path),
                     "holds a run already: add --resume to go on with it, or name another folder",
                 )
-            kept = self._read()
-            self.write_rows(kept[0].rows)
+            checkpoint = self._read()
+            self.write_rows(checkpoint[0].rows)
         else:
-            kept = None
+            checkpoint = None
         self.write_json("run.json", config)
         self._environment = {**environment(config.get("seed")), **(known or {})}
         self.write_json("environment.json", self._environment)
-        return kept
+        return checkpoint
 
     def led_by(self, engine: str, about: Mapping[str, Any]) -> None:
         """Note which engine writes the checkpoints: a resumed run goes on with the same."""

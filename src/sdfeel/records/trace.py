@@ -36,11 +36,11 @@ class Trace:
         self.path = path
         self.links = list(links) if len(links) <= MOST_LINKS else []
         names = ["iteration", "elapsed", *(f"{a}-{b}" for a, b in self.links)]
-        kept = [] if after is None else self._kept(names, after)
-        spent = float(kept[-1].split(",")[1]) if kept else 0.0
+        lines = [] if after is None else self._kept(names, after)
+        spent = float(lines[-1].split(",")[1]) if lines else 0.0
         self._began = time.monotonic() - spent
-        self._last = int(kept[-1].split(",")[0]) if kept else None
-        write_atomically(path, "".join(f"{line}\n" for line in [",".join(names), *kept]).encode())
+        self._last = int(lines[-1].split(",")[0]) if lines else None
+        write_atomically(path, "".join(f"{line}\n" for line in [",".join(names), *lines]).encode())
 
     def _kept(self, names: list[str], after: int) -> list[str]:
         """The lines of earlier starts up to there; none of a trace that is not ours."""

@@ -174,9 +174,9 @@ class Evaluation:
         test = None if self.test is None else subset(self.test, of_each(len(weights)))
         total: Row = {}
         for number, weight in enumerate(weights):
-            own = servers[number].clone() if state.ranks.leads else torch.empty_like(mean)
-            found = self._of(engine, state, state.ranks.broadcast(own), self.train, test)
-            for name, value in found.items():
+            model = servers[number].clone() if state.ranks.leads else torch.empty_like(mean)
+            numbers = self._of(engine, state, state.ranks.broadcast(model), self.train, test)
+            for name, value in numbers.items():
                 total[name] = total.get(name, 0.0) + float(weight) * value
         return total
 
@@ -195,10 +195,10 @@ class Evaluation:
             for client, model in zip(state.ranks.clients, state.clients[name], strict=True):
                 whole = torch.cat([model, state.model_of(int(client))[len(model) :]])
                 samples = data.client(place[int(client)])
-                found = {f"train_{k}": v for k, v in self._on(engine, whole, samples)}
+                numbers = {f"train_{k}": v for k, v in self._on(engine, whole, samples)}
                 if test is not None:
-                    found |= {f"test_{k}": v for k, v in self._on(engine, whole, test)}
-                for key, value in found.items():
+                    numbers |= {f"test_{k}": v for k, v in self._on(engine, whole, test)}
+                for key, value in numbers.items():
                     total[key] = total.get(key, 0.0) + float(weights[client]) * value
             row |= {f"{short}_{key}": state.ranks.total(value) for key, value in total.items()}
         return row
@@ -208,10 +208,12 @@ class Evaluation:
         here = rows(samples[0])
         everywhere = state.ranks.total(here)
         names = ["loss", *self.metrics]
-        own = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)
+        numbers = dict(self._on(engine, model, samples)) if here else dict.fromkeys(names, 0.0)
         if everywhere == here:
-            return {f"train_{name}": own[name] for name in names}
-        return {f"train_{name}": state.ranks.total(own[name] * here) / everywhere for name in names}
+            return {f"train_{name}": numbers[name] for name in names}
+        return {
+            f"train_{name}": state.ranks.total(numbers[name] * here) / everywhere for name in names
+        }
 
     def _on(self, engine: Engine, model: Tensor, samples: Samples) -> list[tuple[str, float]]:
         outputs, targets = engine.predict(model, samples[0]), ready(samples[1])

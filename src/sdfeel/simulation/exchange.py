@@ -67,11 +67,11 @@ class Routes:
             known += coming
             if not is_own and coming:  # a link has two ends: then something is sent too
                 sent[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
-        own = into.pop(ranks.rank)
+        own_rows = into.pop(ranks.rank)
         out: dict[int, slice | list[int]] = {
-            other: [known.index(j) for j in held] for other, held in sent.items()
+            other: [known.index(j) for j in servers] for other, servers in sent.items()
         }
-        return cls(tuple(known), own, out, {rank: into[rank] for rank in sent}, False)
+        return cls(tuple(known), own_rows, out, {rank: into[rank] for rank in sent}, False)
 
     @classmethod
     def _with_all(
@@ -87,8 +87,8 @@ class Routes:
                 going = [j for j in mine if not near[j].isdisjoint(theirs)]
                 out[other] = slice(going[0], going[-1] + 1)
                 into[other] = slice(coming[0], coming[-1] + 1)
-        own = slice(mine[0], mine[-1] + 1) if mine else slice(0, 0)
-        return cls(tuple(range(len(near))), own, out, into, True)
+        own_rows = slice(mine[0], mine[-1] + 1) if mine else slice(0, 0)
+        return cls(tuple(range(len(near))), own_rows, out, into, True)
 
     @cached_property
     def far(self) -> list[int]:
@@ -120,19 +120,19 @@ def exchanged(
     if shown is None and averager.contraction == 0.0:
         return _mean(averager, models, routes, ranks).to(models.dtype)
     now = models.new_zeros(len(routes.known), models.shape[1], dtype=torch.float64)
-    after, found = torch.empty_like(now), models.double()
+    after, result = torch.empty_like(now), models.double()
     now[routes.own] = models
     for number in range(averager.exchanges):
         if shown is not None:
-            now[routes.own] = x = shown(found.to(models.dtype), number).double()
+            now[routes.own] = x = shown(result.to(models.dtype), number).double()
         if averager.route == "neighbours":
             _exchange_once(averager.exchange(number), now, after, routes, ranks)
         else:
             after[routes.own] = _mean(averager, now[routes.own], routes, ranks)
         if shown is not None:
-            found += after[routes.own] - x
+            result += after[routes.own] - x
         now, after = after, now
-    return (now[routes.own] if shown is None else found).to(models.dtype)
+    return (now[routes.own] if shown is None else result).to(models.dtype)
 
 
 def _exchange_once(
@@ -156,6 +156,6 @@ def _exchange_once(
 
 def _mean(averager: Averager, models: Tensor, routes: Routes, ranks: Ranks) -> Tensor:
     """The weighted mean of all servers, for each of those held here."""
-    own = torch.from_numpy(averager.shares[list(routes.known[routes.own])])
-    mean = ranks.chain(own[:, None].to(models.device) * models.double())
+    shares = torch.from_numpy(averager.shares[list(routes.known[routes.own])])
+    mean = ranks.chain(shares[:, None].to(models.device) * models.double())
     return mean.repeat(len(models), 1)

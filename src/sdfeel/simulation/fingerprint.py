@@ -55,7 +55,7 @@ def fingerprint(
     if problem.data.fresh:
         about["fresh"] = True
     if problem.hooks:
-        about["hooks"] = {at: [_identity(h) for h in own] for at, own in problem.hooks.items()}
+        about["hooks"] = {at: [_identity(h) for h in hooks] for at, hooks in problem.hooks.items()}
     digest = hashlib.sha256(json.dumps(about).encode())
     digest.update(_bytes(start))
     digest.update(data)
@@ -64,18 +64,18 @@ def fingerprint(
 
 def _identity(value: object) -> list[str]:
     """What tells a user's function or object from another: its text, what it does and holds."""
-    found = [name_of(value)]
+    words = [name_of(value)]
     if isinstance(value, FunctionType):
         code = value.__code__
-        held = [cell.cell_contents for cell in value.__closure__ or ()]
-        found += [code.co_code.hex(), repr(_without_code(code.co_consts)), repr(code.co_names)]
-        found += [name_of(each) for each in (*held, *(value.__defaults__ or ()))]
+        captured = [cell.cell_contents for cell in value.__closure__ or ()]
+        words += [code.co_code.hex(), repr(_without_code(code.co_consts)), repr(code.co_names)]
+        words += [name_of(each) for each in (*captured, *(value.__defaults__ or ()))]
     elif isinstance(value, Given):
-        found = _identity(value.function)
+        words = _identity(value.function)
     elif not isinstance(value, nn.Module) and hasattr(value, "__dict__"):
-        for key, held in sorted(vars(value).items()):
-            found += [key, *(_identity(held) if callable(held) else [name_of(held)])]
-    return found
+        for key, captured in sorted(vars(value).items()):
+            words += [key, *(_identity(captured) if callable(captured) else [name_of(captured)])]
+    return words
 
 
 def _without_code(constants: tuple[object, ...]) -> list[object]:

@@ -71,7 +71,7 @@ def _count(model: nn.Module, source: ClientSource, batch_size: int) -> float:
 
 def _is_the_papers(model: nn.Module, batch_size: int) -> bool:
     """Whether it is the paper's network with its batches."""
-    shapes = sorted(tuple(own.shape) for own in model.parameters())
+    shapes = sorted(tuple(parameter.shape) for parameter in model.parameters())
     return batch_size == PAPER_BATCH and shapes in _networks()
 
 
@@ -80,4 +80,6 @@ def _networks() -> list[list[tuple[int, ...]]]:
     """The shapes of the paper's networks; torch's generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         made = (mnist_cnn(), cifar_cnn())
-    return [sorted(tuple(own.shape) for own in network.parameters()) for network in made]
+    return [
+        sorted(tuple(parameter.shape) for parameter in network.parameters()) for network in made
+    ]

@@ -43,22 +43,22 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     servers = _tensors(record.path / "servers.safetensors").get("servers")
     if servers is None or servers.shape[-1] != ParameterLayout.of(module).size:
         raise InputError("folder", str(folder), "its servers.safetensors does not fit the model")
-    told = record.summary
+    summary = record.summary
     return Result(
         model=module.eval(),
         history=record.metrics,
-        scheme=str(told["scheme"]),
-        engine=str(told["engine"]),
-        iterations=int(told["iterations"]),
-        seconds=float(told["seconds"]),
-        phases=dict(told.get("phases", {})),
-        interrupted=bool(told["interrupted"]),
+        scheme=str(summary["scheme"]),
+        engine=str(summary["engine"]),
+        iterations=int(summary["iterations"]),
+        seconds=float(summary["seconds"]),
+        phases=dict(summary.get("phases", {})),
+        interrupted=bool(summary["interrupted"]),
         servers=servers,
         config=record.config,
         network=record.network,
         environment=record.environment,
         folder=record.path,
-        **{name: told[name] for name in KEPT},
+        **{name: summary[name] for name in KEPT},
     )
 
 

@@ -127,8 +127,8 @@ class Run:
         if is_due:
             self._evaluate()
         self.listener.on_period(self._progress())
-        asked = [self.keeper.stop(), self.keeper.due(), self.listener.wants_end]
-        is_interrupted, is_time, wants_end = self.ranks.agree(asked)
+        wishes = [self.keeper.stop(), self.keeper.due(), self.listener.wants_end]
+        is_interrupted, is_time, wants_end = self.ranks.agree(wishes)
         if wants_end and not self.is_over:
             self.is_stopped = True
             if self._evaluated != self.events:

@@ -46,10 +46,12 @@ def _check(where: str, method: Method, chain: Chain) -> None:
     shared = {name: numbers(CLIENTS, WIDTH) for name in chain.shared}
     together = _carried_out(where, chain, start, pushes, shared, np.arange(CLIENTS))
     for client in range(CLIENTS):
-        one = slice(client, client + 1)
-        own = {name: rows[one] for name, rows in shared.items()}
-        alone = _carried_out(where, chain, start[one], pushes[:, one], own, np.array([client]))
-        if not torch.allclose(together[one], alone, rtol=1e-9):
+        row = slice(client, client + 1)
+        rows_alone = {name: rows[row] for name, rows in shared.items()}
+        alone = _carried_out(
+            where, chain, start[row], pushes[:, row], rows_alone, np.array([client])
+        )
+        if not torch.allclose(together[row], alone, rtol=1e-9):
             raise InputError(
                 where,
                 method.name,

@@ -56,7 +56,8 @@ def place(clusters: Clusters, ranks: int) -> Placement:
     cuts.append(clusters.servers)
     servers = tuple(tuple(range(a, b)) for a, b in pairwise(cuts))
     clients = tuple(
-        tuple(client for server in held for client in clusters.members[server]) for held in servers
+        tuple(client for server in numbers for client in clusters.members[server])
+        for numbers in servers
     )
     return Placement(servers, clients)
 
@@ -98,7 +99,7 @@ class Ranks:
     @cached_property
     def home(self) -> dict[int, int]:
         """Server -> the rank that holds it."""
-        return {d: rank for rank, held in enumerate(self.placement.servers) for d in held}
+        return {d: rank for rank, servers in enumerate(self.placement.servers) for d in servers}
 
     @property
     def leads(self) -> bool:
@@ -119,25 +120,25 @@ class Ranks:
         return float(sum(float(part) for part in parts))
 
     def agree(self, numbers: Sequence[int]) -> list[int]:
-        """What the leading process says these numbers are."""
-        told = self.broadcast(torch.tensor(list(numbers), dtype=torch.int64))
-        return [int(number) for number in told]
+        """Return what the leading process says these numbers are."""
+        agreed = self.broadcast(torch.tensor(list(numbers), dtype=torch.int64))
+        return [int(number) for number in agreed]
 
     def collect(self, tensor: Tensor) -> list[Tensor]:
-        """The small tensors (of one shape) of all ranks, at every rank."""
+        """Return the small tensors (of one shape) of all ranks, at every rank."""
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
         with _lost():
             dist.all_gather(parts, tensor)
         return parts
 
-    def in_client_order(self, own: bytes) -> bytes:
-        """Digests of 32 bytes, one for each client held here, put together for all clients."""
+    def in_client_order(self, digests: bytes) -> bytes:
+        """Put digests of 32 bytes, one for each client held here, together for all clients."""
         if self.size == 1:
-            return own
-        clients = sum(len(held) for held in self.placement.clients)
+            return digests
+        clients = sum(len(clients_of_rank) for clients_of_rank in self.placement.clients)
         whole = torch.zeros(clients, 32, dtype=torch.int32)
         mine = torch.tensor(self.placement.clients[self.rank])
-        whole[mine] = torch.tensor(list(own), dtype=torch.int32).view(-1, 32)
+        whole[mine] = torch.tensor(list(digests), dtype=torch.int32).view(-1, 32)
         parts = self.collect(whole)
         return bytes(torch.stack(parts).sum(dim=0).flatten().tolist())
 
@@ -153,37 +154,39 @@ class Ranks:
             for request in dist.batch_isend_irecv(operations):
                 request.wait()
 
-    def chain(self, own: Tensor) -> Tensor:
-        """Sum of `own` over ranks, added up from the first rank to the last: the same bits always.
+    def chain(self, matrix: Tensor) -> Tensor:
+        """Add up the rows of all ranks, from the first rank to the last: the same bits always.
 
-        `own` is a matrix whose rows are added one by one after what comes from the rank before.
+        The rows of `matrix` are added one by one to what comes from the rank before.
         """
-        running = torch.zeros(own.shape[1], dtype=own.dtype, device=own.device)
+        running = torch.zeros(matrix.shape[1], dtype=matrix.dtype, device=matrix.device)
         if self.rank > 0:
             self.exchange([], [(self.rank - 1, running)])
-        for row in own:
+        for row in matrix:
             running += row
         if self.rank < self.size - 1:
             self.exchange([(self.rank + 1, running)], [])
         return self.broadcast(running, self.size - 1)
 
-    def gather(self, own: Tensor, of: Literal["servers", "clients"]) -> Tensor:
-        """At the first rank the rows of all, in their order; elsewhere those held here."""
+    def gather(self, rows_here: Tensor, of: Literal["servers", "clients"]) -> Tensor:
+        """Return the rows of all ranks at the first one, in their order; elsewhere those given."""
         if self.size == 1:
-            return own.clone()
+            return rows_here.clone()
         if not self.leads:
-            self.exchange([(0, own.contiguous())], [])
-            return own
-        rows = [len(held) for held in getattr(self.placement, of)]
-        parts = [torch.empty(count, *own.shape[1:], dtype=own.dtype) for count in rows[1:]]
+            self.exchange([(0, rows_here.contiguous())], [])
+            return rows_here
+        rows = [len(numbers) for numbers in getattr(self.placement, of)]
+        parts = [
+            torch.empty(count, *rows_here.shape[1:], dtype=rows_here.dtype) for count in rows[1:]
+        ]
         self.exchange([], list(enumerate(parts, start=1)))
-        return torch.cat([own, *parts])
+        return torch.cat([rows_here, *parts])
 
     def part(self, rows: Tensor, of: Literal["servers", "clients"]) -> Tensor:
-        """Of all rows, in their order, those held here."""
+        """Return those of all rows, in their order, that this rank holds."""
         if self.size == 1:
             return rows.clone()
-        counts = [len(held) for held in getattr(self.placement, of)]
+        counts = [len(numbers) for numbers in getattr(self.placement, of)]
         begin = sum(counts[: self.rank])
         return rows[begin : begin + counts[self.rank]].clone()
 

@@ -203,23 +203,23 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write all but checkpoint and trace into a folder of its own, as `out=` leaves it."""
-        kept = RunFolder(folder, "")
-        if (kept.path / "run.json").exists():
+        target = RunFolder(folder, "")
+        if (target.path / "run.json").exists():
             raise InputError("folder", str(folder), "holds a run already: name another one")
-        kept.create(dict(self.config), resume=False, known=self.environment)
+        target.create(dict(self.config), resume=False, known=self.environment)
         if self.network:  # one of an earlier version has none
-            kept.write_json("network.json", dict(self.network))
+            target.write_json("network.json", dict(self.network))
         columns = [str(name) for name in self.history]
         rows = self.history.itertuples(index=False, name=None)
-        kept.write_rows([dict(zip(columns, row, strict=True)) for row in rows])
-        self._write(kept)
-        return kept.path
+        target.write_rows([dict(zip(columns, row, strict=True)) for row in rows])
+        self._write(target)
+        return target.path
 
     def _write(self, folder: RunFolder) -> None:
         """The model as `load_state_dict` wants it: frozen and tied weights and counters too."""
         whole = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
         save_models(folder.path / "model.safetensors", whole)
         save_models(folder.path / "servers.safetensors", {"servers": self.servers})
-        told = {name: getattr(self, name) for name in KEPT}
+        fields = {name: getattr(self, name) for name in KEPT}
         phases = {"phases": dict(self.phases)}
-        folder.write_json("summary.json", {**self.summary(), **told, **phases})
+        folder.write_json("summary.json", {**self.summary(), **fields, **phases})

@@ -44,8 +44,10 @@ def test_samples(test: Any, problem: Problem) -> Samples | None:
         data = ClientData.from_datasets([test])
     except InputError as empty:
         raise InputError("test", empty.value, empty.remedy) from None
-    own, clients = ([tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, problem.data))
-    if own != clients:
+    shapes_here, clients = (
+        [tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, problem.data)
+    )
+    if shapes_here != clients:
         shapes = [tuple(tensor.shape) for tensor in leaves(data.inputs)]
         raise InputError(
             "test",

@@ -99,7 +99,7 @@ def _codecs(value: Any) -> dict[str, Codec]:
         if way not in WAYS:
             raise InputError("codecs", way, f"a way that models take; {closest(way, WAYS)}")
     check = {way: choice(f"codecs.{way}", Codec, CODECS) for way in given}
-    return codecs_by_way({way: check[way](own) for way, own in given.items()})
+    return codecs_by_way({way: check[way](codec) for way, codec in given.items()})
 
 
 def _methods(value: Any) -> tuple[Method, ...]:
@@ -256,7 +256,9 @@ class Settings(BaseModel):
         "flower.node_config",
     )
     processes: Count | None = _key(
-        None, "in how many processes clients of the app train; one for each core", "flower.processes"
+        None,
+        "in how many processes clients of the app train; one for each core",
+        "flower.processes",
     )
     engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
     device: Annotated[str, BeforeValidator(_device)] = _key(
@@ -294,43 +296,43 @@ class Settings(BaseModel):
     @classmethod
     def keys(cls) -> dict[str, str]:
         """Field -> its dotted key in TOML."""
-        found = {}
+        keys = {}
         for name, field in cls.model_fields.items():
             extra = field.json_schema_extra
             key = extra.get("key") if isinstance(extra, dict) else None
-            found[name] = str(key) if key else name
-        return found
+            keys[name] = str(key) if key else name
+        return keys
 
     @classmethod
     def take_from(cls, table: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments that a TOML table sets out of it."""
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, key in sorted(cls.keys().items(), key=lambda pair: -pair[1].count(".")):
             section, _, leaf = key.rpartition(".")
             place = table.get(section) if section else table
             if isinstance(place, dict) and leaf in place:
-                found[name] = place.pop(leaf)
+                arguments[name] = place.pop(leaf)
         if "rate" in table:  # a number and its shape are one thing
             shape = table.pop("rate")
             shape = dict(shape) if isinstance(shape, Mapping) else {"name": shape}
-            found["lr"] = shape | ({"eta": found["lr"]} if "lr" in found else {})
-        return found
+            arguments["lr"] = shape | ({"eta": arguments["lr"]} if "lr" in arguments else {})
+        return arguments
 
     def table(self) -> dict[str, Any]:
         """The settings as TOML and records have them."""
-        found: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for name, key in self.keys().items():
             section, _, leaf = key.rpartition(".")
-            place = found.setdefault(section, {}) if section else found
+            place = table.setdefault(section, {}) if section else table
             value = plain(name, getattr(self, name))
             if isinstance(value, dict) and isinstance(place.get(leaf), dict):
                 place[leaf] |= value
             else:
                 place[leaf] = value
         if isinstance(self.lr, ShapedRate):
-            found["rate"] = to_table(self.lr, RATES)
-            found["lr"] = found["rate"].pop("eta", found["lr"])
-        return found
+            table["rate"] = to_table(self.lr, RATES)
+            table["lr"] = table["rate"].pop("eta", table["lr"])
+        return table
 
     @property
     def latency(self) -> LatencyProfile:

@@ -126,22 +126,22 @@ class Simulation:
             steps = iterations_within(algorithm, settings.until)
             settings = settings.model_copy(update={"steps": steps})
         ranks = Ranks.of(algorithm.network.clusters)
-        held = ranks.clients if ranks.size > 1 else None
+        clients = ranks.clients if ranks.size > 1 else None
         if apart is not None:
             problem = apart.problem(model, loss or F.cross_entropy, settings, algorithm)
         else:
             problem = make_problem(
                 model,
-                source.take(None if held is None else held.tolist()),
+                source.take(None if clients is None else clients.tolist()),
                 loss=loss or F.cross_entropy,
                 batch_size=settings.batch_size,
                 seed=settings.seed,
                 chain=algorithm.chain,
                 rate=algorithm.rate,
                 device=device,
-                held=held,
+                held=clients,
             )
-        if held is not None:
+        if clients is not None:
             source.forget()
         tested = (test_samples if apart is None else apart.test_samples)(test, problem)
         if metrics is None:
@@ -180,10 +180,10 @@ class Simulation:
     def engine(self, name: str | None = None) -> ChosenEngine:
         """What carries it out: as set, or by another name."""
         alone = self.ranks.size == 1
-        found = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
+        chosen = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
         if alone:
-            return found
-        return ChosenEngine(found.engine, f"{found.reason}; on each of {self.ranks.size} ranks")
+            return chosen
+        return ChosenEngine(chosen.engine, f"{chosen.reason}; on each of {self.ranks.size} ranks")
 
     def engine_of(self, trainers: Sequence[Trainer]) -> ChosenEngine:
         """Trainers of the user's in place of an engine."""
@@ -231,8 +231,8 @@ class Simulation:
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""
-        averager = max(self.algorithm.mixings, key=lambda one: one.amplification)
-        negative = (one.has_negative_weights for one in self.algorithm.mixings)
+        averager = max(self.algorithm.mixings, key=lambda mixing: mixing.amplification)
+        negative = (mixing.has_negative_weights for mixing in self.algorithm.mixings)
         if any(negative) and not averager.overshoots:
             warnings.warn(
                 "clusters with unequal amounts of data give the paper's mixing matrix negative "

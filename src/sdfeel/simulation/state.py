@@ -97,8 +97,8 @@ class State:
         everywhere = [group for event in window for group in event.groups]
         here, periods = self._here(everywhere), [Period(g, self.algorithm) for g in everywhere]
         for method in self.algorithm.having("prepare"):
-            held = self.rows_of_groups
-            rows = [self.rows_of(method, g) if g.number in held else None for g in everywhere]
+            present = self.rows_of_groups
+            rows = [self.rows_of(method, g) if g.number in present else None for g in everywhere]
             method.prepare(rows, periods, partial(self._mean_of_rows, method))
         return self._training.carry_out(here, engine, is_stopped)
 
@@ -133,7 +133,7 @@ class State:
     def _combine(self, group: Group, trained: Trained) -> None:
         """Make one model out of those of the clients, and keep what clients remember."""
         place, number = trained.place[group.number], self.rows_of_groups[group.number]
-        models, total, held = (
+        models, total, received = (
             trained.models.get(group.number),
             trained.sums[place],
             self.held[number],
@@ -143,17 +143,19 @@ class State:
             for method in self.algorithm.having("combine"):
                 brought = models
                 if group.stretch is not None:
-                    brought = held + _as(group.stretch, models)[:, None] * (models - held)
-                arrays = _array(brought), _array(_as(group.shares, models)), _array(held)
+                    brought = received + _as(group.stretch, models)[:, None] * (models - received)
+                arrays = _array(brought), _array(_as(group.shares, models)), _array(received)
                 own_rows = self.rows_of(method, group)
                 mean = _as(method.combine(*arrays, own_rows, period), total)
                 total.copy_(group.scale * mean)
             if mean is total and (group.scale != 1 or group.stretch is not None):
-                mean = held + (total - group.total * held) / group.scale
-            moved, move = (models - held)[:, : self._size], (mean - held)[: self._size]
+                mean = received + (total - group.total * received) / group.scale
+            moved, move = (models - received)[:, : self._size], (mean - received)[: self._size]
             for method in self.algorithm.having("learn"):
-                own = {name: _array(rows) for name, rows in trained.rows_of(method, group).items()}
-                both = ChainMap(own, self.rows_of(method, group))
+                client_rows = {
+                    name: _array(rows) for name, rows in trained.rows_of(method, group).items()
+                }
+                both = ChainMap(client_rows, self.rows_of(method, group))
                 method.learn(_array(moved), _array(move), both, period)
         here = self._training.rows_of_clients(group.clients)
         for name, rows in trained.rows.items():
@@ -183,8 +185,8 @@ class State:
         self.aside[row] = 0
         taken = after.to(total.dtype)
         if self.algorithm.having("take"):
-            model, begun, held = models
-            before = group.follow * held + group.keep * model
+            model, begun, received = models
+            before = group.follow * received + group.keep * model
             self._optimize(group, before - ((group.keep - 1) + group.follow) * begun, taken)
         self.models[row] = taken
 
@@ -220,10 +222,10 @@ class State:
 
     def _shown(self, k: int, models: Tensor, number: int) -> Tensor:
         """What neighbours hold of each server's model in an exchange."""
-        held = self.servers["between.held"]
+        shown = self.servers["between.held"]
         draw = Draw(self.problem.seed, np.array(self.ranks.servers), k, BETWEEN + number)
-        held += self._through("between", models - held, draw)
-        return held
+        shown += self._through("between", models - shown, draw)
+        return shown
 
     def _swap(self, event: Event, mixing: Averager) -> None:
         """One server exchanges with its neighbours; the others keep their models."""
@@ -234,15 +236,15 @@ class State:
         # Each neighbour holds something else of a server: a row for each end of each link.
         models = self.models.to(torch.float64, copy=True)
         P, place = mixing.exchange(0), (mixing.among or ()).index
-        for one, other in mixing.links or ():
+        for near, other in mixing.links or ():
             shown = {}
-            for end, far in ((one, other), (other, one)):
-                held = self.servers["between.held"][self._links.index((end, far))]
+            for end, far in ((near, other), (other, near)):
+                last_shown = self.servers["between.held"][self._links.index((end, far))]
                 draw = Draw(self.problem.seed, np.array([end]), event.number, BETWEEN + far)
-                change = self.models[self._row_of[end]] - held
-                held += self._through("between", change[None], draw)[0]
-                shown[end] = held.double()
-            for end, far in ((one, other), (other, one)):
+                change = self.models[self._row_of[end]] - last_shown
+                last_shown += self._through("between", change[None], draw)[0]
+                shown[end] = last_shown.double()
+            for end, far in ((near, other), (other, near)):
                 weight = float(P[place(far), place(end)])
                 models[self._row_of[end]] += weight * (shown[far] - shown[end])
         self.models[here] = models[here].to(self.models.dtype)
@@ -269,8 +271,8 @@ class State:
         elif groups:
             numbers = np.array([group.number for group in groups])
             draw = Draw(self.problem.seed, numbers, np.array([g.k for g in groups]), DOWN)
-            held = self.held[rows]
-            self.held[rows] = held + self._through("down", self.begun[rows] - held, draw)
+            received = self.held[rows]
+            self.held[rows] = received + self._through("down", self.begun[rows] - received, draw)
 
     def _through(self, way: str, change: Tensor, draw: Draw) -> Tensor:
         """What arrives of a difference that has in it all that did not arrive before."""
@@ -298,16 +300,18 @@ class State:
 
     def _mean_of_rows(self, method: Method, name: str, weights: Mapping[int, float]) -> Floats:
         """The weighted mean of a row over servers, wherever they are held."""
-        own = torch.tensor([weights.get(d, 0.0) for d in self.ranks.servers], dtype=torch.float64)
+        weights_here = torch.tensor(
+            [weights.get(d, 0.0) for d in self.ranks.servers], dtype=torch.float64
+        )
         rows = self.servers[f"{method.name}.{name}"]
-        return _array(self.ranks.chain(own[:, None] * rows.double()).to(rows.dtype))
+        return _array(self.ranks.chain(weights_here[:, None] * rows.double()).to(rows.dtype))
 
     # Reading, saving
 
     def mean(self) -> Tensor:
         """u_k: the weighted mean of the servers' models, with the shares m-tilde."""
-        own = torch.from_numpy(self.algorithm.network.shares.cluster[self.ranks.servers])
-        total = self.ranks.chain(own[:, None].to(self.models.device) * self.models.double())
+        shares = torch.from_numpy(self.algorithm.network.shares.cluster[self.ranks.servers])
+        total = self.ranks.chain(shares[:, None].to(self.models.device) * self.models.double())
         return total.to(self.models.dtype)
 
     def model_of(self, client: int) -> Tensor:
@@ -380,8 +384,8 @@ class OwnRows(MutableMapping[str, Floats]):
 
 def _array(tensor: Tensor) -> Floats:
     """The same memory as an array, where it is the processor's."""
-    found: Floats = tensor.detach().cpu().numpy()
-    return found
+    array: Floats = tensor.detach().cpu().numpy()
+    return array
 
 
 def _as(values: Floats, like: Tensor) -> Tensor:

@@ -57,8 +57,8 @@ class Trained:
     def rows_of(self, method: Method, group: Group) -> dict[str, Tensor]:
         """Rows of a group's clients, which a method may change."""
         prefix, part = f"{method.name}.", self.part[group.number]
-        own = {name: rows for name, rows in self.rows.items() if name.startswith(prefix)}
-        return {name.removeprefix(prefix): rows[part] for name, rows in own.items()}
+        rows_of_method = {name: rows for name, rows in self.rows.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): rows[part] for name, rows in rows_of_method.items()}
 
 
 class Training:
@@ -102,7 +102,11 @@ class Training:
         learning, empty = self._learning(engine, busy[0]), np.ones(len(groups), dtype=bool)
         is_whole = self._keeps_models or learning is not None
         for block in cuts(to, self._block(engine, learning), is_whole):
-            rows = {name: own[block] for name, own in trained.rows.items() if name in chain.rows}
+            rows = {
+                name: all_rows[block]
+                for name, all_rows in trained.rows.items()
+                if name in chain.rows
+            }
             shared = {name: (self.state.servers[name], servers[block]) for name in chain.shared}
             work = Work(
                 clients=self._places[here[block]],
@@ -125,7 +129,9 @@ class Training:
                 if self._keeps_models:
                     self._keep(models, groups, sums.to, trained)
             steps = work.last - work.first + 1
-            trained.losses += [own[:count] for own, count in zip(losses, steps, strict=True)]
+            trained.losses += [
+                of_client[:count] for of_client, count in zip(losses, steps, strict=True)
+            ]
         return trained
 
     def _empty(self, groups: Sequence[Group]) -> Trained:
@@ -171,15 +177,15 @@ class Training:
         residual = trained.rows["up.residual"][block] if codec.feeds_back else None
 
         def receive(few: slice) -> None:
-            held = start[torch.from_numpy(begin[few])]
-            change = models[few] - held
+            received = start[torch.from_numpy(begin[few])]
+            change = models[few] - received
             if residual is not None:
                 change += residual[few]
             draw = Draw(self.problem.seed, clients[few], work.last[few])
             arrived = torch.from_numpy(codec.through("up", change.cpu().numpy(), draw))
             if residual is not None:
                 residual[few] = change - arrived.to(change)
-            models[few] = held + arrived.to(held)
+            models[few] = received + arrived.to(received)
 
         size = max(1, CACHED // models.shape[1])
         parts = [slice(at, at + size) for at in range(0, len(models), size)]
@@ -194,8 +200,8 @@ class Training:
     def _keep(self, models: Tensor, groups: Sequence[Group], to: Indices, trained: Trained) -> None:
         """Single models, of groups that are whole in this block."""
         for place in np.unique(to):
-            own = np.flatnonzero(to == place)
-            trained.models[groups[int(place)].number] = models[own[0] : own[-1] + 1]
+            places = np.flatnonzero(to == place)
+            trained.models[groups[int(place)].number] = models[places[0] : places[-1] + 1]
 
 
 def cuts(groups: Indices, size: int, is_whole: bool) -> Iterator[slice]:

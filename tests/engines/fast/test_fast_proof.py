@@ -94,9 +94,9 @@ def test_the_proof_is_kept_and_grows(cache: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_large_batch_costs_no_more_than_three_blocks() -> None:
-    sizes = batches_to_check(block=36, lanes=16, at_once=10, own=100_007)
+    sizes = batches_to_check(block=36, lanes=16, at_once=10, batch_size=100_007)
     assert max(sizes) == 2 * 36 + 100_007 % 36
-    assert 70 in batches_to_check(block=36, lanes=16, at_once=10, own=70)
+    assert 70 in batches_to_check(block=36, lanes=16, at_once=10, batch_size=70)
 
 
 def test_the_caller_s_random_numbers_and_weights_stay(cache: Path) -> None:

@@ -78,9 +78,9 @@ class Rule(AveragingRule):
         ranked, ranked_shares = np.take_along_axis(models, order, axis=0), shares[order]
         if self.name == "trimmed":
             cut = self._cut(len(models))
-            kept = slice(cut, len(models) - cut)
-            total = ranked_shares[kept].sum(0)
-            return np.asarray((ranked[kept] * ranked_shares[kept]).sum(0) / total)
+            middle = slice(cut, len(models) - cut)
+            total = ranked_shares[middle].sum(0)
+            return np.asarray((ranked[middle] * ranked_shares[middle]).sum(0) / total)
         return _weighted_median(ranked, ranked_shares)
 
     def _cut(self, count: int) -> int:
@@ -98,11 +98,11 @@ class GivenRule(AveragingRule):
         self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
     ) -> Floats:
         function: Callable[..., Any] = self.function
-        found = np.asarray(function(models, shares, held))
-        if found.shape != held.shape:
+        mean = np.asarray(function(models, shares, held))
+        if mean.shape != held.shape:
             remedy = f"must give back an array of {len(held)} values"
-            raise InputError("averaging_rule", list(found.shape), remedy)
-        return found
+            raise InputError("averaging_rule", list(mean.shape), remedy)
+        return mean
 
 
 def _weighted_median(ranked: Floats, shares: Floats) -> Floats:

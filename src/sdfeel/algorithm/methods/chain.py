@@ -30,8 +30,8 @@ class Chain:
     @cached_property
     def methods(self) -> tuple[Method, ...]:
         """All of them that have a `gradient`."""
-        own = (*self.corrections, self.optimizer)
-        return tuple(method for method in own if method.has("gradient"))
+        methods = (*self.corrections, self.optimizer)
+        return tuple(method for method in methods if method.has("gradient"))
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -46,12 +46,12 @@ class Chain:
     @cached_property
     def shared(self) -> tuple[str, ...]:
         """The rows of servers that a step reads: those in `affine`, if a method says it."""
-        found = []
+        names_of_rows = []
         for method in self.methods:
             affine = method.affine
             names = method.rows if affine is None else (affine.shift or {})
-            found += [f"{method.name}.{n}" for n in names if method.rows[n].of == "servers"]
-        return tuple(found)
+            names_of_rows += [f"{method.name}.{n}" for n in names if method.rows[n].of == "servers"]
+        return tuple(names_of_rows)
 
     @property
     def needs_anchor(self) -> bool:
@@ -65,11 +65,11 @@ class Chain:
         decay = prox = 0.0
         shift: dict[str, float] = {}
         for method in (*self.corrections, self.optimizer):
-            own = method.affine
-            if own is None or (own.momentum and method is not self.optimizer):
+            affine = method.affine
+            if affine is None or (affine.momentum and method is not self.optimizer):
                 return None
-            decay, prox = decay + own.decay, prox + own.prox
-            shift |= {f"{method.name}.{name}": by for name, by in (own.shift or {}).items()}
+            decay, prox = decay + affine.decay, prox + affine.prox
+            shift |= {f"{method.name}.{name}": by for name, by in (affine.shift or {}).items()}
         last = self.optimizer.affine
         assert last is not None  # noqa: S101 - the loop has asked
         return Affine(decay, prox, shift, last.momentum, last.nesterov)
@@ -78,8 +78,10 @@ class Chain:
         """One local step of some clients: w and the rows, (clients, values) each, in place."""
         g = self.optimizer.conditioned(g, w, step)
         for method in self.methods:
-            own: Rows = {name: rows[f"{method.name}.{name}"] for name in self._names[method.name]}
-            g = method.gradient(g, w, own, step)
+            rows_of_method: Rows = {
+                name: rows[f"{method.name}.{name}"] for name in self._names[method.name]
+            }
+            g = method.gradient(g, w, rows_of_method, step)
             if getattr(g, "shape", None) != w.shape:
                 remedy = f"its gradient must return a tensor of shape {list(w.shape)}"
                 raise InputError(method.name, getattr(g, "shape", g), remedy)

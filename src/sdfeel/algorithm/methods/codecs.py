@@ -74,9 +74,9 @@ class Draw:
         self._numbers = np.empty(len(senders), dtype=np.uint64)
         ks = np.broadcast_to(k, self._numbers.shape)
         for each in np.unique(ks):
-            own = ks == each
-            drawn = seeds(seed, senders[own], np.array([each]), MESSAGE + stream)
-            self._numbers[own] = drawn[:, 0]
+            at_this_step = ks == each
+            drawn = seeds(seed, senders[at_this_step], np.array([each]), MESSAGE + stream)
+            self._numbers[at_this_step] = drawn[:, 0]
         self._twisters: list[np.random.RandomState] = []
 
     def uniforms(self, count: int) -> NDArray[np.float32]:
@@ -87,13 +87,13 @@ class Draw:
         """
         if not self._twisters:
             self._twisters = [np.random.RandomState(int(n) & 0xFFFFFFFF) for n in self._numbers]
-        words = b"".join(own.bytes(8 * -(-count // 4)) for own in self._twisters)
+        words = b"".join(twister.bytes(8 * -(-count // 4)) for twister in self._twisters)
         halves = np.frombuffer(words, dtype="<u4").reshape(len(self._twisters), -1, 2)[..., ::-1]
         parts = np.ascontiguousarray(halves).view("<i2").reshape(len(self._twisters), -1)
-        found: NDArray[np.float32] = parts[:, :count].astype(np.float32)
-        found += np.float32(32768.5)
-        found *= np.float32(2.0**-16)
-        return found
+        uniforms: NDArray[np.float32] = parts[:, :count].astype(np.float32)
+        uniforms += np.float32(32768.5)
+        uniforms *= np.float32(2.0**-16)
+        return uniforms
 
 
 class Codec(ABC):
@@ -133,7 +133,7 @@ class Codec(ABC):
         count = next(iter(message.values())).shape[0]
         assert count == 1  # noqa: S101 - one sender packs for itself
         return b"".join(
-            own.astype(own.dtype.newbyteorder("<")).tobytes() for own in message.values()
+            array.astype(array.dtype.newbyteorder("<")).tobytes() for array in message.values()
         )
 
     @final
@@ -141,8 +141,8 @@ class Codec(ABC):
         """The message of bytes that have the right length."""
         message, at = {}, 0
         for name, (kind, length) in self.layout(values).items():
-            own = np.frombuffer(data, dtype=kind, count=length, offset=at)
-            message[name], at = own[None], at + own.nbytes
+            array = np.frombuffer(data, dtype=kind, count=length, offset=at)
+            message[name], at = array[None], at + array.nbytes
         return message
 
     @final
@@ -240,8 +240,8 @@ def _scaled(values: Floats, most: int, name: str) -> tuple[Floats, Floats]:
 def _times(numbers: NDArray[np.int8], scales: Floats, like: Floats) -> Floats:
     """Whole numbers (senders, values) times the scales of their blocks."""
     each = np.repeat(scales.astype(like.dtype), BLOCK, axis=1)[:, : numbers.shape[1]]
-    found: Floats = numbers.astype(like.dtype) * each
-    return found
+    products: Floats = numbers.astype(like.dtype) * each
+    return products
 
 
 @checked("codecs")
@@ -313,9 +313,9 @@ class TopK(Codec):
         spread = np.unpackbits(message["places"], axis=1, count=count * width)
         bits = spread.reshape(len(like), count, width).astype(np.int64)
         places = (bits << np.arange(width)).sum(axis=2)
-        found = np.zeros_like(like)
-        np.put_along_axis(found, places, message["values"].astype(like.dtype), axis=1)
-        return found
+        decoded = np.zeros_like(like)
+        np.put_along_axis(decoded, places, message["values"].astype(like.dtype), axis=1)
+        return decoded
 
     def count(self, values: int) -> int:
         """k, for messages of so many values."""

@@ -151,17 +151,17 @@ class Correction(Method):
                 shares = periods[0].algorithm.network.shares.cluster
                 total = shares[busy].sum()
                 centre = mean("y", {server: float(shares[server] / total) for server in busy})
-        for own, period in zip(rows, periods, strict=True):
-            if own is None:
+        for rows_of_group, period in zip(rows, periods, strict=True):
+            if rows_of_group is None:
                 continue
-            own["common"][:] = own["y"] - centre if self.servers else 0.0
+            rows_of_group["common"][:] = rows_of_group["y"] - centre if self.servers else 0.0
             if self.clients and period.fraction < 1:
-                for share, z in zip(period.shares, own["z"], strict=True):
-                    own["common"][:] -= z * z.dtype.type(share)
+                for share, z in zip(period.shares, rows_of_group["z"], strict=True):
+                    rows_of_group["common"][:] -= z * z.dtype.type(share)
 
     def gradient(self, g: Tensor, w: Tensor, rows: Rows, step: Step) -> Tensor:
-        found: Tensor = g + (rows["z"] + rows["common"] if self.clients else rows["common"])
-        return found
+        corrected: Tensor = g + (rows["z"] + rows["common"] if self.clients else rows["common"])
+        return corrected
 
     def learn(self, moved: Floats, move: Floats, rows: Rows, period: Period) -> None:
         reach = float(period.reach[0])  # the same for all: it needs rounds

@@ -50,8 +50,8 @@ class FedAvgM(ServerOptimizer):
         velocity = rows["velocity"]
         velocity *= self.momentum
         velocity += after - before
-        found: Floats = before + self.eta * velocity
-        return found
+        moved: Floats = before + self.eta * velocity
+        return moved
 
 
 @checked("server_optimizer")
@@ -69,8 +69,8 @@ class _Adaptive(ServerOptimizer):
         first *= self.beta1
         first += (1 - self.beta1) * delta
         self.grow(second, delta * delta)
-        found: Floats = before + self.eta * (first / (np.sqrt(second) + self.tau))
-        return found
+        moved: Floats = before + self.eta * (first / (np.sqrt(second) + self.tau))
+        return moved
 
     @abstractmethod
     def grow(self, second: Floats, square: Floats) -> None:

@@ -93,26 +93,26 @@ class Asynchronous(Pace):
         """psi(delta)."""
         if not callable(self.psi):
             return PSI[self.psi](delta, servers)
-        found = float(self.psi(delta))
-        if not 0 <= found <= 1:
-            raise InputError("pace.psi", found, f"psi({delta}) must lie between 0 and 1")
-        return found
+        psi = float(self.psi(delta))
+        if not 0 <= psi <= 1:
+            raise InputError("pace.psi", psi, f"psi({delta}) must lie between 0 and 1")
+        return psi
 
     def scale(self, rate: float, slowest: float, at: float) -> float:
         """s_d of a server with this rate, at this second."""
         exponent = self.compensation * (min(1.0, at / self.anneal) if self.anneal else 1.0)
         return 1.0 if rate == slowest else float((slowest / rate) ** exponent)
 
-    def flow(self, own: float, other: float, psi: float, degree: int) -> float:
+    def flow(self, share: float, other: float, psi: float, degree: int) -> float:
         """c_dj between servers with these shares; `degree` is the largest of all."""
-        return psi * min(own, other) / (1 + degree)
+        return psi * min(share, other) / (1 + degree)
 
     def stale_weights(
-        self, own: float, others: Sequence[float], psi: Sequence[float], servers: int
+        self, share_of_server: float, others: Sequence[float], psi: Sequence[float], servers: int
     ) -> tuple[float, ...]:
         """What each neighbour's model counts where only the server that is ready moves."""
         weights = [share * each for share, each in zip(others, psi, strict=True)]
-        total = sum(weights) + own * self.weight(0, servers)
+        total = sum(weights) + share_of_server * self.weight(0, servers)
         return tuple(float(each / total) if total > 0 else 0.0 for each in weights)
 
     def events(self, algorithm: Algorithm, steps: float = math.inf) -> Iterator[Event]:
@@ -137,7 +137,7 @@ class _Clusters:
         self.pace, self.algorithm = pace, algorithm
         network = algorithm.network
         self.times = times_of(pace, algorithm)
-        self.members = [np.array(own) for own in network.clusters.members]
+        self.members = [np.array(clients) for clients in network.clusters.members]
         self.samples = np.array(network.shares.samples)
         self.sending = algorithm.uplink.seconds(np.ones(network.clients, dtype=bool))
         self.begun, self.waited = np.zeros(network.servers), np.zeros(network.servers)
@@ -170,10 +170,10 @@ class _Clusters:
         present &= times.steps[members] > 0
         presence = self.algorithm.uplink.presence
         if presence is not None:
-            asked = members[present]
-            begin = np.full(len(asked), self.begun[server])
-            length = np.full(len(asked), times.deadline[server])
-            present[present] = presence.stay(asked, begin, length)
+            drawn = members[present]
+            begin = np.full(len(drawn), self.begun[server])
+            length = np.full(len(drawn), times.deadline[server])
+            present[present] = presence.stay(drawn, begin, length)
         clients = members[present]
         steps, samples = times.steps[clients], self.samples[clients]
         shares = samples / samples.sum() if len(clients) else samples
@@ -217,7 +217,7 @@ class _Clusters:
         self.begun[servers] = done[servers] + (exchange[servers] + down)
         self.waited = self.waited + wait
         compute, done_by = (
-            np.array([own.max(initial=0.0) for own in parts])
+            np.array([part.max(initial=0.0) for part in parts])
             for parts in zip(*(self._seconds_of(group) for group in groups), strict=True)
         )
         return Event(
@@ -254,14 +254,14 @@ class _Clusters:
             return None
         among, many, m = sorted([server, *near]), network.servers, network.shares.cluster
         psi = [pace.weight(self.aggregations - int(self.latest[j]), many) for j in near]
-        own, others = among.index(server), [among.index(j) for j in near]
+        place, others = among.index(server), [among.index(j) for j in near]
         weights = np.zeros((len(among), len(among)))
         if pace.mixing == "stale-weights":
-            weights[others, own] = pace.stale_weights(m[server], list(m[near]), psi, many)
+            weights[others, place] = pace.stale_weights(m[server], list(m[near]), psi, many)
         else:
             pairs = zip(near, psi, strict=True)
             flow = np.array([pace.flow(m[server], m[j], each, self.degree) for j, each in pairs])
-            weights[others, own], weights[own, others] = flow / m[server], flow / m[near]
+            weights[others, place], weights[place, others] = flow / m[server], flow / m[near]
         A = np.diag(weights.sum(axis=0)) - weights
         links = tuple((server, j) for j in near)
         return Averager(
@@ -304,10 +304,12 @@ def times_of(pace: Asynchronous, algorithm: Algorithm) -> Times:
     tau1 = algorithm.schedule.at(0).tau1
     step, server_of = uplink.latencies.t_cmp, network.clusters.server_of
     sending = uplink.seconds(np.ones(network.clients, dtype=bool))
-    members = [np.array(own) for own in network.clusters.members]
+    members = [np.array(clients) for clients in network.clusters.members]
     if pace.deadline is None:
-        usual = [np.sort((tau1 * step + sending)[own])[len(own) // 2] for own in members]
-        once = [(step + sending)[own].max() for own in members]
+        usual = [
+            np.sort((tau1 * step + sending)[clients])[len(clients) // 2] for clients in members
+        ]
+        once = [(step + sending)[clients].max() for clients in members]
         deadline = np.maximum(usual, once)
     elif isinstance(pace.deadline, tuple) and len(pace.deadline) != network.servers:
         remedy = f"one number, or a list of {network.servers}: one a server"

@@ -53,7 +53,7 @@ class Members:
         network = algorithm.network
         self.servers, self.server_of = network.servers, network.clusters.server_of
         self._samples = np.array(network.shares.samples)
-        self._order = np.concatenate([np.array(own) for own in network.clusters.members])
+        self._order = np.concatenate([np.array(clients) for clients in network.clusters.members])
         self._everyone: list[tuple[Indices, Array]] = []
 
     def present(self, present: Mask) -> Sequence[tuple[Indices, Array]]:
@@ -73,14 +73,14 @@ class Members:
 
     def groups(self, present: Mask, first: int, last: int) -> tuple[Group, ...]:
         """A group for each server, whose clients all make the same iterations."""
-        own = self.present(present)
-        most = max(len(clients) for clients, _ in own)
+        present_by_server = self.present(present)
+        most = max(len(clients) for clients, _ in present_by_server)
         firsts, lasts = np.full(most, first), np.full(most, last)
         return tuple(
             Group(
                 server, server, last, clients, firsts[: len(clients)], lasts[: len(clients)], shares
             )
-            for server, (clients, shares) in enumerate(own)
+            for server, (clients, shares) in enumerate(present_by_server)
         )
 
 

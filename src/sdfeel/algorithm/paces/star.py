@@ -65,10 +65,10 @@ class StarPace(Pace):
     def events(self, algorithm: Algorithm, steps: float = math.inf) -> Iterator[Event]:
         network, uplink = algorithm.network, algorithm.uplink
         tau1 = algorithm.schedule.at(0).tau1
-        everyone, one = np.ones(network.clients, dtype=bool), np.ones(1)
+        everyone, whole_share = np.ones(network.clients, dtype=bool), np.ones(1)
         upload, down = (
             uplink.seconds(everyone),
-            [uplink.down(own, 0) for own in (~everyone, everyone)],
+            [uplink.down(away, 0) for away in (~everyone, everyone)],
         )
         length = tau1 * uplink.latencies.t_cmp + upload
         begun, waited = np.zeros(network.clients), np.zeros(1)
@@ -97,7 +97,9 @@ class StarPace(Pace):
             first = made[there] + 1
             made[there] += tau1
             k = int(turns[client[0]]) * tau1
-            group = Group(int(client[0]), 0, k, there, first, made[there], one[: len(there)], **how)
+            group = Group(
+                int(client[0]), 0, k, there, first, made[there], whole_share[: len(there)], **how
+            )
             spans = {
                 "compute": length[client] - upload[client],
                 "upload": upload[client],

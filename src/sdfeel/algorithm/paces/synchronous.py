@@ -120,7 +120,9 @@ class Deadline(Synchronous):
             )
         members = algorithm.network.clusters.members
         late = [
-            d for d, own in enumerate(members) if needed[list(own)].min() > self.seconds * SLACK
+            d
+            for d, clients in enumerate(members)
+            if needed[list(clients)].min() > self.seconds * SLACK
         ]
         if late:
             warnings.warn(

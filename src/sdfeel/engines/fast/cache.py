@@ -64,12 +64,12 @@ def _folder() -> Iterator[tuple[int, Path]]:
         os.close(handle)
 
 
-def _fault(found: os.stat_result) -> str | None:
+def _fault(status: os.stat_result) -> str | None:
     """Why a file or folder may hold what somebody else put there."""
-    if found.st_uid != os.geteuid():
-        return f"belongs to user {found.st_uid}, not to {os.geteuid()}"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
+    if status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
     return None
 
 
@@ -78,8 +78,8 @@ def _content(folder: int, path: Path) -> bytes | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
-            found = os.fstat(file.fileno())
-            fault = "is not a file" if not stat.S_ISREG(found.st_mode) else _fault(found)
+            status = os.fstat(file.fileno())
+            fault = "is not a file" if not stat.S_ISREG(status.st_mode) else _fault(status)
             if fault is None:
                 return file.read()
     except FileNotFoundError:

@@ -334,11 +334,11 @@ def compile_model(
     )
     toolchain = find_toolchain(optimise, target)
     key = toolchain.key(text)
-    kept = cache.read(key)
-    proof = Proof.from_notes(kept.notes) if kept else None
-    if kept is None or proof is None:
-        kept, proof = None, Proof.of(toolchain)
-    library = kept.library if kept else compile_text(text, toolchain)
+    entry = cache.read(key)
+    proof = Proof.from_notes(entry.notes) if entry else None
+    if entry is None or proof is None:
+        entry, proof = None, Proof.of(toolchain)
+    library = entry.library if entry else compile_text(text, toolchain)
     if library is None:
         raise Unsupported(proof.refusal)
     model = CompiledModel(plan, name, dtype, shape, rule, tables, cache.load(library))
@@ -347,5 +347,5 @@ def compile_model(
         cache.keep(key, library if extended.agrees else None, extended.notes)
     if not extended.agrees:
         raise Unsupported(extended.refusal)
-    model.proof, model.from_cache = extended.notes, kept is not None
+    model.proof, model.from_cache = extended.notes, entry is not None
     return model

@@ -70,9 +70,9 @@ def find_compiler() -> tuple[str, ...]:
             raise Unsupported(f"SDFEEL_CC = {chosen!r}: there is no such program")
         return words
     for name in ("cc", "gcc", "clang"):
-        found = shutil.which(name)
-        if found:
-            return (found,)
+        path = shutil.which(name)
+        if path:
+            return (path,)
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "cc")
     raise Unsupported(
@@ -113,9 +113,9 @@ def _processor() -> str:
     return "\n".join([platform.machine(), *sorted(lines)])
 
 
-def _complaint(said: str) -> str:
+def _complaint(output: str) -> str:
     """The line that says what is wrong, not the one that says where."""
-    lines = said.strip().splitlines() or ["no message"]
+    lines = output.strip().splitlines() or ["no message"]
     return next((line for line in lines if "error:" in line), lines[0])
 
 

@@ -96,21 +96,22 @@ class FastEngine(SummingEngine):
         if len(work.clients) == 0:
             return work.no_losses()
         work.look_up()
-        affine, own = self.problem.chain.affine, np.arange(len(work.clients))
+        affine, row_of_client = self.problem.chain.affine, np.arange(len(work.clients))
         assert affine is not None  # noqa: S101 - `_rule` has refused others
         rule = self._rule(bool(affine.shift))
         start, begin = work.start
         rows["start"] = (start.contiguous(), begin)
         rows |= self._shift(work, affine)
         if work.learning is not None:
-            rows["control"] = (work.rows[work.learning.row], own)
+            rows["control"] = (work.rows[work.learning.row], row_of_client)
             rows["origin"] = rows["start"]
-            rows["reach"], rows["whole"] = work.learning.reach, np.ones(len(own), dtype=bool)
+            rows["reach"] = work.learning.reach
+            rows["whole"] = np.ones(len(row_of_client), dtype=bool)
         if rule.momentum:
             optimizer = self.problem.chain.optimizer
             name = f"{optimizer.name}.{next(iter(optimizer.rows))}"
             if name in work.rows:
-                rows["velocity"] = (work.rows[name], own)
+                rows["velocity"] = (work.rows[name], row_of_client)
         free_cores()
         data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
         return self._by(rule, self._tables).local_updates(
@@ -139,9 +140,9 @@ class FastEngine(SummingEngine):
         of_clients = [name for name in plain if name in work.rows]
         of_servers = [name for name in plain if name in work.shared]
         if len(plain) == len(shift) and len(of_clients) <= 1 and len(of_servers) <= 1:
-            own = [(work.rows[name], each) for name in of_clients]
+            shifts = [(work.rows[name], each) for name in of_clients]
             common = [work.shared[name] for name in of_servers]
-            return dict(zip(("shift", "common"), [*own, *common], strict=False))
+            return dict(zip(("shift", "common"), [*shifts, *common], strict=False))
         total: Tensor | None = None
         for name, by in shift.items():
             rows = work.rows[name] if name in work.rows else work.laid_out[name]

@@ -56,8 +56,8 @@ class Layer:
         if not isinstance(self.op, ops.Conv | ops.Linear):
             return []
         module = self.op.module
-        found = [(self.weight, module.weight.numel())]
-        return found if module.bias is None else [*found, (self.bias, module.bias.numel())]
+        weights = [(self.weight, module.weight.numel())]
+        return weights if module.bias is None else [*weights, (self.bias, module.bias.numel())]
 
 
 @dataclass(frozen=True)

@@ -98,15 +98,15 @@ class Proof:
         return replace(self, verdict=fault or self.verdict, checks=checks)
 
 
-def batches_to_check(block: int, lanes: int, at_once: int, own: int | None) -> list[int]:
+def batches_to_check(block: int, lanes: int, at_once: int, batch_size: int | None) -> list[int]:
     """Below, at and above all lengths that kernels tell apart; and the run's own.
 
     at_once  how many samples a walk of a linear layer pays for
     """
     sizes = {1, *(size + d for size in (lanes, 2 * lanes, at_once, block) for d in (-1, 0, 1))}
-    if own is not None:
+    if batch_size is not None:
         # Whole blocks and what is left over: a second block is worked on as the hundredth is.
-        sizes.add(own if own <= 2 * block else 2 * block + own % block)
+        sizes.add(batch_size if batch_size <= 2 * block else 2 * block + batch_size % block)
     return sorted(sizes)
 
 
@@ -158,8 +158,8 @@ def _bytes(inputs: Tensor, tables: int, dtype: torch.dtype) -> Pixels:
     values = (inputs * 75 + 128).to(torch.uint8)
     mean = tuple(0.5 + 0.01 * c for c in range(tables))
     std = tuple(0.3 + 0.01 * c for c in range(tables))
-    one = tables == 1
-    return Pixels(values, mean[0] if one else mean, std[0] if one else std, dtype)
+    is_single = tables == 1
+    return Pixels(values, mean[0] if is_single else mean, std[0] if is_single else std, dtype)
 
 
 class _Autograd:
@@ -188,10 +188,10 @@ class _Autograd:
         return torch.cat(flat).numpy()
 
 
-def _error(own: NDArray[Any], wanted: NDArray[np.float64], sizes: Sequence[int]) -> float:
+def _error(gradient: NDArray[Any], wanted: NDArray[np.float64], sizes: Sequence[int]) -> float:
     """The largest error of any parameter, as a part of its largest value; NaN stays NaN."""
     starts = np.cumsum([0, *sizes])[:-1]
-    errors = np.maximum.reduceat(np.abs(own - wanted), starts)
+    errors = np.maximum.reduceat(np.abs(gradient - wanted), starts)
     scales = np.maximum.reduceat(np.abs(wanted), starts)
     return float(np.max(errors / np.maximum(scales, 1e-2 * scales.max() + 1e-300)))
 
@@ -200,8 +200,8 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
     """What is compared, and by how much it is off."""
     batch = len(case.inputs)
     wanted = reference.gradient(case.weights, case)
-    _, own = model.gradient(case.weights, case.inputs, case.targets)
-    yield "the gradient", _error(own, wanted, reference.sizes)
+    _, gradient = model.gradient(case.weights, case.inputs, case.targets)
+    yield "the gradient", _error(gradient, wanted, reference.sizes)
     rate = STRIDE / max(float(np.abs(wanted).max()), 1e-6)
     moved = _moved(reference, case, wanted, rate)
     rows, sums = case.weights[None].copy(), case.weights[None].copy()
@@ -252,16 +252,16 @@ def _moved(
 
 
 def _fault(model: CompiledModel, module: nn.Module, reference: _Autograd, batch: int) -> str | None:
-    said = None
+    fault = None
     for seed in range(DRAWS[model.dtype]):
         case = _draw(model, module, batch, seed)
         for what, error in _errors(model, reference, case):
             if not error <= TOLERANCE[model.dtype]:  # NaN is wrong too
-                said = f"{what} of a batch of {batch} in {model.dtype} is off by {error:.1g}"
+                fault = f"{what} of a batch of {batch} in {model.dtype} is off by {error:.1g}"
                 break
         else:
             return None
-    return said
+    return fault
 
 
 def find_fault(model: CompiledModel, module: nn.Module, batches: Iterable[int]) -> str | None:

@@ -234,8 +234,8 @@ class Arguments:
                 mine, theirs = self.held[f"{written}.rows"], self.held[f"{other}.rows"]
                 if not np.may_share_memory(mine, theirs):
                     continue
-                own = {"out": ("start", "anchor", "shift"), "control": ("shift",)}
-                same = other in own.get(written, ())
+                readers_of = {"out": ("start", "anchor", "shift"), "control": ("shift",)}
+                same = other in readers_of.get(written, ())
                 if same and mine.ctypes.data == theirs.ctypes.data and mine.shape == theirs.shape:
                     writer = np.full(len(mine), -1)
                     writer[self.held[f"{written}.row"]] = np.arange(self.task.count)

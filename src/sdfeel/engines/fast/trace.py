@@ -59,16 +59,16 @@ def _op(node: torch.fx.Node, before: torch.fx.Node, modules: dict[str, nn.Module
         return make(module)
     if node.op == "call_method" and node.target in ("view", "reshape"):
         return _view(before, rest)
-    found = METHODS.get(str(node.target)) if node.op == "call_method" else None
+    operation = METHODS.get(str(node.target)) if node.op == "call_method" else None
     if node.op == "call_function":
-        found = FUNCTIONS.get(node.target)
-    if found is None:
+        operation = FUNCTIONS.get(node.target)
+    if operation is None:
         name = getattr(node.target, "__name__", node.target)
         raise Unsupported(f"operation {name} ({node.op}) is not supported")
     if any(isinstance(value, torch.fx.Node) for value in (*rest, *named.values())):
         raise Unsupported(f"{node.name}: the layers are not a simple chain")
     try:
-        return found(*rest, **named)
+        return operation(*rest, **named)
     except (TypeError, IndexError) as error:
         raise Unsupported(f"{node.name}: {error}") from None
 

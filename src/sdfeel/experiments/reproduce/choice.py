@@ -58,14 +58,14 @@ class Choice(BaseModel):
     def settings(self) -> dict[str, Any]:
         """As part of a run's config."""
         schedule = {"tau1": self.tau1, "tau2": self.tau2, "alpha": self.alpha}
-        found: dict[str, Any] = {"schedule": schedule, "averager": self.averager}
+        settings: dict[str, Any] = {"schedule": schedule, "averager": self.averager}
         if self.codecs:
-            found["codecs"] = dict(self.codecs)
+            settings["codecs"] = dict(self.codecs)
         if self.correction is not None:
-            found["correction"] = {"name": self.correction}
+            settings["correction"] = {"name": self.correction}
         if self.optimizer is not None:
-            found |= {"optimizer": dict(self.optimizer), "lr": self.lr}
-        return found
+            settings |= {"optimizer": dict(self.optimizer), "lr": self.lr}
+        return settings
 
     def words(self) -> str:
         """One sentence for the page, and one for each doubt."""
@@ -75,13 +75,13 @@ class Choice(BaseModel):
         if self.optimizer is not None:
             also.append(f"the optimizer {self.optimizer['name']} at a rate of {self.lr:g}")
         methods = f" with {', '.join(also)}," if also else ""
-        said = (
+        sentence = (
             f"for {self.budget:g} s the planner chose tau1 = {self.tau1}, tau2 = {self.tau2}"
             f"{exchanges} and {self.averager}{methods} out of {self.of} candidates, from runs of "
             f"{self.trained:,} iterations in all on seed 0; a round's longest part is its "
             f"{self.bottleneck}."
         )
-        return " ".join([said, *(f"{doubt[0].upper()}{doubt[1:]}." for doubt in self.doubts)])
+        return " ".join([sentence, *(f"{doubt[0].upper()}{doubt[1:]}." for doubt in self.doubts)])
 
 
 Choose = Callable[[RunConfig, float, Planning, Sequence[Planned]], Choice]
@@ -166,8 +166,8 @@ def kept(folder: Path, make: Choose) -> Choose:
     def ask(
         config: RunConfig, budget: float, effort: Planning, planned: Sequence[Planned]
     ) -> Choice:
-        asked = [_without_title(config), budget, effort.model_dump(), sorted(planned)]
-        digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:10]
+        question = [_without_title(config), budget, effort.model_dump(), sorted(planned)]
+        digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:10]
         path = folder / f"choice-{digest}.json"
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):

@@ -48,13 +48,13 @@ def cluster_losses(config: RunConfig, folder: Path) -> pd.DataFrame:
     """
     path = folder / FILE
     try:
-        found = pd.read_csv(path)
+        losses = pd.read_csv(path)
     except (OSError, ValueError):
-        found = pd.DataFrame()
-    if tuple(found.columns) != COLUMNS:
-        found = pd.DataFrame(_losses(config, folder))
-        write_report(path, found.to_csv(index=False).encode())
-    return found
+        losses = pd.DataFrame()
+    if tuple(losses.columns) != COLUMNS:
+        losses = pd.DataFrame(_losses(config, folder))
+        write_report(path, losses.to_csv(index=False).encode())
+    return losses
 
 
 def _losses(config: RunConfig, folder: Path) -> list[Row]:
@@ -66,7 +66,7 @@ def _losses(config: RunConfig, folder: Path) -> list[Row]:
     )
     algorithm = alone.algorithm(network, simulation.profile, problem.layout.parameters)
     rate = times_of(Asynchronous(), algorithm).rate
-    found = []
+    rows = []
     for server, members in enumerate(network.clusters.members):
         total, count = 0.0, 0
         for client in members:
@@ -77,18 +77,18 @@ def _losses(config: RunConfig, folder: Path) -> list[Row]:
                 with torch.no_grad():
                     total += float(problem.loss(model(inputs), targets)) * many
                 count += many
-        found.append(
+        rows.append(
             {"server": server, "samples": count, "rate": rate[server], "loss": total / count}
         )
-    return found
+    return rows
 
 
 def bias_rows(bias: Bias, losses: Mapping[str, Sequence[pd.DataFrame]]) -> list[Row]:
     """A row for each curve; `losses` has a table of `cluster_losses` for each seed, in order."""
-    found = []
+    rows = []
     for label in [bias.against, *bias.curves]:
         slope, error = _slope(losses[label], losses[bias.against])
-        found.append(
+        rows.append(
             {
                 "label": label,
                 f"loss, {FEW} slowest clusters": _mean_of(losses[label], slowest=True),
@@ -97,12 +97,12 @@ def bias_rows(bias: Bias, losses: Mapping[str, Sequence[pd.DataFrame]]) -> list[
                 "its standard error": error,
             }
         )
-    return found
+    return rows
 
 
 def _mean_of(seeds: Sequence[pd.DataFrame], *, slowest: bool) -> float:
-    chosen = [own.sort_values("rate", ascending=slowest).head(FEW)["loss"] for own in seeds]
-    return float(np.mean([own.mean() for own in chosen]))
+    chosen = [frame.sort_values("rate", ascending=slowest).head(FEW)["loss"] for frame in seeds]
+    return float(np.mean([frame.mean() for frame in chosen]))
 
 
 def _slope(
@@ -110,11 +110,11 @@ def _slope(
 ) -> tuple[float | None, float | None]:
     """By least squares, both sides about their means in each seed; None where rates are equal."""
     x, y = [], []
-    for own, other in zip(seeds, base, strict=True):
-        if len(own) != len(other) or not np.allclose(own["rate"], other["rate"]):
-            raise InputError("bias", list(own["rate"]), "curves must have the same devices")
-        at = np.log2(own["rate"].to_numpy(dtype=float))
-        more = np.log(own["loss"].to_numpy(dtype=float) / other["loss"].to_numpy(dtype=float))
+    for frame, other in zip(seeds, base, strict=True):
+        if len(frame) != len(other) or not np.allclose(frame["rate"], other["rate"]):
+            raise InputError("bias", list(frame["rate"]), "curves must have the same devices")
+        at = np.log2(frame["rate"].to_numpy(dtype=float))
+        more = np.log(frame["loss"].to_numpy(dtype=float) / other["loss"].to_numpy(dtype=float))
         x.append(at - at.mean())
         y.append(more - more.mean())
     across, up = np.concatenate(x), np.concatenate(y)
