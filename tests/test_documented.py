@@ -12,12 +12,10 @@ import sdfeel
 
 
 def named(function: Any) -> set[str]:
-    """The names at the beginning of the lines of a docstring: `out, resume      folder that`."""
-    found: set[str] = set()
-    for line in str(inspect.getdoc(function)).splitlines():
-        words = re.match(r"((?:\w+, )*\w+)  +\S", line)
-        found |= set(words[1].split(", ")) if words else set()
-    return found
+    """The arguments of a docstring: lines such as `    out: folder that ...` under `Args:`."""
+    _, _, section = str(inspect.getdoc(function)).partition("Args:\n")
+    arguments = section.partition("\n\n")[0]
+    return set(re.findall(r"^    (\w+): ", arguments, re.MULTILINE))
 
 
 @pytest.mark.parametrize("function", [sdfeel.train, sdfeel.compare, sdfeel.plan, sdfeel.load])

@@ -352,7 +352,7 @@ def _check_folder(out: Any, resume: bool) -> None:
 
 
 def _draw(simulation: Simulation, folder: RunFolder, after: int | None) -> None:
-    """What the folder has for those who look at a run; after: the iteration it goes on from."""
+    """Write what readers of a run need: the network, and a trace after the iteration `after`."""
     folder.write_json("network.json", simulation.drawn())
     graph = simulation.algorithm.network.graph
     links = sorted((min(link), max(link)) for link in graph.edges())

@@ -44,28 +44,28 @@ class Callback:
     """
 
     def on_start(self, about: Mapping[str, Any], rows: Sequence[Row]) -> None:
-        """Before the first step: the settings, and the rows of a run that is resumed."""
+        """Hear of a run before its first step: its settings, and rows where it is resumed."""
 
     def on_row(self, row: Row) -> bool | None:
-        """After an evaluation: `iteration`, `seconds` (simulated), losses and metrics by name."""
+        """Hear of an evaluation: `iteration`, `seconds` (simulated), losses and metrics by name."""
 
     def on_models(self, models: Any) -> bool | None:
-        """After an evaluation, for a callback that has this method: a `Models`.
+        """Look at the models after an evaluation; only a callback that has this method is called.
 
         `models.mean`, `models.servers[d]` and `models.client(i)` are modules, copies to keep.
         """
 
     def on_period(self, progress: Any) -> bool | None:
-        """Where an upload period has ended (every tau1 iterations): a `Progress`.
+        """Hear that an upload period has ended (every tau1 iterations).
 
         With the asynchronous pace: where some servers, no one twice, have taken their clients.
         """
 
     def on_end(self, result: Any) -> None:
-        """With the result of a run that ended, or was ended by a callback or signal."""
+        """Hear that a run ended, by itself, by a callback or by a signal."""
 
     def on_failure(self, problem: BaseException) -> None:
-        """Where the run raised: its error. What this raises itself is left aside."""
+        """Hear of the error that ended a run. What this method raises is ignored."""
 
     def close(self) -> None:
         """Let go of files, also where the run failed. Called before `on_end`."""
@@ -96,7 +96,7 @@ class All(Callback):
 
     @property
     def wants_models(self) -> bool:
-        """Whether any of them has `on_models`."""
+        """Whether any callback has `on_models`."""
         return any(type(each).on_models is not Callback.on_models for each in self._callbacks)
 
     def on_models(self, models: Any) -> bool:
@@ -117,7 +117,7 @@ class All(Callback):
         self._tell("close")
 
     def _tell(self, method: str, *news: Any) -> bool:
-        """Everybody is told, whoever wants to end the run."""
+        """Call all of them, also after one has asked for the end of the run."""
         answers = []
         for each in self._callbacks:
             try:
@@ -171,7 +171,7 @@ class EarlyStopping(Callback):
 
 
 class ProgressBar(Callback):
-    """How far a run is, its loss and the time left: in a notebook or terminal one line that is
+    """Show how far a run is, its loss and the time left: in a notebook or terminal one line that is
     drawn over, elsewhere a line on standard error every ten seconds.
 
     label  at its beginning; the scheme's name by default
@@ -373,7 +373,7 @@ def _flat(about: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, boo
 
 
 def _values(row: Row) -> dict[str, float]:
-    """What was measured: the first row has no mini-batch loss yet."""
+    """Return the numbers of a row that were measured: the first has no mini-batch loss yet."""
     return {n: float(v) for n, v in row.items() if n != "iteration" and math.isfinite(v)}
 
 

@@ -46,7 +46,7 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """The same for content that is there at once."""
+    """Write content to a file at once: readers see all of it or what was there before."""
     with replacing(path, mode) as file:
         file.write(content)
 
@@ -79,7 +79,7 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether it is this object that has it."""
+        """Whether this object has the lock."""
         return self._file is not None
 
     def release(self) -> None:

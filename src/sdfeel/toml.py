@@ -60,7 +60,7 @@ def _check(table: dict[str, Any], field: str, shown: str) -> None:
 
 
 def _is_usable(value: Any, field: str, shown: str) -> bool:
-    """Whether there is something to look at inside of it."""
+    """Check a value, and return whether it has others inside."""
     if isinstance(value, int) and not -LARGEST <= value < LARGEST:
         raise InputError(
             field, shown, f"a whole number in it has {value.bit_length()} bits, not 64"

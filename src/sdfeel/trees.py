@@ -95,7 +95,7 @@ class Pixels:
         return real.to(self.dtype)
 
     def table(self) -> Tensor:
-        """What each of the 256 bytes stands for: a row for each channel, or one for all."""
+        """Return what each of the 256 bytes stands for: a row for each channel, or one for all."""
         channels = len(self.scale[0])
         every = torch.arange(256, dtype=torch.uint8)[:, None].repeat(1, channels)
         return dataclasses.replace(self, values=every, axis=-1).real().T.contiguous()
@@ -113,7 +113,7 @@ def leaves(tree: Tree) -> list[Tensor]:
 
 
 def mapped(change: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
-    """The same structure with `change` of every tensor, and of those at its place in `others`.
+    """Return the structure with `change` of every tensor and those at its place in `others`.
 
     What is neither a tensor nor a structure, such as None, stays as it is.
     """
@@ -147,7 +147,7 @@ def _mapped(
 
 
 def ready(tree: Tree) -> Tree:
-    """What a model takes: every `Pixels` as the real numbers that it stands for."""
+    """Return a structure as a model takes it: every `Pixels` as the real numbers it stands for."""
     if isinstance(tree, Tensor):
         return tree
     return _mapped(
@@ -174,7 +174,7 @@ def joined(trees: list[Tree]) -> Tree:
 
 
 def rows(tree: Tree) -> int:
-    """How many samples a tree has."""
+    """Return how many samples a structure has."""
     tensors = leaves(tree)
     return len(tensors[0]) if tensors and tensors[0].ndim else 0
 

@@ -21,7 +21,9 @@ def test_the_keyword_arguments_are_the_settings() -> None:
 
 def type_of(name: str) -> str:
     """Its types without those of a table's values, and without the table that a file has."""
-    written = re.sub(r"\[.*\]", "", RunSettings.__annotations__[name].__forward_arg__)
+    written = RunSettings.__annotations__[name].__forward_arg__
+    while "[" in written:  # what is inside of brackets, from the inside
+        written = re.sub(r"\[[^\[\]]*\]", "", written)
     return " | ".join(each for each in written.split(" | ") if each != "Table") or "Mapping"
 
 

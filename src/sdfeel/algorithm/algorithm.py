@@ -128,7 +128,7 @@ class Algorithm:
         return algorithm._checked()
 
     def _checked(self) -> Algorithm:
-        """With methods that know this network; what cannot work is refused by name."""
+        """Return the algorithm with methods that know its network; refuse what cannot work."""
         check_compatible(self)
         self.pace.check(self)
         names = [method.name for method in self.parts.values()]
@@ -153,7 +153,7 @@ class Algorithm:
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """All of them; the optimizer is the last."""
+        """Return all methods; the optimizer is the last."""
         return tuple(self.parts.values())
 
     def having(self, hook: str) -> tuple[Method, ...]:
@@ -164,7 +164,7 @@ class Algorithm:
 
     @cached_property
     def chain(self) -> Chain:
-        """What a local step goes through."""
+        """Return the methods that a local step goes through."""
         optimizer = self.parts["optimizer"]
         assert isinstance(optimizer, Optimizer)  # noqa: S101 - `of` says so
         others = [method for method in self.methods if method is not optimizer]
@@ -172,7 +172,7 @@ class Algorithm:
 
     @cached_property
     def rows(self) -> dict[str, Row]:
-        """All that methods remember, as `name.row`."""
+        """Return all that methods remember, as `name.row`."""
         return {
             f"{method.name}.{name}": row
             for method in self.methods
@@ -180,7 +180,7 @@ class Algorithm:
         }
 
     def reach(self, first: int, last: int) -> float:
-        """By how much a constant gradient of 1 moves a client in these iterations.
+        """Return how far a constant gradient of 1 moves a client in these iterations.
 
         For SGD the sum of eta_k. Of affine optimizers only.
         """
@@ -196,7 +196,7 @@ class Algorithm:
         return self._reaches[first, last]
 
     def reach_of_round(self, event: Event) -> float:
-        """The same over all periods of the round that an event ends."""
+        """Return the same over all periods of the round that an event ends."""
         schedule, total = self.schedule.at(event.round), 0.0
         begin = event.k - schedule.tau1 * schedule.tau2
         for end in range(begin + schedule.tau1, event.k + 1, schedule.tau1):
@@ -210,11 +210,11 @@ class Algorithm:
     # What happens when
 
     def events(self, steps: float = math.inf) -> Iterator[Event]:
-        """All that happens, in the order of time."""
+        """Yield all events, in the order of simulated time."""
         return self.pace.events(self, steps)
 
     def mixing(self, number: int) -> Averager:
-        """How servers agree at the end of a round, counted from 0."""
+        """Return how servers agree at the end of a round, counted from 0."""
         if not self.network.changes and not self.schedule.changes:
             return self.averager
         network, alpha = self.network.at(number), self.schedule.at(number).alpha
@@ -229,11 +229,11 @@ class Algorithm:
 
     @property
     def mixings(self) -> list[Averager]:
-        """How servers agree, as far as that is known before the run."""
+        """Return how servers agree, as far as that is known before the run."""
         return [self.averager, *self._mixings.values()]
 
     def present(self, period: int, steps: int, begun: Array) -> Mask:
-        """Who takes part in an upload period that begins at these seconds, one of each server.
+        """Return the clients that take part in a period, which begins at `begun` at each server.
 
         A device takes part if it is on from then until it has made its steps and uploaded.
         """

@@ -91,7 +91,7 @@ def _parts(algorithm: Algorithm) -> Iterator[Part]:
 
 
 def _exchanges(algorithm: Algorithm) -> Iterator[Part]:
-    """How servers exchange models, and the codecs of the three ways."""
+    """Return the parts that stand for exchanges: averager and codecs of the three ways."""
     averager, codecs = algorithm.averager, algorithm.codecs
     words = {"models"} if averager.route == "all-reduce" else set()
     words |= {"averages"} if averager.has_negative_weights or averager.overshoots else set()
@@ -112,7 +112,7 @@ def _exchanges(algorithm: Algorithm) -> Iterator[Part]:
 
 
 def _check_rounding(algorithm: Algorithm) -> None:
-    """What codecs round off must not be enlarged, nor wait for long."""
+    """Refuse codecs whose rounding the averager would enlarge, or that wait for long."""
     between, averager, up = algorithm.codecs["between"], algorithm.averager, algorithm.codecs["up"]
     if not between.exact and algorithm.network.servers > 1:
         if between.leaves_out:

@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cost:
-    """Of some events, one after the other.
+    """The simulated seconds and bytes of some events, one after the other.
 
     seconds  by name of `SPANS`, of the group that is done last
     total    from when that group began to the end
@@ -71,19 +71,19 @@ def first_round(algorithm: Algorithm) -> list[Event]:
 
 
 def round_cost(algorithm: Algorithm) -> Cost:
-    """What one round costs with everyone present who can be."""
+    """Return what one round costs with all clients present that can be."""
     return cost_of(first_round(algorithm))
 
 
 def iterations_within(algorithm: Algorithm, seconds: float) -> int:
-    """How many iterations a run makes until the first event that ends at or after `seconds`."""
+    """Return the iterations of a run until the first event that ends at or after `seconds`."""
     if seconds == math.inf:
         raise InputError("until", seconds, "a number of simulated seconds; or steps=")
     return next(max(event.k, 1) for event in algorithm.events() if event.ends >= seconds)
 
 
 def steps_per_iteration(algorithm: Algorithm, iterations: int) -> float:
-    """How many clients make a step in an iteration of the slowest group, on average."""
+    """Return how many clients make a step in an iteration of the slowest group, on average."""
     steps = k = 0
     for event in algorithm.events(iterations):
         steps, k = steps + sum(group.steps for group in event.groups), event.k

@@ -59,7 +59,7 @@ class Group:
 
     @cached_property
     def weights(self) -> Array:
-        """How much each client's move counts."""
+        """Return how much each client's move counts."""
         weights = self.shares if self.stretch is None else self.shares * self.stretch
         return weights if self.scale == 1 else self.scale * weights
 

@@ -52,7 +52,7 @@ class Participation:
         return mask
 
     def among(self, clients: NDArray[np.int64], period: int) -> NDArray[np.bool_]:
-        """The same of some clients; it costs what they are, where nobody is drawn from all."""
+        """Return which of some clients take part, without drawing for all where possible."""
         if self.drawn is not None or self.reach is not None:
             return self.present(period)[clients]
         if self.beta == 1.0:

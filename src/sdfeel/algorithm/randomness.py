@@ -69,7 +69,7 @@ def _words(
 
 
 def uniforms(seed: int, clients: NDArray[np.int64], k: int, purpose: int) -> NDArray[np.float64]:
-    """One number in [0, 1) for every client at k."""
+    """Return a number in [0, 1) for every client at iteration k."""
     words = _words(seed, clients, np.array([k]), purpose, 1)[:, 0, 0]
     return words.astype(np.float64) / 2.0**32
 

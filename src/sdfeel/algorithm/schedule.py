@@ -56,7 +56,7 @@ class Schedule:
 
     @property
     def changes(self) -> bool:
-        """Whether a number of it is a function of the round."""
+        """Whether a number of the schedule is a function of the round."""
         return any(callable(value) for value in (self.tau1, self.tau2, self.alpha))
 
     def at(self, number: int) -> Lengths:

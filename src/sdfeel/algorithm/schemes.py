@@ -52,7 +52,7 @@ class Scheme:
 
 
 def _whole_round(schedule: Schedule) -> Schedule:
-    """One aggregation every tau = tau1 tau2 iterations."""
+    """Return a schedule with one aggregation every tau = tau1 tau2 iterations."""
     if schedule.changes:
         return Schedule(tau1=lambda number: schedule.at(number).tau, tau2=1, alpha=1)
     return Schedule(tau1=schedule.tau, tau2=1, alpha=1)
@@ -63,7 +63,7 @@ def _every_step(schedule: Schedule) -> Schedule:
 
 
 def _every_period(schedule: Schedule) -> Schedule:
-    """One exchange after every tau1 iterations."""
+    """Return a schedule with one exchange after every tau1 iterations."""
     return Schedule(schedule.tau1, 1, 1)
 
 

@@ -39,7 +39,7 @@ class Span:
 
 
 def timeline(algorithm: Algorithm, seconds: float) -> list[Span]:
-    """Everybody's spans that begin within so many seconds."""
+    """Return the spans of all clients and servers that begin within so many seconds."""
     spans: list[Span] = []
     ends: dict[int, float] = {}
     groups = algorithm.network.clients if algorithm.pace.groups == "clients" else None

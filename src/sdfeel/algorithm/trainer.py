@@ -30,19 +30,19 @@ class Trainer(Protocol):
 
 @runtime_checkable
 class MeasuringTrainer(Trainer, Protocol):
-    """One that also says what it measured; a deployment reports it."""
+    """A trainer that also reports what it measured."""
 
     @property
     def measures(self) -> Mapping[str, float]:
-        """Of the last `train`, by name: `batch_loss`, `train_loss`, `train_accuracy`."""
+        """Return what the last `train` measured: `batch_loss`, `train_loss`, `train_accuracy`."""
 
 
 @runtime_checkable
 class RememberingTrainer(Trainer, Protocol):
-    """One that keeps something between two calls; a simulation puts it into its checkpoints."""
+    """A trainer that keeps something between two calls; a simulation puts it into checkpoints."""
 
     def remember(self) -> bytes:
-        """All that it keeps; nothing for nothing."""
+        """Return all that the trainer keeps; empty bytes for nothing."""
 
     def recall(self, memory: bytes) -> None:
         """Go on from there."""
@@ -50,7 +50,7 @@ class RememberingTrainer(Trainer, Protocol):
 
 @runtime_checkable
 class BeginningTrainer(Trainer, Protocol):
-    """One that trains beside others: a simulation begins all of a period, then takes them."""
+    """A trainer that trains beside others: a simulation begins all of a period, then takes them."""
 
     def begin(self, model: Model, first: int, steps: int) -> None:
         """Begin what `train` with the same arguments waits for. The model is not changed."""

@@ -41,11 +41,11 @@ Spans = list[tuple[float, float]]
 
 
 class Presence(ABC):
-    """When each client is on."""
+    """The spans in which each client is on."""
 
     @abstractmethod
     def off(self, client: int, at: float) -> float:
-        """When a client that is on at this time goes off; minus infinity where it is off."""
+        """Return when a client that is on at this time goes off; minus infinity where it is off."""
 
     @abstractmethod
     def share(self, client: int, seconds: float) -> float:
@@ -54,13 +54,13 @@ class Presence(ABC):
     def stay(
         self, clients: NDArray[np.int64], begin: NDArray[np.float64], seconds: NDArray[np.float64]
     ) -> NDArray[np.bool_]:
-        """Who of them is on at `begin`, and still is `seconds` later."""
+        """Return which clients are on at `begin`, and still are `seconds` later."""
         stays = zip(clients, begin, seconds, strict=True)
         return np.array([self.off(int(c), float(b)) >= b + s for c, b, s in stays], dtype=bool)
 
 
 class _InTurns(Presence):
-    """The same spans again and again."""
+    """A presence that repeats the same spans."""
 
     def __init__(self, spans: list[Spans], length: float) -> None:
         self._spans, self._length = spans, length
@@ -115,25 +115,25 @@ def _end(spans: Spans, at: float) -> float:
 
 @checked("availability")
 class Exponential:
-    """On and off in turn, for times that forget how long they have lasted."""
+    """A law by which devices go on and off in turn, for exponential times."""
 
     on: Positive
     off: Positive
 
     def draw(self, clients: int, seed: int) -> Presence:
-        """When each of `clients` clients is on."""
+        """Return when each of `clients` clients is on."""
         return _Drawn(self, clients, seed)
 
 
 @checked("availability")
 class Diurnal:
-    """On once in every period, each device from another time of day."""
+    """A law by which devices are on once in every period, each from another time of day."""
 
     period: Positive
     share: Share
 
     def draw(self, clients: int, seed: int) -> Presence:
-        """When each of `clients` clients is on."""
+        """Return when each of `clients` clients is on."""
         phases = uniform(seed, PURPOSE - 1, clients) * self.period
         return _InTurns([self._day(float(phase)) for phase in phases], self.period)
 
@@ -181,7 +181,7 @@ class Trace:
                 raise InputError("availability.trace", _line(*second), remedy)
 
     def draw(self, clients: int, seed: int) -> Presence:  # noqa: ARG002
-        """When each of `clients` clients is on; nothing is random here."""
+        """Return when each of `clients` clients is on."""
         spans: list[Spans] = [[] for _ in range(clients)]
         for client, begin, end in sorted(self.trace):
             if not 0 <= client < clients:
@@ -220,7 +220,7 @@ def availability_of(value: Any) -> Availability | None:
 
 
 def table_of(availability: Availability) -> dict[str, Any]:
-    """As a profile's file has it."""
+    """Return the table of a law, as a profile's file has it."""
     if isinstance(availability, Trace):
         return {"trace": [list(entry) for entry in availability.trace]}
     return to_table(availability, LAWS, key="law")

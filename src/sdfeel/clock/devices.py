@@ -51,14 +51,14 @@ class Lognormal:
     spread: NotNegative
 
     def draw(self, u: Vector) -> Vector:
-        """From numbers in [0, 1)."""
+        """Return parts of the rates, from numbers in [0, 1)."""
         normal = NormalDist()
         return np.exp([self.spread * normal.inv_cdf(max(x, 2.0**-54)) for x in u])
 
 
 @checked()
 class LogUniform:
-    """As many between .1 and .2 as between .2 and .4: least (most / least)^u."""
+    """A law with as many devices between .1 and .2 as between .2 and .4: least (most / least)^u."""
 
     least: Positive
     most: Positive
@@ -68,7 +68,7 @@ class LogUniform:
             raise InputError("least", self.least, f"at most `most`, {self.most:g}")
 
     def draw(self, u: Vector) -> Vector:
-        """From numbers in [0, 1)."""
+        """Return parts of the rates, from numbers in [0, 1)."""
         drawn: Vector = self.least * (self.most / self.least) ** u
         return drawn
 
@@ -166,7 +166,7 @@ class Devices:
         return DrawnDevices(speed[of], link[of], tuple(self.classes[kind].name for kind in of))
 
     def table(self) -> dict[str, Any]:
-        """As a profile's file has it."""
+        """Return the devices as a profile's file has them."""
         if self.classes:
             return {"classes": [dict(vars(kind)) for kind in self.classes]}
         return {"speed": _written(self.speed), "link": _written(self.link)}

@@ -72,7 +72,7 @@ class Uplink:
         messages: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> Uplink:
-        """Where clients have no servers; `apart` is the network of the clients.
+        """Return the uplink of clients without servers; `apart` is the network of the clients.
 
         A link between two of them is as fast as the slower one's link to its server, and nothing
         goes up or down.
@@ -168,7 +168,7 @@ class EventClock:
     def close_upload(
         self, seconds: float, present: Mask, steps: int
     ) -> tuple[Seconds, Seconds, Seconds]:
-        """The same in a period that ends when `seconds` are over, whoever is done by then."""
+        """Count a period that ends when `seconds` are over, whichever clients are done by then."""
         before = self.at
         compute, upload, _ = self.upload(present, steps, seconds)
         self.at = before + seconds
@@ -228,7 +228,7 @@ class EventClock:
         return np.array(links, dtype=np.int64).reshape(-1, 2), seconds
 
     def _slowest(self, spent: Seconds, uploads: Seconds, present: Mask) -> tuple[Seconds, Seconds]:
-        """Of each server the seconds of its slowest client, and of them those of the upload."""
+        """Return the seconds of each server's slowest client, and its seconds of upload."""
         server_of = self.network.clusters.server_of
         slowest = np.full(self.network.servers, -np.inf)
         np.maximum.at(slowest, server_of[present], spent[present])

@@ -244,7 +244,7 @@ TABLE = (
 
 
 def profile_table(profile: LatencyProfile) -> dict[str, Any]:
-    """All of a profile but its name, in numbers, lists and words: `profile_of` reads it back."""
+    """Return a profile without its name, as a table that `profile_of` reads back."""
     rates = {rate: getattr(profile, rate) for rate in (*RATES, *DOWN)}
     table: dict[str, Any] = {key: getattr(profile, key) for key in TABLE[:5]}
     table["flops_per_step"] = table["flops_per_step"] or "counted"
@@ -259,7 +259,7 @@ def profile_table(profile: LatencyProfile) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As TOML would have it: a Python table may hold tuples and arrays."""
+    """Turn tuples and arrays of a Python table into lists, as TOML has them."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, np.ndarray | np.generic):

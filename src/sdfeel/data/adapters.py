@@ -226,7 +226,7 @@ def _parts(partitioner: Any, split: str) -> list[Any]:
 
 
 def _check_rows(dataset: Any) -> None:
-    """Named columns, a length and rows by number: neither several splits nor a stream."""
+    """Refuse what has no named columns, length and rows by number: several splits, or a stream."""
     if isinstance(dataset, Mapping):
         splits = ", ".join(repr(name) for name in dataset)
         raise InputError("dataset", type(dataset).__name__, f"has splits; give one of {splits}")

@@ -23,7 +23,7 @@ class Packed:
 
 @checked("file")
 class File:
-    """One file of a data set; `md5` is the one that its authors (or their readers) published."""
+    """A file of a data set; `md5` is the one that its authors (or their readers) published."""
 
     name: str
     size: Count
@@ -34,7 +34,7 @@ class File:
 
 @checked("source")
 class Source:
-    """Where a data set can be had.
+    """A place where a data set can be had.
 
     Attributes:
         title: what people call it.
@@ -88,7 +88,7 @@ def spec(name: str) -> Spec:
 
 
 def dataset_folder(name: str) -> Path:
-    """Where its files belong: in the cache, or beside this module."""
+    """Return where the files of a data set belong: in the cache, or beside this module."""
     if not spec(name).embedded:
         return cache_folder("SDFEEL_DATA") / name
     return Path(__file__).with_name("embedded")

@@ -124,7 +124,7 @@ class ClientData:
         return np.diff(self.offsets)
 
     def client(self, index: int) -> Pair:
-        """One client's inputs and targets, as a model takes them: views, but of pixels copies."""
+        """Return a client's inputs and targets, as a model takes them: views, of pixels copies."""
         return _ready(self._stored_by(index))
 
     def _stored_by(self, index: int) -> Pair:
@@ -137,7 +137,7 @@ class ClientData:
         return _ready(self.stored(chosen))
 
     def stored(self, chosen: slice | torch.Tensor) -> Pair:
-        """The same as they are kept: views of a slice, else copies."""
+        """Return samples as they are kept: views of a slice, else copies."""
         inputs = mapped(lambda tensor: _taken(tensor, chosen), self.inputs)
         return inputs, mapped(lambda tensor: _taken(tensor, chosen), self.targets)
 
@@ -240,7 +240,7 @@ def _check_alike(client: int, pair: Pair, first: Pair) -> None:
 
 
 def _look(tree: Tree) -> str:
-    """What all clients' samples must have in common, in words."""
+    """Describe what all clients' samples must have in common."""
     if isinstance(tree, dict):
         return "{" + ", ".join(f"{key}: {_look(inner)}" for key, inner in tree.items()) + "}"
     if isinstance(tree, tuple | list):

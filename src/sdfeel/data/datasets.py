@@ -50,7 +50,7 @@ class Dataset:
 
     @property
     def test_inputs(self) -> torch.Tensor:
-        """The same of the test images."""
+        """Return the test images as a model takes them."""
         return self.test_pixels.real()
 
 

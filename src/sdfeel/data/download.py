@@ -145,7 +145,7 @@ def _faults(files: Sequence[File], folder: Path) -> dict[File, str]:
 
 
 def _fault(path: Path, expected: File | Packed) -> str | None:
-    """What is wrong with the file at `path`, in words that follow its name; None if it is right."""
+    """Say what is wrong with the file at `path`, after its name; None if it is right."""
     try:
         with path.open("rb") as stream:
             return _difference(stream, expected, "sha256")
@@ -199,7 +199,7 @@ def _failure(
 
 @dataclass(frozen=True)
 class Download:
-    """One file on the web; it takes its name only when its checksum is right."""
+    """A file of the web; it takes its name only when its checksum is right."""
 
     url: str
     packed: Packed

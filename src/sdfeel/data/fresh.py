@@ -39,7 +39,7 @@ class Fresh:
     dataset: Any
 
     def __post_init__(self) -> None:
-        """Only what has a length and items by index can be read again."""
+        """Refuse what has no length and no items by index: it cannot be read again."""
         check_map_style("Fresh", self.dataset)
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Fresh:
 
 @contextmanager
 def drawn_by(number: int) -> Iterator[None]:
-    """Seed the global generators by a number; afterwards they are as they were."""
+    """Seed the global generators by a number, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002 - what transforms use
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(number)

@@ -44,7 +44,7 @@ def unwrapped(dataset: Any) -> Any:
 
 
 class _Collated:
-    """What a loader makes of each sample."""
+    """A dataset of the samples that a loader makes."""
 
     def __init__(self, dataset: Any, collate: Any) -> None:
         self._dataset, self._collate = dataset, collate

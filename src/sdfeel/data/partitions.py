@@ -49,7 +49,7 @@ class Shards:
 
 @checked("")
 class Dirichlet:
-    """For every class, the shares of the clients are one draw of Dirichlet(concentration).
+    """A partition that draws the clients' shares of every class from Dirichlet(concentration).
 
     Redrawn until every client has `min_samples`: a client without data could not take part.
     """
@@ -74,7 +74,7 @@ class Dirichlet:
         )
 
     def _counts(self, sizes: Indices, clients: int, rng: np.random.Generator) -> Indices | None:
-        """How many samples of each class each client gets: shape (classes, clients).
+        """Return how many samples of each class each client gets: shape (classes, clients).
 
         None if the draw leaves a class to nobody (every open client's share underflowed to zero).
         """

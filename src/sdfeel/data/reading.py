@@ -29,7 +29,7 @@ def check_map_style(field: str, dataset: Any) -> None:
 
 
 def is_pair(dataset: Any) -> bool:
-    """Whether it is inputs and targets, and cannot be a list of two clients' data."""
+    """Return whether this is (inputs, targets), and cannot be a list of two clients' data."""
     is_two = isinstance(dataset, tuple | list) and len(dataset) == 2
     return is_two and isinstance(_of_pandas(dataset[1]), ARRAYS) and _of_arrays(dataset[0])
 
@@ -71,7 +71,7 @@ def _of_pandas(value: Any) -> Any:
 
 
 def _of_arrays(value: Any) -> bool:
-    """Whether it is an array, or a structure of nothing but arrays with a first dimension."""
+    """Return whether this is an array, or a structure of nothing but arrays of samples."""
     if isinstance(value, ARRAYS):
         return True
     inner = list(value.values()) if isinstance(value, dict) else value
@@ -81,7 +81,7 @@ def _of_arrays(value: Any) -> bool:
 
 
 def _of_lists(value: Any, size: int) -> bool:
-    """Whether it is a table of numbers, a list a sample."""
+    """Return whether this is a table of numbers, a list a sample."""
     lists = isinstance(value, list) and len(value) == size
     return lists and all(isinstance(row, list) and _flat(row) for row in value)
 
@@ -122,7 +122,7 @@ def from_tensors(dataset: Any) -> Pair | None:
 
 
 def _pair(parts: Sequence[Any]) -> Pair:
-    """Of several parts the last is the target."""
+    """Split the parts of a sample into inputs and target, which is the last part."""
     return (parts[0] if len(parts) == 2 else tuple(parts[:-1])), parts[-1]
 
 

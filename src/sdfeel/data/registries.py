@@ -18,17 +18,17 @@ APT_SECONDS = 300
 
 
 class SourceError(Exception):
-    """One source did not deliver; the text is the reason. Never leaves this package."""
+    """A source that did not deliver; the text is the reason. It never leaves this package."""
 
 
 def npm_address(package: str) -> str:
-    """Where the configured npm registry keeps the tarball of a package, NAME-VERSION."""
+    """Return where the configured npm registry keeps the tarball of a package, NAME-VERSION."""
     name = package.rpartition("-")[0]
     return f"{_npm_registry().rstrip('/')}/{name}/-/{package}.tgz"
 
 
 def _npm_registry() -> str:
-    """What npm itself would use: the environment, else the user's .npmrc, else the default."""
+    """Return what npm would use: the environment, else the user's .npmrc, else the default."""
     settings = {name.lower(): value for name, value in os.environ.items() if value}
     if "npm_config_registry" in settings:
         return settings["npm_config_registry"]
@@ -45,7 +45,7 @@ def _npm_registry() -> str:
 
 
 def debian_address(pool_path: str) -> str:
-    """Where the default mirror keeps a package; apt, tried before it, knows the user's own."""
+    """Return where Debian's default mirror keeps a package; apt is tried before it."""
     return DEBIAN_DEFAULT + pool_path
 
 

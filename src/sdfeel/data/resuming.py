@@ -92,7 +92,7 @@ class Resuming:
 
 
 def _certificates() -> str | bool:
-    """What the machine trusts, as with every other program; else what requests brings along."""
+    """Return the certificates that this machine trusts, else those that requests brings along."""
     if "REQUESTS_CA_BUNDLE" in os.environ:
         return True
     paths = ssl.get_default_verify_paths()

@@ -148,7 +148,7 @@ def _speed(engine: Engine, start: Tensor) -> float:
 def _side_by_side(
     names: Sequence[str], problem: Problem, start: Tensor, speed: float
 ) -> dict[str, float]:
-    """The same in turn for those between which other programs of the machine could have decided."""
+    """Measure engines of similar speed in turn, so that other programs do not decide."""
     trial = _trial(speed, problem, min(2, problem.data.clients))
     with ExitStack() as stack:
         engines = {name: stack.enter_context(closing(ENGINES[name](problem))) for name in names}
@@ -163,7 +163,7 @@ def _side_by_side(
 
 
 def _trial(speed: float, problem: Problem, least: int) -> tuple[int, int]:
-    """How many clients, and steps of each, make a trial of the length that it should have."""
+    """Return how many clients, and steps of each, make a trial of the right length."""
     most = min(TRIAL_CLIENTS, problem.data.clients)
     clients = int(min(max(TRIAL_SECONDS * speed, least), most))
     return clients, int(min(max(TRIAL_SECONDS * speed / clients, 1), TRIAL_STEPS))

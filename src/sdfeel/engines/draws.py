@@ -23,7 +23,7 @@ TOGETHER = 2**13
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One client's steps, an entry each.
+    """What is drawn for one client's steps, an entry each.
 
     client        its number among all clients
     first         iteration
@@ -49,7 +49,7 @@ class Draws:
         self._found: dict[int, Drawn] = {}
 
     def of(self, row: int) -> Drawn:
-        """For the client at a row of `work`, which is then forgotten."""
+        """Return what is drawn for the client at a row of `work`, once."""
         if row not in self._found:
             first = row - row % self._together
             self._draw(slice(first, first + self._together))

@@ -27,7 +27,7 @@ class Interrupted(BaseException):
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """What a correction learns where models are added up, of clusters that are all in one call.
+    """What a correction learns while models are added up, of clusters that are all in one call.
 
     rows[i] += (model of client i - held model of client i) / reach, and once the sum that client i
     is added to is complete, rows[i] -= (sum - held) / reach
@@ -82,7 +82,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Where finished models go: rows[to[i]] += weights[i] x model of client i, in client order.
+    """Where models are added up: rows[to[i]] += weights[i] x model of client i, in client order.
 
     empty  rows to which nothing was added so far, whatever stands there: whoever adds the first
            model begins at zero, and says so here
@@ -128,11 +128,11 @@ class Engine(ABC):
         """Outputs of a model on inputs, in evaluation mode."""
 
     def about(self) -> Mapping[str, Any]:
-        """What a reader of the run's environment should know of it."""
+        """Return what environment.json should say of the engine."""
         return {}
 
     def remember(self) -> dict[str, Tensor]:
-        """What a checkpoint must keep of it, beside models and rows."""
+        """Return what a checkpoint must keep of the engine, beside models and rows."""
         return {}
 
     def recall(self, tensors: Mapping[str, Tensor]) -> None:  # noqa: B027 - most have nothing

@@ -61,7 +61,7 @@ def check_loss(loss: Loss) -> None:
 
 
 def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
-    """One forward pass and one loss on two samples, and the labels of all."""
+    """Try one forward pass and one loss on two samples, and look at the labels of all."""
     inputs, targets = data.part(slice(2))
     outputs = _outputs(model, inputs)
     if loss is F.cross_entropy or _wants_labels(loss, data.targets):
@@ -187,7 +187,7 @@ def _check_is_a_mean(loss: Loss, outputs: Tree, targets: Tree) -> None:
 
 
 def _wants_labels(loss: Loss, targets: Tree) -> bool:
-    """Whether a loss object takes class numbers, all of them: what it ignores may be anything."""
+    """Return whether a loss object takes class numbers only: what it ignores may be anything."""
     if not isinstance(loss, nn.CrossEntropyLoss) or not isinstance(targets, Tensor):
         return False
     if targets.is_floating_point():

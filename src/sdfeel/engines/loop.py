@@ -22,7 +22,7 @@ __all__ = ["LoopEngine"]
 
 
 class LoopEngine(SummingEngine):
-    """It uses as many processes as torch is set to use threads."""
+    """Train clients one after the other, in as many processes as torch is set to use threads."""
 
     name = "loop"
 

@@ -80,7 +80,7 @@ class ParameterLayout:
         return self.flatten(tensors)
 
     def split(self, vectors: Tensor) -> dict[str, Tensor]:
-        """Named views into a vector, or into the rows of a matrix of them (..., M)."""
+        """Return named views into a vector, or into the rows of a matrix of them (..., M)."""
         parts = torch.split(vectors, self.sizes, dim=-1)
         lead = vectors.shape[:-1]
         return {
@@ -115,5 +115,5 @@ def _is_counter(buffer: Tensor) -> bool:
 
 
 def is_table(buffer: Tensor) -> bool:
-    """Whether a buffer is no part of the vector: it stays as it is in the module."""
+    """Return whether a buffer is no part of the vector: it stays as it is in the module."""
     return not buffer.is_floating_point() and not _is_counter(buffer)

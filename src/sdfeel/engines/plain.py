@@ -106,13 +106,13 @@ class PlainUpdates:
         return losses if part is None else losses[part]
 
     def draws(self, work: Work) -> Draws:
-        """What is random in `work`; seeds for the model only if it draws, or may do so."""
+        """Return what is random in `work`; seeds for the model only if it draws, or may do so."""
         return Draws(self.problem, work, self._random is not False)
 
     def _visit(
         self, place: int, anchor: Tensor, work: Work, drawn: Drawn, losses: NDArray[np.float64]
     ) -> None:
-        """All steps of one client, whose model the module holds."""
+        """Make all steps of one client, whose model the module holds."""
         chain, size = self.problem.chain, self._size
         w, begun = self._row[None, :size], anchor[None, :size]
         rows = {name: rows[place : place + 1] for name, rows in work.rows.items()}
@@ -177,7 +177,7 @@ class PlainUpdates:
         return loss.item(), _flatten_dense_tensors(gradients)  # type: ignore[no-untyped-call]
 
     def _gradient_at(self, models: Tensor, pair: Pair, seed: int) -> Tensor:
-        """The same at another model, (1 x values); the module then holds the client's again."""
+        """Return the gradient at another model, (1 x values), and put the client's back."""
         client_row, counts = self._row, [counter.clone() for counter in self._counters]
         self._view(torch.cat([models[0], client_row[self._size :]]))
         self._seed(seed)
@@ -189,7 +189,7 @@ class PlainUpdates:
         return gradient[None]
 
     def _hooked(self, grads: list[Tensor | None]) -> list[Tensor | None]:
-        """What the user's gradient hooks make of them."""
+        """Return what the user's gradient hooks make of gradients."""
         for place, hooks in self.problem.hooks.items():
             for hook in hooks:
                 g = grads[place]
@@ -236,7 +236,7 @@ class PlainUpdates:
         return self._model.get_submodule(module), leaf
 
     def _seed(self, number: int) -> None:
-        """What is random inside the model is a function of (seed, client, k) as well."""
+        """Seed torch: what is random inside the model is a function of (seed, client, k) too."""
         if self._random is None or (self._random and self.problem.device.type == "cpu"):
             torch.default_generator.manual_seed(number)
         elif self._random:

@@ -138,7 +138,7 @@ def placed(tree: Tree, dtype: torch.dtype, device: torch.device) -> Tree:
 
 
 def _hooks(model: nn.Module) -> dict[int, tuple[Hook, ...]]:
-    """Those of `parameter.register_hook`: a copy of a parameter would lose them."""
+    """Return the hooks of `parameter.register_hook`: a copy of a parameter would lose them."""
     hooks: dict[int, tuple[Hook, ...]] = {}
     trained = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
     for place, (name, parameter) in enumerate(trained):

@@ -111,7 +111,7 @@ class VectorisedEngine(Engine):
     def _steps(
         self, network: _Network, models: Tensor, work: Work, positions: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """All iterations of one chunk; rows are gathered once and written back once."""
+        """Make all iterations of one chunk; rows are gathered once and written back once."""
         problem, layout = self.problem, self.problem.layout
         places = torch.from_numpy(positions).to(models.device)
         start, begin = work.start
@@ -168,7 +168,7 @@ class _Network:
         return dict(named[:trained]), dict(named[trained:])
 
     def gradients(self, views: Views, inputs: Tree, targets: Tree) -> tuple[Tensor, Tensor]:
-        """Of a chunk of clients: gradients, and losses; buffers become those after the step."""
+        """Return gradients and losses of a chunk of clients; buffers take the step."""
         self._model.train()
         trained, rest = views
         gradients, (losses, moved) = self._gradients(trained, rest, inputs, targets)

@@ -55,7 +55,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """Where the runs are: `number` of `runs`, and what is left in real seconds.
+    """Where the runs are: this is `number` of `runs`; `left` is in real seconds.
 
     fraction  of the work of all runs
     left      None before anything was measured

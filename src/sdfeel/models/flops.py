@@ -35,7 +35,7 @@ def count_flops(
 
 
 def count_flops_on(model: nn.Module, inputs: Tree) -> int:
-    """The same on one batch of inputs, whatever their structure and that of the outputs."""
+    """Count the FLOPs of one batch of inputs, whatever the structure of inputs and outputs."""
     trial = copy.deepcopy(model).train()
     counter = FlopCounterMode(display=False)
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), counter:
@@ -46,7 +46,7 @@ def count_flops_on(model: nn.Module, inputs: Tree) -> int:
 
 
 def layers_flops(model: nn.Module, inputs: Tree) -> int | None:
-    """The same number from the sizes of linear and convolutional layers alone.
+    """Count FLOPs from the sizes of linear and convolutional layers alone.
 
     None where other layers have parameters. The counter above imports much of torch when it is
     first used, which takes as long as importing torch itself; products without parameters, as of

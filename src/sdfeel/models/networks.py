@@ -52,7 +52,7 @@ def mlp(inputs: int, hidden: Sequence[int] = (200,), classes: int = 10) -> nn.Se
 
 
 def logistic_regression(inputs: int, classes: int = 10) -> nn.Sequential:
-    """One linear layer on flattened inputs: with cross-entropy, a convex problem."""
+    """Build one linear layer on flattened inputs: with cross-entropy, a convex problem."""
     return mlp(inputs, (), classes)
 
 

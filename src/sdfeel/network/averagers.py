@@ -112,7 +112,7 @@ class Averager:
 
     @cached_property
     def amplification(self) -> float:
-        """By how much the exchanges, one after the other, enlarge a rounding error on their way.
+        """Return by how much the exchanges together enlarge a rounding error on their way.
 
         The largest, over the exchanges, of (growth up to it) x (growth after it) in any
         eigendirection. `finite-time` reaches 1e10 and more on graphs with close eigenvalues or
@@ -198,7 +198,7 @@ def _by_parts(name: str, graph: nx.Graph, shares: NDArray[np.float64], alpha: in
 
 
 def _checked(averager: Any, graph: nx.Graph, shares: NDArray[np.float64]) -> Averager:
-    """One's own averager has to keep the weighted mean of these clusters, over these links."""
+    """Check that a user's averager keeps the weighted mean of these clusters, over these links."""
     if not isinstance(averager, Averager):
         raise InputError(
             "averager", averager, "a name, an `Averager`, or a function (graph, shares, alpha) -> "
@@ -300,7 +300,7 @@ def _all_reduce(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Ave
 
 
 def _exact(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:  # noqa: ARG001
-    """What a cloud does: every server gets the weighted mean, P = m-tilde 1'."""
+    """Return what a cloud does: every server gets the weighted mean, P = m-tilde 1'."""
     A = np.eye(len(shares)) - shares[:, None]
     return Averager("exact", "cloud", shares, A, (1.0,), 0.0, 1.0)
 

@@ -50,7 +50,7 @@ class Clusters:
 
     @classmethod
     def of(cls, clusters: Sequence[Sequence[int]]) -> Clusters:
-        """From any nested sequence of client numbers."""
+        """Make clusters of any nested sequence of client numbers."""
         try:
             members = tuple(tuple(int(client) for client in cluster) for cluster in clusters)
         except (TypeError, ValueError):
@@ -84,7 +84,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the data is spread. The only place where m, m-hat and m-tilde are computed.
+    """The shares of the data. The only place where m, m-hat and m-tilde are computed.
 
     With |S_i| samples at client i, |S~_d| in the cluster of server d and |S| in all:
     m_i = |S_i|/|S|, m-hat_i = |S_i|/|S~_d(i)|, m-tilde_d = |S~_d|/|S|.

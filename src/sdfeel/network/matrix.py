@@ -30,7 +30,7 @@ class MatrixAverager:
 
     @classmethod
     def of(cls, given: Any) -> MatrixAverager:
-        """From an array, a tensor or lists of rows."""
+        """Make an averager of an array, a tensor or lists of rows."""
         try:
             listed = given.tolist() if hasattr(given, "tolist") else given  # arrays and tensors
             matrix = np.array(listed, dtype=float)
@@ -57,7 +57,7 @@ class MatrixAverager:
         return cls(tuple(tuple(row) for row in matrix.tolist()))
 
     def __call__(self, graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
-        """On a network; a matrix that does not fit it is named."""
+        """Return the averager on a network; a matrix that does not fit it is refused by name."""
         P = np.array(self.rows)
         if len(P) != len(shares):
             raise InputError(

@@ -82,11 +82,11 @@ class Network:
         return self.clusters.servers
 
     def with_samples(self, samples: ArrayLike) -> Network:
-        """The same network once it is known how much data each client holds."""
+        """Return the same network with how much data each client holds."""
         return Network(self.clusters, self.graph, np.asarray(samples), self.given_clients_graph)
 
     def changing(self, graphs: Any) -> Network:
-        """The same clusters on another graph in later rounds.
+        """Return the same clusters on another graph in later rounds.
 
         >>> Network.ring(4).changing([("ring", 5), ("star", 1)])
         ChangingNetwork(4 clients, 4 servers, 2 graphs)
@@ -104,7 +104,7 @@ class Network:
         return self
 
     def merged(self) -> Network:
-        """All clients under one server: what a cloud sees."""
+        """Return all clients under one server: what a cloud sees."""
         everyone = [sorted(client for members in self.clusters.members for client in members)]
         return Network(everyone, nx.empty_graph(1), np.array(self.shares.samples))
 
@@ -115,7 +115,7 @@ class Network:
 
     @cached_property
     def clients_graph(self) -> nx.Graph:
-        """On the clients' numbers."""
+        """Return the graph of the clients, on their numbers."""
         try:
             graph = as_graph(self.given_clients_graph, self.clients)
         except InputError as mistake:

@@ -77,7 +77,7 @@ class Curve:
 
     @property
     def last(self) -> float:
-        """Where the last evaluation is."""
+        """Return where the last evaluation is."""
         return float(self.x[-1])
 
     def reaches(self, level: float) -> float | None:

@@ -166,7 +166,7 @@ def metrics_csv(rows: list[Row]) -> str:
 
 
 def environment(seed: object = None) -> dict[str, Any]:
-    """What a reader needs to know to get the same numbers again."""
+    """Describe what a reader needs to know to get the same numbers again."""
     packages = ("sdfeel", "torch", "numpy", "networkx", "pandas", "safetensors")
     return {
         "python": platform.python_version(),
@@ -179,7 +179,7 @@ def environment(seed: object = None) -> dict[str, Any]:
 
 
 def _version(package: str) -> str | None:
-    """None: it is not there, as PyTorch at an edge that only averages."""
+    """Return the version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

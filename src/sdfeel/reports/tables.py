@@ -110,7 +110,7 @@ def _list(of: Run | Sequence[Run]) -> Sequence[Run]:
 
 
 def _is_untested(seeds: Sequence[Run]) -> bool:
-    """Whether there are accuracies on training samples only."""
+    """Return whether there are accuracies on training samples only."""
     columns = [metrics_of(run).columns for run in seeds]
     return not any(TEST in names for names in columns) and any(TRAINING in c for c in columns)
 

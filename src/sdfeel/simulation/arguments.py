@@ -29,7 +29,7 @@ Table = Mapping[str, Any]  # a name and settings, as a file has them
 
 
 class RunSettings(TypedDict, total=False):
-    """All that can be set of a run; what each is says `help(sdfeel.train)`."""
+    """All settings of a run as keyword arguments; `help(sdfeel.train)` says what each is."""
 
     steps: int
     until: float
@@ -51,7 +51,7 @@ class RunSettings(TypedDict, total=False):
     flower: Any
     run_config: Table
     train_config: Table
-    node_config: Table | Sequence[Table]
+    node_config: Mapping[str, Any] | Sequence[Table]
     processes: int | None
     engine: str
     device: str | torch.device

@@ -70,7 +70,7 @@ def _right(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _AccuracyOfSome:
-    """The same without the labels that a loss ignores."""
+    """Accuracy without the labels that a loss ignores."""
 
     ignored: int
 
@@ -101,7 +101,7 @@ def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
 
 
 def of_each(servers: int) -> int:
-    """On how many samples the models of so many servers are evaluated, each of them."""
+    """Return on how many samples each of so many servers' models is evaluated."""
     return max(1, EACH_OUTPUTS // servers)
 
 
@@ -181,7 +181,7 @@ class Evaluation:
         return total
 
     def _of_clients(self, engine: Engine, state: State) -> Row:
-        """Of models that methods keep for clients: each on its client's data, and tested.
+        """Evaluate models that methods keep for clients: on each client's data, and tested.
 
         The means, weighted by the clients' data.
         """

@@ -26,7 +26,7 @@ FEW = 16
 
 @dataclass(frozen=True)
 class Routes:
-    """Who needs which models in an exchange: the same in all exchanges of an averager.
+    """The models that each rank needs in an exchange: the same in all exchanges of an averager.
 
     known    places, among the servers that take part, that a rank has a row for
     own      where its own servers are among them
@@ -46,7 +46,7 @@ class Routes:
     @classmethod
     @lru_cache(64)
     def find(cls, averager: Averager, ranks: Ranks) -> Routes:
-        """Those of an averager for this rank; found once for each."""
+        """Find the routes of an averager for this rank."""
         servers = averager.among or range(len(averager.shares))
         support = averager.generator != 0
         near = [

@@ -63,7 +63,7 @@ def fingerprint(
 
 
 def _identity(value: object) -> list[str]:
-    """What tells a user's function or object from another: its text, what it does and holds."""
+    """List what tells a user's function or object from another: its text, code and state."""
     words = [name_of(value)]
     if isinstance(value, FunctionType):
         code = value.__code__

@@ -70,7 +70,7 @@ def _count(model: nn.Module, source: ClientSource, batch_size: int) -> float:
 
 
 def _is_the_papers(model: nn.Module, batch_size: int) -> bool:
-    """Whether it is the paper's network with its batches."""
+    """Return whether this is the paper's network with its batches."""
     shapes = sorted(tuple(parameter.shape) for parameter in model.parameters())
     return batch_size == PAPER_BATCH and shapes in _networks()
 

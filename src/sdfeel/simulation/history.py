@@ -31,7 +31,7 @@ class History:
         self.batch_loss, self.batch_count = 0.0, 0
 
     def is_due(self, k: int) -> bool:
-        """Whether there is a row at the end of an event that comes to iteration k."""
+        """Return whether there is a row at the end of an event that comes to iteration k."""
         return k // self.every > int(self.rows[-1]["iteration"]) // self.every
 
     @property

@@ -65,15 +65,15 @@ class Outcome:
 
 
 class Listener:
-    """Told of a run; this one does not listen. wants_end: the run is to end here."""
+    """A listener that does not listen. wants_end: whether it asks for the end of the run."""
 
     wants_end = False
 
     def on_row(self, rows: list[Row], mean: Tensor, servers: Tensor) -> None:
-        """After an evaluation of these models."""
+        """Hear of an evaluation of these models."""
 
     def on_period(self, progress: Progress) -> None:
-        """Where upload periods have ended."""
+        """Hear that upload periods have ended."""
 
 
 class Keeper(Protocol):
@@ -87,10 +87,10 @@ class Keeper(Protocol):
     rescue: str
 
     def stop(self) -> bool:
-        """Whether the run should end now, after a last save."""
+        """Return whether the run should end now, after a last save."""
 
     def due(self) -> bool:
-        """Whether it is time for a checkpoint."""
+        """Return whether it is time for a checkpoint."""
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""

@@ -85,7 +85,7 @@ class Run:
         return self.k >= self.steps or self.seconds >= self.until or self.is_stopped
 
     def _is_due(self, event: Event) -> bool:
-        """Whether there is a row after this event."""
+        """Return whether there is a row after this event."""
         ends = event.k >= self.steps or event.ends >= self.until
         return ends or self.history.is_due(event.k)
 

@@ -77,7 +77,7 @@ def _carried_out(
     shared: Mapping[str, Tensor],
     clients: np.ndarray,
 ) -> Tensor:
-    """Some steps with gradients g = push + w."""
+    """Make some steps with gradients g = push + w."""
     w = start.clone()
     rows = {name: new_row(row, start) for name, row in chain.rows.items()} | dict(shared)
     for number, push in enumerate(pushes):

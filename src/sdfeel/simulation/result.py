@@ -67,7 +67,7 @@ class Models:
 
 @dataclass(repr=False)
 class Result:
-    """What training gave.
+    """The result of training.
 
     model          the global model, the weighted mean u_K, in evaluation mode
     server_models  each edge server's own model; client_model(i): what a client holds

@@ -37,7 +37,7 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
 
 
 def test_samples(test: Any, problem: Problem) -> Samples | None:
-    """What a user gives to test on, checked like the clients' data."""
+    """Check what a user gives to test on, like the clients' data."""
     if test is None:
         return None
     try:

@@ -175,7 +175,7 @@ OF_ALGORITHM = (
 
 
 class Settings(BaseModel):
-    """All that can be set of a run but its model, data and network."""
+    """All settings of a run: everything but its model, data and network."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -252,7 +252,8 @@ class Settings(BaseModel):
     )
     node_config: Annotated[Mapping[str, Any] | Sequence[Any], PlainValidator(_nodes)] = _key(
         {},
-        "what the app finds as its node_config: values for all clients, or a list with one for each",
+        "what the app finds as its node_config: values for all clients, or a list with one for "
+        "each",
         "flower.node_config",
     )
     processes: Count | None = _key(
@@ -343,7 +344,7 @@ class Settings(BaseModel):
         return given if isinstance(given, LatencyProfile) else load_profile(str(given))
 
     def algorithm(self, network: Network, profile: LatencyProfile, parameters: int) -> Algorithm:
-        """What these settings mean on a network, for models of so many numbers."""
+        """Return the algorithm of these settings on a network, for models of so many numbers."""
         given = {name: getattr(self, name) for name in OF_ALGORITHM}
         return Algorithm.of(network=network, profile=profile, parameters=parameters, **given)
 
@@ -390,7 +391,7 @@ def plain(name: str, value: Any) -> Any:
 
 
 def _codec_table(codec: Codec) -> Any:
-    """Its name alone, where that says it all."""
+    """Return the table of a codec; its name alone, where that says it all."""
     table = to_table(codec, CODECS)
     is_usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
     return table["name"] if is_usual else table

@@ -64,7 +64,7 @@ class RoundingWarning(UserWarning):
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a run consists of.
+    """A simulation, assembled and checked: all that a run consists of.
 
     settings   as the user has them
     network    the user's, with what each client holds
@@ -164,7 +164,7 @@ class Simulation:
         return cls(settings, network, algorithm, problem, latency, start, evaluation, ranks)
 
     def changed(self, **settings: Any) -> Simulation:
-        """The same model and data under other settings of the algorithm."""
+        """Return the same model and data under other settings of the algorithm."""
         other = self.settings.model_copy(update=settings)
         parameters = self.problem.layout.parameters
         algorithm = other.algorithm(self.network, self.profile, parameters)
@@ -178,7 +178,7 @@ class Simulation:
         return fingerprint(self.algorithm, self.problem, self.profile, self.start, digests)
 
     def engine(self, name: str | None = None) -> ChosenEngine:
-        """What carries it out: as set, or by another name."""
+        """Build the engine that is set, or another one by its name."""
         alone = self.ranks.size == 1
         chosen = build_engine(name or self.settings.engine, self.problem, self.start, measure=alone)
         if alone:
@@ -250,7 +250,7 @@ class Simulation:
             )
 
     def drawn(self) -> dict[str, Any]:
-        """What a reader needs to draw the network and count its seconds: network.json."""
+        """Return what a reader needs to draw the network and count its seconds: network.json."""
         network = self.network
         sizes = [len(members) for members in network.clusters.members]
         in_order = network.clusters == Clusters.of_sizes(sizes)
@@ -268,7 +268,7 @@ class Simulation:
         }
 
     def about(self) -> dict[str, Any]:
-        """What a run that no config describes was started with."""
+        """Return the settings of a run that no config describes, for run.json."""
         network = self.algorithm.network
         return {
             **self.settings.table(),

@@ -65,7 +65,7 @@ class State:
         self._training = Training(self)
 
     def _first_rows(self, start: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """What methods and codecs remember, at its beginning."""
+        """Return what methods and codecs remember at the beginning."""
         algorithm = self.algorithm
         clients, servers = {}, {}
         for name, row in algorithm.rows.items():
@@ -125,7 +125,7 @@ class State:
                 self._merge(group, trained.sums[trained.place[group.number]])
 
     def _are_means(self, groups: Sequence[Group]) -> bool:
-        """Whether every server takes the mean of its clients, and nobody moved it meanwhile."""
+        """Return whether every server takes the mean of its clients, and no neighbour moved it."""
         if self.begun is not self.models or len(groups) != self.algorithm.network.servers:
             return False
         return all(g.scale == g.keep == g.follow == 1 and g.stretch is None for g in groups)
@@ -191,7 +191,7 @@ class State:
         self.models[row] = taken
 
     def _optimize(self, group: Group, before: Tensor, after: Tensor) -> None:
-        """What a server makes of the mean of its clients, in place; buffers are the mean's."""
+        """Apply server optimizers to the mean of a server's clients, in place, but for buffers."""
         for method in self.algorithm.having("take"):
             models = _array(before[: self._size]), _array(after[: self._size])
             rows, period = self.rows_of(method, group), Period(group, self.algorithm)
@@ -221,14 +221,14 @@ class State:
             method.ended(*both, self._all_rows_of(method), event, self.algorithm)
 
     def _shown(self, k: int, models: Tensor, number: int) -> Tensor:
-        """What neighbours hold of each server's model in an exchange."""
+        """Return what neighbours hold of each server's model in an exchange."""
         shown = self.servers["between.held"]
         draw = Draw(self.problem.seed, np.array(self.ranks.servers), k, BETWEEN + number)
         shown += self._through("between", models - shown, draw)
         return shown
 
     def _swap(self, event: Event, mixing: Averager) -> None:
-        """One server exchanges with its neighbours; the others keep their models."""
+        """Exchange one server's model with its neighbours; the others keep theirs."""
         here = [self._row_of[d] for d in mixing.among or () if d in self._row_of]
         if "between.held" not in self.servers:
             self.models[here] = exchanged(mixing, self.models[here], self.ranks)
@@ -275,7 +275,7 @@ class State:
             self.held[rows] = received + self._through("down", self.begun[rows] - received, draw)
 
     def _through(self, way: str, change: Tensor, draw: Draw) -> Tensor:
-        """What arrives of a difference that has in it all that did not arrive before."""
+        """Return what arrives of a difference, which includes what did not arrive before."""
         return _as(self.algorithm.codecs[way].through(way, _array(change), draw), change)
 
     # Rows
@@ -284,7 +284,7 @@ class State:
         return [group for group in groups if group.number in self.rows_of_groups]
 
     def row_of_server(self, server: int) -> int:
-        """Where a server is among those held here."""
+        """Return the row of a server among those held here."""
         return self._row_of[server]
 
     def rows_of(self, method: Method, group: Group) -> OwnRows:
@@ -323,7 +323,7 @@ class State:
         return self.ranks.gather(self.models, "servers")
 
     def _saved(self) -> dict[str, tuple[Tensor, Literal["servers", "clients"]]]:
-        """What training needs to go on, by name."""
+        """Return what training needs to go on, by name."""
         groups = self.algorithm.pace.groups
         saved = {"servers.model": (self.models, "servers"), "groups.begun": (self.begun, groups)}
         if self.held is not self.begun:
@@ -337,7 +337,7 @@ class State:
         return saved | {f"clients.{name}": (rows, "clients") for name, rows in self.clients.items()}
 
     def save(self) -> dict[str, Tensor]:
-        """All that training needs to go on; at the leading process that of all ranks."""
+        """Return all that training needs to go on; at the leading process that of all ranks."""
         saved = self._saved()
         if self.begun is self.models:
             del saved["groups.begun"]
@@ -383,7 +383,7 @@ class OwnRows(MutableMapping[str, Floats]):
 
 
 def _array(tensor: Tensor) -> Floats:
-    """The same memory as an array, where it is the processor's."""
+    """Return the same memory as an array, where it is the processor's."""
     array: Floats = tensor.detach().cpu().numpy()
     return array
 

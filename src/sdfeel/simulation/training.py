@@ -79,7 +79,7 @@ class Training:
         self.spare: Tensor | None = None
 
     def rows_of_clients(self, clients: Indices) -> Indices:
-        """Where these clients are among those held here."""
+        """Return the rows of these clients among those held here."""
         return self._row_of[clients]
 
     def carry_out(
@@ -145,7 +145,7 @@ class Training:
         return Trained(place, part, sums)
 
     def _learning(self, engine: Engine, group: Group) -> Learning | None:
-        """What the engine does of `learn`, if that is all there is to do with single models."""
+        """Return what the engine can do of `learn`, if nothing else needs single models."""
         learners = self.algorithm.having("learn")
         can = isinstance(engine, SummingEngine) and engine.learns and self._is_exact
         if not can or self.algorithm.having("combine") or len(learners) != 1:
@@ -156,11 +156,11 @@ class Training:
         return Learning(f"{learners[0].name}.z", float(reach)) if reach > 0 else None
 
     def _only_sums(self, learning: Learning | None) -> bool:
-        """Whether nothing but the sum of the clients' models is asked for."""
+        """Return whether nothing but the sum of the clients' models is needed."""
         return self._is_exact and (learning is not None or not self._keeps_models)
 
     def _block(self, engine: Engine, learning: Learning | None) -> int:
-        """How many clients an engine is handed at a time, at most."""
+        """Return how many clients an engine gets at a time, at most."""
         blocks, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
         unwritten = self._only_sums(learning) and not self.state.clients
         if unwritten and isinstance(engine, SummingEngine) and not engine.holds_models:

@@ -47,7 +47,7 @@ Contraction = Annotated[
 
 @checked("")
 class Constants:
-    """What Theorem 1 asks of the problem (Assumption 1).
+    """The constants that Theorem 1 asks of the problem (Assumption 1).
 
     Attributes:
         smoothness: L.
@@ -64,7 +64,7 @@ class Constants:
 
 @checked("")
 class Lemma2:
-    """What Lemma 2 needs of the schedule alone, before a learning rate is chosen.
+    """The constants that Lemma 2 needs of the schedule alone, before a learning rate is chosen.
 
     `contraction` is zeta^alpha, or any averager's own.
 
@@ -222,7 +222,7 @@ class Theorem1:
 
     @property
     def verdict(self) -> str:
-        """One sentence: does the theorem apply, and if not, what would make it."""
+        """Say in one sentence whether the theorem applies, and if not, what would make it."""
         if self.conditions_hold:
             return (
                 f"both step-size conditions hold: Theorem 1 applies "

@@ -61,7 +61,7 @@ class MeasuredConstants:
     gap: Estimate
 
     def constants(self, worst: bool = False) -> Constants:
-        """For the calculator; `worst` takes the largest client's kappa^2 (the literal version)."""
+        """Return the constants for the calculator; `worst` takes the largest client's kappa^2."""
         non_iid = self.inside.value + self.between.value
         if worst:
             non_iid = self.largest_non_iid.high

@@ -25,7 +25,7 @@ class NetworkBound:
     notes: tuple[str, ...]
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: what is infinite becomes None."""
+        """Return the numbers for JSON, in which what is infinite becomes None."""
         theorem, schedule = self.theorem, self.theorem.schedule
         return {
             "version": schedule.version,

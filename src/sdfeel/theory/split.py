@@ -14,7 +14,7 @@ __all__ = ["KappaSplit", "kappa_split"]
 
 @dataclass(frozen=True)
 class KappaSplit:
-    """Weighted means over the clients, at one model; inside + between = total.
+    """Non-IIDness at one model, as weighted means over the clients; inside + between = total.
 
     inside    sum_i m_i ||grad F_i - grad F_d(i)||^2, with F_d the cluster's own loss
     between   sum_d m-tilde_d ||grad F_d - grad F||^2
@@ -31,7 +31,7 @@ class KappaSplit:
 
 
 def kappa_split(gradients: NDArray[np.float64], shares: Shares) -> KappaSplit:
-    """From every client's full gradient at the same model, one row a client."""
+    """Split the non-IIDness of every client's full gradient at the same model, a row a client."""
     mean = shares.client @ gradients
     of_cluster = (shares.V.T @ gradients)[shares.clusters.server_of]
     inside = shares.client @ np.sum((gradients - of_cluster) ** 2, axis=1)

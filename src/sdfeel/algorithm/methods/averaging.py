@@ -61,7 +61,7 @@ class Rule(AveragingRule):
         return self.on_block(models, shares, held, self.scales(norms))
 
     def scales(self, norms: Floats) -> NDArray[np.float64]:
-        """How much of each model's distance from the start counts, given that distance."""
+        """Return how much each model's distance from the start counts, given that distance."""
         norms = np.asarray(norms, dtype=np.float64)
         if self.name != "clip":
             return np.ones_like(norms)
@@ -84,7 +84,7 @@ class Rule(AveragingRule):
         return _weighted_median(ranked, ranked_shares)
 
     def _cut(self, count: int) -> int:
-        """How many of `count` models are left out at either end: one at least, if one is left."""
+        """Return how many of `count` models are left out at either end: at least one."""
         return min(max(int(self.trim * count), 1 if self.trim else 0), (count - 1) // 2)
 
 

@@ -29,7 +29,7 @@ class Chain:
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
-        """All of them that have a `gradient`."""
+        """Return all methods that have a `gradient`."""
         methods = (*self.corrections, self.optimizer)
         return tuple(method for method in methods if method.has("gradient"))
 
@@ -55,13 +55,13 @@ class Chain:
 
     @property
     def needs_anchor(self) -> bool:
-        """Whether anything looks back at the model that the period began with."""
+        """Return whether a method looks back at the model that the period began with."""
         is_own = type(self.optimizer) not in OPTIMIZERS.values()
         return bool(self.optimizer.prox or self.corrections or is_own)
 
     @cached_property
     def affine(self) -> Affine | None:
-        """All of it in numbers, if it is affine in the gradient; rows are named `name.row`."""
+        """Return the chain in numbers if it is affine in the gradient; rows are `name.row`."""
         decay = prox = 0.0
         shift: dict[str, float] = {}
         for method in (*self.corrections, self.optimizer):
@@ -75,7 +75,7 @@ class Chain:
         return Affine(decay, prox, shift, last.momentum, last.nesterov)
 
     def update(self, w: Tensor, g: Tensor, rows: Mapping[str, Tensor], step: Step) -> None:
-        """One local step of some clients: w and the rows, (clients, values) each, in place."""
+        """Make one local step of some clients: w and the rows, (clients, values) each, in place."""
         g = self.optimizer.conditioned(g, w, step)
         for method in self.methods:
             rows_of_method: Rows = {

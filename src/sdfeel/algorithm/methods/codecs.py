@@ -97,7 +97,7 @@ class Draw:
 
 
 class Codec(ABC):
-    """From values to a message and back; the values of several senders go through together.
+    """A way to encode values: those of several senders are encoded and decoded together.
 
     feeds_back  what a message leaves out is added to the sender's next one
     exact       what arrives is what was sent
@@ -114,7 +114,7 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, message: Message, like: Floats) -> Floats:
-        """What the receiver makes of it, in the dtype and shape of `like`."""
+        """Return what the receiver makes of a message, in the dtype and shape of `like`."""
 
     @abstractmethod
     def bits(self, values: int) -> int:
@@ -147,7 +147,7 @@ class Codec(ABC):
 
     @final
     def through(self, way: str, values: Floats, draw: Draw) -> Floats:
-        """What arrives of these values."""
+        """Return what arrives of these values."""
         arrived = self.decode(self.encode(values, draw), values)
         if arrived.shape != values.shape or arrived.dtype != values.dtype:
             raise InputError(
@@ -169,7 +169,7 @@ def _refuse_beyond(codec: str, values: Floats, most: float) -> None:
 
 @checked("codecs")
 class Float32(Codec):
-    """As it is."""
+    """Send values as they are."""
 
     exact: ClassVar[bool] = True
 
@@ -188,7 +188,7 @@ class Float32(Codec):
 
 @checked("codecs")
 class Float16(Codec):
-    """Rounded to nearest, 11 bits of precision; beyond 65,504 there is nothing to round to."""
+    """Round to nearest, with 11 bits of precision; larger values than 65,504 become infinite."""
 
     def encode(self, values: Floats, draw: Draw) -> Message:
         if not np.abs(values).max(initial=0.0) < 65520:  # from there on it would become infinite
@@ -210,7 +210,7 @@ class Float16(Codec):
 
 @checked("codecs")
 class BFloat16(Codec):
-    """Rounded to nearest, ties to even: the upper half of a float32, with its range."""
+    """Round to nearest, ties to even: the upper half of a float32, with its range."""
 
     def encode(self, values: Floats, draw: Draw) -> Message:
         _refuse_beyond("bfloat16", values, 3.39e38)

@@ -74,12 +74,12 @@ class Correction(Method):
 
     @property
     def clients(self) -> bool:
-        """Whether clients are corrected inside their clusters: z."""
+        """Whether clients are corrected inside their clusters, by their row z."""
         return self.name != "servers"
 
     @property
     def servers(self) -> bool:
-        """Whether clusters are corrected among themselves: y."""
+        """Whether clusters are corrected among themselves, by their row y."""
         return self.name != "clients"
 
     @property
@@ -119,7 +119,7 @@ class Correction(Method):
         return self
 
     def about(self, algorithm: Algorithm) -> str:
-        """In one line, what it is on this network."""
+        """Describe the correction on this network in one line."""
         if algorithm.network.servers == 1:
             return f"{self.name}; on one server clients alone are corrected, as SCAFFOLD does"
         if not self.servers:

@@ -94,7 +94,7 @@ class Period:
 
     @property
     def clients(self) -> NDArray[np.int64]:
-        """Those that take part, in order."""
+        """The clients that take part, in order."""
         return self.group.clients
 
     @property
@@ -104,7 +104,7 @@ class Period:
 
     @cached_property
     def reach(self) -> Floats:
-        """By how much a constant gradient of 1 moves each: for SGD its sum of eta_k."""
+        """How far a constant gradient of 1 moves each client: for SGD its sum of eta_k."""
         spans = zip(self.group.first.tolist(), self.group.last.tolist(), strict=True)
         return np.array([self.algorithm.reach(first, last) for first, last in spans])
 
@@ -142,7 +142,7 @@ class Method:
 
     @property
     def rows(self) -> Mapping[str, Row]:
-        """What it remembers, by name."""
+        """What the method remembers, by name."""
         return {}
 
     @property
@@ -157,7 +157,7 @@ class Method:
 
     @property
     def name(self) -> str:
-        """What it is called in messages and checkpoints."""
+        """What the method is called in messages and checkpoints."""
         return type(self).__name__.lower()
 
     @property
@@ -179,7 +179,7 @@ class Method:
         periods: Sequence[Period],
         mean: Callable[[str, Mapping[int, float]], Floats],
     ) -> None:
-        """Before groups train.
+        """Prepare the rows of groups before they train.
 
         Args:
             rows: of each period; None for a group that another process holds.
@@ -188,13 +188,13 @@ class Method:
         """
 
     def gradient(self, g: Tensor, w: Tensor, rows: Rows, step: Step) -> Tensor:
-        """From the gradients of some clients, (clients, values) as w, to what they step along."""
+        """Return what clients step along, given their gradients, (clients, values) as w."""
         return g
 
     def combine(
         self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
     ) -> Floats:
-        """From a cluster's models (clients, values), brought to one number of steps, to one.
+        """Return one model of a cluster's models (clients, values), brought to one number of steps.
 
         Args:
             models: those of the clients that take part; shares: m-hat, which sum to 1.
@@ -208,7 +208,7 @@ class Method:
         """Clients hear what their cluster made of it; moved: of each (clients, values)."""
 
     def take(self, before: Floats, after: Floats, rows: Rows, period: Period) -> Floats:
-        """From a server's model before its clients trained and their mean to its new model."""
+        """Return a server's new model, given the one before its clients trained and their mean."""
         return after
 
     def ended(
@@ -217,5 +217,5 @@ class Method:
         """Every event has ended: all servers' models (servers, values) before and after mixing."""
 
     def has(self, *hooks: str) -> bool:
-        """Whether it has one of these hooks, so that a run can go the short way without it."""
+        """Return whether the method has a hook: a run does without it where it has not."""
         return any(getattr(type(self), hook) is not getattr(Method, hook) for hook in hooks)

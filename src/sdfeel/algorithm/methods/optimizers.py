@@ -156,7 +156,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def reach(affine: Affine, etas: Sequence[float]) -> float:
-    """By how much a constant gradient of 1 moves w, with these rates and nothing remembered.
+    """Return how far a constant gradient of 1 moves w, with these rates and nothing remembered.
 
     For SGD the sum of the rates.
     """

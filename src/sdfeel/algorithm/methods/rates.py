@@ -144,7 +144,7 @@ class Given(Rate):
 
 
 def rate_of(lr: float | Rate | Callable[[int], float]) -> Rate:
-    """What a user gives as `lr`."""
+    """Return the rate that a user gives as `lr`."""
     if isinstance(lr, Rate):
         return lr
     return Given(lr) if callable(lr) else Constant(lr)
@@ -156,7 +156,7 @@ def rates(rate: Rate, first: int, last: int) -> NDArray[np.float64]:
 
 
 class RateTable:
-    """The same, each k computed once: clients of unequal speed are far apart in k."""
+    """Rates of iterations, each computed once: clients of unequal speed are far apart in k."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate

@@ -64,7 +64,7 @@ Compensation = Annotated[float, real(lambda x: 0 <= x <= 1, "a number from 0 to 
 
 @checked("pace")
 class Asynchronous(Pace):
-    """Nobody waits for another cluster.
+    """Asynchronous servers: no cluster waits for another one.
 
     Args:
         deadline: T_d in seconds, for computing and uploading: one for all servers, or a list. By
@@ -110,7 +110,7 @@ class Asynchronous(Pace):
     def stale_weights(
         self, share_of_server: float, others: Sequence[float], psi: Sequence[float], servers: int
     ) -> tuple[float, ...]:
-        """What each neighbour's model counts where only the server that is ready moves."""
+        """Return each neighbour's weight where only the server that is ready moves."""
         weights = [share * each for share, each in zip(others, psi, strict=True)]
         total = sum(weights) + share_of_server * self.weight(0, servers)
         return tuple(float(each / total) if total > 0 else 0.0 for each in weights)
@@ -126,7 +126,7 @@ class Asynchronous(Pace):
 
 
 class _Clusters:
-    """Where every cluster stands.
+    """The variables of an asynchronous run: where every cluster stands.
 
     begun       when its present period began; turns: how many it has ended
     iterations  of each client
@@ -149,7 +149,7 @@ class _Clusters:
 
     @property
     def ready(self) -> Array:
-        """When the time of each cluster is over."""
+        """Return when the deadline of each cluster is over."""
         return self.begun + self.times.deadline
 
     @property
@@ -159,7 +159,7 @@ class _Clusters:
 
     @property
     def are_together(self) -> bool:
-        """Whether all servers are ready at the same moment, after as many periods."""
+        """Return whether all servers are ready at the same moment, after as many periods."""
         ready, turns = self.ready, self.turns
         return len(ready) > 1 and bool((ready == ready[0]).all() and (turns == turns[0]).all())
 
@@ -193,7 +193,7 @@ class _Clusters:
     def event(
         self, number: int, at: Array, servers: list[int], groups: tuple[Group, ...], together: bool
     ) -> Event:
-        """Their servers mix, if it is time, and begin anew."""
+        """Mix the models of these servers, if it is time, and begin their next periods."""
         algorithm = self.algorithm
         is_inter = self.turns[servers[0]] % self.tau2 == 0
         mixing: Averager | None = None
@@ -241,13 +241,13 @@ class _Clusters:
         )
 
     def _seconds_of(self, group: Group) -> tuple[Array, Array]:
-        """Of each client: its local updates, and those with its upload."""
+        """Return the seconds of each client's local updates, and of those with its upload."""
         steps = self.times.steps[group.clients]
         computing: Array = steps * self.algorithm.uplink.latencies.t_cmp[group.clients]
         return computing, computing + self.sending[group.clients]
 
     def _swap(self, server: int) -> Averager | None:
-        """How a server mixes with its neighbours alone: an exchange among them."""
+        """Return how a server mixes with its neighbours alone: an exchange among them."""
         network, pace = self.algorithm.network, self.pace
         near = network.neighbours(server)
         if not near:
@@ -286,7 +286,7 @@ class _Clusters:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """What the clusters of an algorithm do in their time, with everybody there.
+    """The deadlines of all clusters, and what their clients do in them if all are there.
 
     deadline  T_d of each server; steps: theta_i, 0 for a client that cannot make one
     mean      thetabar_d; rate: thetabar_d / T_d

@@ -35,7 +35,7 @@ class Pace(ABC):
 
     @abstractmethod
     def events(self, algorithm: Algorithm, steps: float = math.inf) -> Iterator[Event]:
-        """All that happens, in the order of time: always the same for the same algorithm.
+        """Yield all events in the order of time: always the same for the same algorithm.
 
         Args:
             algorithm: clients, servers, their devices and links, and the schedule.
@@ -57,7 +57,7 @@ class Members:
         self._everyone: list[tuple[Indices, Array]] = []
 
     def present(self, present: Mask) -> Sequence[tuple[Indices, Array]]:
-        """Of each server the clients that are present, and their shares m-hat."""
+        """Return the clients of each server that are present, and their shares m-hat."""
         if present.all():
             self._everyone = self._everyone or self._split(self._order)
             return self._everyone

@@ -34,7 +34,7 @@ __all__ = ["FedAsync", "FedBuff", "StarPace", "Taking"]
 
 
 class Taking(TypedDict, total=False):
-    """How a client counts: fields of `Group`."""
+    """How the model of a client counts: fields of `Group`."""
 
     scale: float
     keep: float
@@ -43,7 +43,7 @@ class Taking(TypedDict, total=False):
 
 
 class StarPace(Pace):
-    """One server, whose clients come when they are ready. Your own is a subclass with `takes`."""
+    """A pace of one server, whose clients come when ready. Yours is a subclass with `takes`."""
 
     groups: ClassVar[Literal["servers", "clients"]] = "clients"
     needs: ClassVar[frozenset[str]] = frozenset({"one schedule", "one mixing"})
@@ -51,7 +51,7 @@ class StarPace(Pace):
 
     @abstractmethod
     def takes(self, staleness: int, number: int) -> Taking:
-        """How the cloud takes a client.
+        """Return how the cloud takes a client's model.
 
         Args:
             staleness: updates of its model since the client took it.

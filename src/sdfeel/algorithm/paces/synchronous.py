@@ -84,7 +84,7 @@ class Synchronous(Pace):
                     return
 
     def _present(self, algorithm: Algorithm, period: int, steps: int, begun: Array) -> Mask:
-        """Who takes part in a period that begins at these seconds, one of each server."""
+        """Return the clients that take part in a period, which begins at `begun` at each server."""
         return algorithm.present(period, steps, begun)
 
     def _collect(self, clock: EventClock, present: Mask, steps: int) -> Collected:

@@ -74,7 +74,7 @@ def _fault(status: os.stat_result) -> str | None:
 
 
 def _content(folder: int, path: Path) -> bytes | None:
-    """What the file holds, if it can be trusted; the checks are of the file that was opened."""
+    """Return what the file holds, if it can be trusted; checked is the file that was opened."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(path.name, flags, dir_fd=folder), "rb") as file:
@@ -91,7 +91,7 @@ def _content(folder: int, path: Path) -> bytes | None:
 
 
 def read(key: str) -> Entry | None:
-    """What is kept under `key`, or None if there is nothing whole."""
+    """Return the entry under `key`, or None if there is nothing whole."""
     with _folder() as (folder, path):
         text = _content(folder, path / f"{key}.json")
         try:

@@ -102,7 +102,7 @@ def _banner(compiler: tuple[str, ...]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _processor() -> str:
-    """What `-march=native` depends on."""
+    """Describe the processor: what `-march=native` depends on."""
     lines: set[str] = set()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

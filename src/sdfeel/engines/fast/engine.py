@@ -24,7 +24,7 @@ __all__ = ["FastEngine"]
 
 
 class FastEngine(SummingEngine):
-    """All iterations until the next aggregation in one call, without Python in between.
+    """Make all iterations until the next aggregation in one call, without Python in between.
 
     It uses as many threads as torch is set to use (`torch.set_num_threads`, OMP_NUM_THREADS).
     """
@@ -131,7 +131,7 @@ class FastEngine(SummingEngine):
         )
 
     def _shift(self, work: Work, affine: Affine) -> dict[str, Any]:
-        """What is added to the gradients: as it lies there, where the kernels can add it up."""
+        """Return what is added to gradients: rows where they lie, if the kernels can add them."""
         shift = dict(affine.shift or {})
         if not shift:
             return {}
@@ -151,5 +151,5 @@ class FastEngine(SummingEngine):
 
 
 def _tables(inputs: Tree) -> int:
-    """By how many scales inputs become real numbers; 0: they are."""
+    """Return by how many scales bytes become real numbers; 0 where inputs are real numbers."""
     return len(inputs.scale[0]) if isinstance(inputs, Pixels) else 0

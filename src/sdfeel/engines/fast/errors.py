@@ -8,7 +8,7 @@ __all__ = ["Unsupported"]
 
 
 class Unsupported(SdfeelError):  # noqa: N818 - the word a reader looks for
-    """One line that says what stands in the way; the caller falls back to another engine."""
+    """A model or setting that the engine cannot do; the caller takes another engine."""
 
     def __init__(self, reason: str) -> None:
         self.reason = " ".join(reason.split())

@@ -207,7 +207,7 @@ def _other(
 
 
 def _unused(plan: Plan) -> list[tuple[int, int]]:
-    """Where parameters lie that no layer uses, and how many: a rule may move them too."""
+    """Return where parameters lie that no layer uses, and how many: a rule may move them too."""
     known = sorted((at, count) for layer in plan.layers for at, count in layer.parameters)
     gaps, end = [], 0
     for at, count in [*known, (plan.parameters, 0)]:

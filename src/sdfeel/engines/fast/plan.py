@@ -52,7 +52,7 @@ class Layer:
 
     @property
     def parameters(self) -> list[tuple[int, int]]:
-        """Where each lies in the vector, and how many elements it has."""
+        """Return where each parameter lies in the vector, and how many elements it has."""
         if not isinstance(self.op, ops.Conv | ops.Linear):
             return []
         module = self.op.module
@@ -69,13 +69,13 @@ class Plan:
     parameters: int
 
     def multiplications(self, lanes: int) -> int:
-        """Of a sample, forward and for the gradient, with those in lanes that are left empty."""
+        """Count multiplications of a sample, forward and backward, with those in empty lanes."""
 
         def filled(elements: int) -> int:
             return -(-elements // lanes) * lanes
 
         def shared(channels: int) -> int:
-            """As the forward convolution packs what is left over: a whole, half or quarter."""
+            """Return how the forward convolution packs its remainder: a whole, half or quarter."""
             left = channels % lanes
             parts = 0 if left == 0 else 4 if left > lanes // 2 else 2 if left > lanes // 4 else 1
             return channels - left + parts * lanes // 4

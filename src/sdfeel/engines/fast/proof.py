@@ -49,7 +49,7 @@ DRAWS = {torch.float32: 4, torch.float64: 1}
 
 @dataclass(frozen=True)
 class Proof:
-    """What was found out about a compiled network on this machine; kept beside it."""
+    """The result of comparing a compiled network with autograd on this machine; kept beside it."""
 
     compiler: str
     version: str
@@ -66,7 +66,7 @@ class Proof:
 
     @classmethod
     def from_notes(cls, notes: Mapping[str, Any]) -> Proof | None:
-        """What `notes` said, or None if another version wrote them."""
+        """Read the proof that `notes` hold; None if another version wrote them."""
         try:
             fields = {name: notes[name] for name in cls.__dataclass_fields__}
             return cls(**{**fields, "checks": tuple(fields["checks"])})
@@ -83,14 +83,14 @@ class Proof:
 
     @property
     def refusal(self) -> str:
-        """One line that names the compiler and the target."""
+        """Say in one line which compiler and target failed."""
         return (
             f"{self.compiler} ({self.version}) compiles this network wrongly for {self.target} "
             f"at {self.optimise}: {self.verdict}"
         )
 
     def extended(self, model: CompiledModel, module: nn.Module, batch_size: int | None) -> Proof:
-        """With the batches that are lacking for a run of `batch_size`."""
+        """Return the proof with the batches that are lacking for a run of `batch_size`."""
         wanted = batches_to_check(model.block, model.lanes, model.at_once, batch_size)
         missing = [batch for batch in wanted if batch not in self.checks]
         fault = find_fault(model, module, missing)
@@ -99,7 +99,7 @@ class Proof:
 
 
 def batches_to_check(block: int, lanes: int, at_once: int, batch_size: int | None) -> list[int]:
-    """Below, at and above all lengths that kernels tell apart; and the run's own.
+    """Return batch sizes below, at and above all lengths that kernels tell apart, and the run's.
 
     at_once  how many samples a walk of a linear layer pays for
     """
@@ -197,7 +197,7 @@ def _error(gradient: NDArray[Any], wanted: NDArray[np.float64], sizes: Sequence[
 
 
 def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator[tuple[str, float]]:
-    """What is compared, and by how much it is off."""
+    """Yield what is compared, and by how much it is off."""
     batch = len(case.inputs)
     wanted = reference.gradient(case.weights, case)
     _, gradient = model.gradient(case.weights, case.inputs, case.targets)
@@ -237,7 +237,7 @@ def _moved(
     gradient: NDArray[np.float64],
     rate: float,
 ) -> NDArray[np.float64]:
-    """What the updates move, by the rule as it stands in `AffineRule`."""
+    """Return what the updates of `AffineRule` move."""
     rule, anchor = case.rule, case.weights.astype(np.float64)
     w, v = anchor, np.zeros_like(anchor)
     for step in range(STEPS):
@@ -265,7 +265,7 @@ def _fault(model: CompiledModel, module: nn.Module, reference: _Autograd, batch:
 
 
 def find_fault(model: CompiledModel, module: nn.Module, batches: Iterable[int]) -> str | None:
-    """What the compiled network gets wrong, or None if it agrees with autograd on `module`."""
+    """Say what the compiled network gets wrong; None if it agrees with autograd on `module`."""
     reference = _Autograd(module, model.loss)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # batches this small: more threads would wait for one another

@@ -37,7 +37,7 @@ def _apart(name: str, parameters: str, arguments: str, before: list[str], calls:
 
 
 def _wide(plan: Plan, double: bool) -> bool:
-    """Whether vectors of 64 bytes, where there are any, are filled as well as those of 32 bytes.
+    """Return whether vectors of 64 bytes are filled as well as those of 32 bytes.
 
     With few channels they are not: the CNN of 21,840 parameters then takes 1.4 times as long.
     """

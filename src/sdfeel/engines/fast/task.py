@@ -53,7 +53,7 @@ _WRITTEN = ("out", "velocity", "control", "sums")
 
 
 class Task(ctypes.Structure):
-    """As `Task` in driver.h."""
+    """The struct `Task` of driver.h."""
 
     _fields_ = [
         ("count", ctypes.c_int64),
@@ -92,7 +92,7 @@ def _turns(rows: bytes, threads: int) -> tuple[Integers, Integers, Integers]:
 
 @dataclass
 class Arguments:
-    """One call of `local_updates`, checked, with everything that C has pointers to."""
+    """The checked arguments of one call of `local_updates`, with all that C has pointers to."""
 
     real: type[np.floating[Any]]
     parameters: int
@@ -117,7 +117,7 @@ class Arguments:
         batch_size: int,
         seed: int,
     ) -> None:
-        """Whose samples lie where, and how batches are drawn from them."""
+        """Set whose samples lie where, and how batches are drawn from them."""
         bounds = self.hold("offset", np.ascontiguousarray(offsets, dtype=np.int64))
         listed = self.hold("client", np.ascontiguousarray(clients, dtype=np.int64))
         ids = self.hold("id", np.ascontiguousarray(client_ids, dtype=np.int64))
@@ -180,7 +180,7 @@ class Arguments:
         whole: NDArray[np.bool_] | None = None,
         empty: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Where models are added up; without it clients are taken in their order.
+        """Set where models are added up; without it clients are taken in their order.
 
         whole  whether a client's sum has all that it will ever have once this call is over
         empty  whether it has nothing when this call begins, whatever stands there

@@ -108,7 +108,7 @@ def _mean_of(seeds: Sequence[pd.DataFrame], *, slowest: bool) -> float:
 def _slope(
     seeds: Sequence[pd.DataFrame], base: Sequence[pd.DataFrame]
 ) -> tuple[float | None, float | None]:
-    """By least squares, both sides about their means in each seed; None where rates are equal."""
+    """Fit a slope by least squares, about the means of each seed; None for equal rates."""
     x, y = [], []
     for frame, other in zip(seeds, base, strict=True):
         if len(frame) != len(other) or not np.allclose(frame["rate"], other["rate"]):

@@ -46,7 +46,7 @@ Y = Literal["train_loss", "test_accuracy", "server_accuracy_mean", "disagreement
 
 
 class Planning(Strict):
-    """How much the planner may try: its pilot, who races and for how long (see its `Effort`).
+    """The effort of the planner: its pilot, how many race and for how long (see its `Effort`).
 
     seconds  simulated, for which it plans; the profile's by default
     """
@@ -64,7 +64,7 @@ class Planning(Strict):
 
 
 class Profile(Strict):
-    """How long and how often; the numbers of `--quick`, of the default and of `--full`.
+    """The length of runs and the number of seeds, for `--quick`, the default and `--full`.
 
     seconds, iterations  a run is long enough for both: the panel over time, that over iterations
     points               evaluations of a run, which fall on ends of rounds
@@ -91,7 +91,7 @@ class Profile(Strict):
 
 
 class Sampling(Strict):
-    """On how many samples a profile evaluates, and whether it also evaluates every server."""
+    """The samples on which a profile evaluates, and whether it also evaluates every server."""
 
     train_samples: int | None = None
     test_samples: int | None = None

@@ -55,7 +55,7 @@ STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
 
 @dataclass(frozen=True)
 class Finding:
-    """What one seed says: the value, by how much it agrees, and how noisy that is."""
+    """The result of one seed: the value, by how much it agrees, and how noisy that is."""
 
     value: float
     margin: float
@@ -65,7 +65,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """The result of a claim.
 
     value     the mean over seeds; spread: their least and most
     interval  95 % for the mean of the value; None with one seed
@@ -95,7 +95,7 @@ class Verdict:
 
     @property
     def unit(self) -> str:
-        """What the value is in."""
+        """What the value is measured in."""
         kind, y = self.claim.kind, self.claim.y
         if kind in UNITS:
             return UNITS[kind]
