@@ -19,8 +19,7 @@ from sdfeel.planner.grid import choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 
 SETTING = {
     "engine": "fast",
@@ -47,7 +46,7 @@ def main() -> None:
         laboratory,
         Objective(budget=250 * 60.0),
         choices=CHOICES,
-        effort=Effort(first=1, races=1, iterations=20),  # the race is not wanted here
+        effort=Effort(racers=1, races=1, race_iterations=20),  # the race is not wanted here
         tell=lambda line: print(line, file=sys.stderr),
     )
     probe, path = plan.probes[0], plan.predictor.path

@@ -33,15 +33,14 @@ from sdfeel.planner.candidate import Candidate
 from sdfeel.planner.grid import candidates, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.plan import recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
 CLASSES, INPUTS = 8, 64
 GIVE_UP = 4
 OTHER_BATCHES = 10**6
-EFFORT = Effort(pilot=1500, first=6, later=3, races=3)
+EFFORT = Effort(pilot=1500, racers=6, races=3)
 COARSE = choices_of(
     {
         "tau1": (1, 5, 20),
@@ -109,13 +108,12 @@ def report(number: int) -> tuple[float, float, float]:
     target, pilot = _target(laboratory, grid, part)
     seconds, taken = {}, 0
     for row in grid:
-        run = laboratory.start(row)
         for times in (1.2, 2, GIVE_UP):
-            run.advance(int(times * pilot))
-            if run.curve.best <= target:
+            laboratory.advance(row, int(times * pilot))
+            if row.curve.best <= target:
                 break
-        taken += int(run.curve.iterations[-1])
-        seconds[row.key] = run.curve.seconds_to(target)
+        taken += int(row.curve.iterations[-1])
+        seconds[row.key] = row.curve.seconds_to(target)
     middle = time.perf_counter()
     problem = replace(simulation.problem, seed=number + OTHER_BATCHES)
     other = TrainingLaboratory(replace(simulation, problem=problem))
@@ -141,11 +139,10 @@ def _target(
 ) -> tuple[float, int]:
     """A loss on the way of 400 iterations with everything averaged, and how many it takes."""
     first = next(row for row in grid if (row.tau1, row.tau2) == (1, 1) and row.is_plain)
-    run = laboratory.start(first)
-    run.advance(400)
-    start, end = float(run.curve.losses[0]), run.curve.best
+    laboratory.advance(first, 400)
+    start, end = float(first.curve.losses[0]), first.curve.best
     target = end + part * (start - end) * 0.5
-    return target, int(run.curve.iterations_to(target)) + 1
+    return target, int(first.curve.iterations_to(target)) + 1
 
 
 def _words(row: Candidate) -> str:

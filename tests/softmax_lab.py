@@ -50,40 +50,34 @@ def timed_place(network: Network, times: Latencies, **settings: Any) -> TimedPla
 
 
 class SoftmaxLaboratory:
-    """Starts runs on one problem; `iterations` counts what all of them have cost."""
+    """Trains candidates on one problem; `iterations` counts what all of them have cost."""
 
     def __init__(self, problem: SoftmaxProblem) -> None:
         self.problem = problem
         self.iterations = 0
+        self._models: dict[Candidate, SideBySide] = {}
 
-    def start(self, row: Candidate) -> SoftmaxRun:
-        if not row.is_plain:
-            raise InputError("methods", row.methods, "this problem has schedules only")
-        return SoftmaxRun(self, row)
+    def advance(self, row: Candidate, iterations: int) -> None:
+        if row not in self._models:
+            if not row.is_plain:
+                raise InputError("methods", row.methods, "this problem has schedules only")
+            schedule = SoftmaxSchedule(row.tau1, row.tau2, row.averager.operator)
+            self._models[row] = SideBySide(self.problem, [schedule])
+            self._evaluate(row)
+        models = self._models[row]
+        while models.k < iterations:
+            self.iterations += 1
+            if len(models.step()):
+                self._evaluate(row)
 
+    def _evaluate(self, row: Candidate) -> None:
+        models = self._models[row]
+        iterations = np.append(row.curve.iterations, models.k)
+        losses = np.append(row.curve.losses, models.losses(ONLY)[0])
+        row.curve = LossCurve(iterations, row.price.seconds_of(iterations), losses)
 
-class SoftmaxRun:
-    def __init__(self, laboratory: SoftmaxLaboratory, row: Candidate) -> None:
-        self.laboratory, self.row = laboratory, row
-        schedule = SoftmaxSchedule(row.tau1, row.tau2, row.averager.operator)
-        self.models = SideBySide(laboratory.problem, [schedule])
-        self.evaluations = [(0, float(self.models.losses(ONLY)[0]))]
-
-    @property
-    def curve(self) -> LossCurve:
-        iterations = np.array([k for k, _ in self.evaluations])
-        losses = np.array([loss for _, loss in self.evaluations])
-        return LossCurve(iterations, self.row.price.seconds_of(iterations), losses)
-
-    def advance(self, iterations: int) -> None:
-        while self.models.k < iterations:
-            self.laboratory.iterations += 1
-            if len(self.models.step()):
-                self.evaluations.append((self.models.k, float(self.models.losses(ONLY)[0])))
-
-    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
-        problem = self.laboratory.problem
-        mean = self.models.means(ONLY)[..., 0]
-        split = kappa_split(problem.client_gradients(mean), problem.network.shares)
-        loss = float(self.models.losses(ONLY)[0])
-        return PathPoint(loss, split.inside**0.5, split.between**0.5)
+    def measure(self, row: Candidate, sent: Mapping[str, Codec]) -> PathPoint:
+        models = self._models[row]
+        mean = models.means(ONLY)[..., 0]
+        split = kappa_split(self.problem.client_gradients(mean), self.problem.network.shares)
+        return PathPoint(float(models.losses(ONLY)[0]), split.inside**0.5, split.between**0.5)

@@ -9,10 +9,9 @@ from sdfeel import InputError
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.experiments.config import run_config
 from sdfeel.experiments.run import simulation_of
-from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.laboratory import Training, TrainingLaboratory
 from sdfeel.planner.plan import recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 
 FIGURE_4 = {
     "engine": "fast",
@@ -31,7 +30,7 @@ def test_in_the_setting_of_figure_4_a_minute_is_for_20_and_iterations_are_for_1(
         laboratory,
         Objective(budget=60.0),
         choices=plain_choices(tau1=(1, 3, 20), tau2=1, alpha=1, averager="paper"),
-        effort=Effort(pilot=800, first=2, later=1, races=1, iterations=1200),
+        effort=Effort(pilot=800, racers=2, races=1, race_iterations=1200),
     )
     assert plan.choice.tau1 == plan.ranking[0].tau1 == 20
     assert any("races lasted for" in reason for reason in plan.reasons)
@@ -60,7 +59,7 @@ def test_a_correction_of_ones_own_is_not_left_out_silently():
     with pytest.raises(InputError, match=r"^correction = .*pass a method of your own in methods="):
         laboratory(correction=Own())
     place = laboratory(methods=[Own()])
-    algorithm = place.start(place.place.candidate()).simulation.algorithm
+    algorithm = Training(place, place.place.candidate()).simulation.algorithm
     assert [type(method) for method in algorithm.having("learn")] == [Own]
 
 
@@ -68,6 +67,6 @@ def test_a_laboratory_trains_by_the_rules_of_its_simulation():
     """The averaging rule and the optimizer once went by unseen."""
     own = {**FIGURE_4, "averaging_rule": {"name": "median"}, "optimizer": {"name": "momentum"}}
     place = TrainingLaboratory(simulation_of(run_config(own)))
-    run = place.start(place.place.candidate())
-    assert run.simulation.algorithm.parts["averaging_rule"] == Rule("median")
-    assert run.simulation.problem.chain.optimizer == sdfeel.Momentum()
+    training = Training(place, place.place.candidate())
+    assert training.simulation.algorithm.parts["averaging_rule"] == Rule("median")
+    assert training.simulation.problem.chain.optimizer == sdfeel.Momentum()

@@ -20,8 +20,7 @@ from sdfeel.planner.grid import candidates, choices_of
 from sdfeel.planner.laboratory import Training, owed
 from sdfeel.planner.plan import recommend
 from sdfeel.planner.prediction import unlearned
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 
 SCHEDULES = {"tau1": (1, 5), "tau2": (1, 3), "alpha": 1, "averager": ("paper", "all-reduce")}
 PLAIN = {**{f"codecs.{way}": "float32" for way in WAYS}, "correction": "none"}
@@ -134,9 +133,9 @@ def test_a_plan_says_what_each_method_brought():
         place,
         Objective(target=0.6),
         choices=choices_of({**SCHEDULES, "averager": "all-reduce"}),
-        effort=Effort(pilot=200, first=3, later=1, races=1),
+        effort=Effort(pilot=200, racers=3, races=1),
     )
-    assert plan.choice.lossy
+    assert plan.choice.sent
     report = plan.to_dict()
     gains = {gain["what"]: gain for gain in report["brought"]}
     assert set(gains) == {
@@ -159,28 +158,25 @@ def test_a_plan_says_what_each_method_brought():
 def test_what_was_trained_before_is_looked_at_and_not_trained_again(monkeypatch):
     """Plans of one laboratory share runs; what each sees is what it would see alone."""
     shared, alone = laboratory(), laboratory()
-    (row,) = grid(shared, **PLAIN, tau1=5, tau2=1, averager="all-reduce")
-    first = shared.start(row)
+    choose = {**PLAIN, "tau1": 5, "tau2": 1, "averager": "all-reduce"}
+    (first,), (look,), (fresh,) = (grid(place, **choose) for place in (shared, shared, alone))
     for stop in (20, 35, 60):
-        first.advance(stop)
+        shared.advance(first, stop)
     trained = []
     monkeypatch.setattr(Training, "_train", lambda _, stop: trained.append(stop))
-    look = shared.start(row)
     for stop in (20, 35):
-        look.advance(stop)
+        shared.advance(look, stop)
     assert trained == []
     monkeypatch.undo()
-    fresh = alone.start(row)
     for stop in (20, 35):
-        fresh.advance(stop)
-    assert vars(look.curve).keys() == vars(fresh.curve).keys()
+        alone.advance(fresh, stop)
     for name, values in vars(fresh.curve).items():
         np.testing.assert_array_equal(getattr(look.curve, name), values)
-    assert look.measure({}) == fresh.measure({})
-    look.advance(50)  # the first went by here without a stop
-    fresh.advance(50)
+    assert shared.measure(look, {}) == alone.measure(fresh, {})
+    shared.advance(look, 50)  # the first went by here without a stop
+    alone.advance(fresh, 50)
     np.testing.assert_array_equal(look.curve.losses, fresh.curve.losses)
-    assert look.measure({}) == fresh.measure({})
+    assert shared.measure(look, {}) == alone.measure(fresh, {})
     assert first.curve.iterations[-1] == 60
 
 
@@ -188,4 +184,4 @@ def test_softmax_problems_have_schedules_only():
     problem = random_softmax(NETWORK, 1, inside=1.0, between=1.0)
     row = laboratory(codecs={"up": "int8"}).place.candidate()
     with pytest.raises(InputError, match="methods"):
-        SoftmaxLaboratory(problem).start(row)
+        SoftmaxLaboratory(problem).advance(row, 1)

@@ -21,8 +21,7 @@ from sdfeel.planner.candidate import Place
 from sdfeel.planner.grid import paces_beside
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.plan import recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 
@@ -48,7 +47,7 @@ def plan_for(laboratory, objective, **choose):
         laboratory,
         objective,
         choices={**CHOICES, **choose},
-        effort=Effort(pilot=60, first=2, later=1, races=1),
+        effort=Effort(pilot=60, racers=2, races=1),
     )
 
 

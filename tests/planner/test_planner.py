@@ -21,12 +21,11 @@ from sdfeel.planner.grid import candidates
 from sdfeel.planner.pilot import NotReachableError
 from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
-from sdfeel.planner.race import Objective, simplest
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective, simplest
 from sdfeel.simulation.settings import Settings
 
 NETWORK = Network.ring(5, 3)
-QUICK = Effort(pilot=300, first=3, later=2, races=2)
+QUICK = Effort(pilot=300, racers=3, races=2)
 
 
 def latencies(uplink=1.0, exchange=1.0, network=NETWORK, **more):
@@ -258,7 +257,7 @@ def test_on_figure_4_s_network_and_clock_the_choice_follows_the_target():
 def test_a_budget_far_beyond_the_pilot_still_tells_schedules_apart():
     """A pilot of ten iterations ends long before any schedule's time is up."""
     times, objective = latencies(uplink=50.0), Objective(budget=3000.0)
-    plan = plan_for(times, objective, effort=Effort(pilot=10, first=2, later=1, races=1))
+    plan = plan_for(times, objective, effort=Effort(pilot=10, racers=2, races=1))
     scores = {objective.predicted(row) for row in plan.ranking}
     assert len(scores) == len(plan.ranking)
     assert plan.choice.tau1 == 10
@@ -267,7 +266,7 @@ def test_a_budget_far_beyond_the_pilot_still_tells_schedules_apart():
 
 def test_a_long_budget_is_raced_for_a_part_of_its_time_and_the_plan_says_so():
     times, objective = latencies(), Objective(budget=5000.0)
-    effort = Effort(pilot=100, first=3, later=2, races=2, iterations=600)
+    effort = Effort(pilot=100, racers=3, races=2, race_iterations=600)
     plan = plan_for(times, objective, effort=effort)
     trained = sum(int(row.curve.iterations[-1]) for row in plan.raced)
     assert trained <= 600 + 10 * len(plan.raced)
@@ -289,7 +288,7 @@ def test_the_predicted_curve_agrees_with_the_headline(seed, by):
     uplink, exchange = 10 ** rng.uniform(-1, 1.3, 2)
     times = latencies(uplink, exchange, t_cmp=slow)
     objective = Objective(target=0.8) if by == "target" else Objective(budget=150 * (1 + uplink))
-    effort = Effort(pilot=300, first=3, later=2, races=2, iterations=1500)
+    effort = Effort(pilot=300, racers=3, races=2, race_iterations=1500)
     plan = plan_for(times, objective, problem(**skews), effort)
     curve, expected = plan.predicted(), plan.expected(plan.choice)
     error = plan.predictor.numbers.error

@@ -11,10 +11,10 @@ from softmax_lab import plain_choices
 
 from sdfeel.clock import load_profile
 from sdfeel.network import Network
-from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.candidate import Place
 from sdfeel.planner.grid import candidates
 from sdfeel.planner.pilot import PathPoint, PilotPath
+from sdfeel.planner.prediction import calibrate
 from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Objective
 from sdfeel.simulation.settings import Settings

@@ -229,7 +229,7 @@ def test_devices_and_presence_have_tables():
         ({"target_loss": 1.0, "target_accuracy": 0.5}, "one target"),
         ({"target_accuracy": 90}, "a share between 0 and 1"),
         ({"target_accuracy": 0.9}, "needs data to test on"),
-        ({"target_loss": "low"}, "target = 'low': a number"),
+        ({"target_loss": "low"}, "target = 'low': a finite number above 0"),
         ({"target_loss": 1.0, "schedule": Schedule()}, "schedule.*is what a plan chooses"),
         ({"target_loss": 1.0, "steps": 10}, "steps = 10: a plan does not use it"),
         ({"target_loss": 1.0, "choose": {"tau3": (1,)}}, "choose = 'tau3'"),

@@ -18,10 +18,9 @@ from sdfeel.planner.grid import candidates, choices_of, steppings
 from sdfeel.planner.laboratory import Training
 from sdfeel.planner.pilot import NotReachableError
 from sdfeel.planner.plan import recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 
-EFFORT = Effort(pilot=80, first=2, later=1, races=1, iterations=300)
+EFFORT = Effort(pilot=80, racers=2, races=1, race_iterations=300)
 SCHEDULES = {"tau1": (1, 5), "tau2": (1, 3), "alpha": 1, "averager": "all-reduce"}
 HUGE = 3e38  # models overflow at once
 
@@ -116,7 +115,7 @@ def test_a_racer_that_diverges_is_dropped_and_another_wins(monkeypatch):
         train(training, stop)
 
     monkeypatch.setattr(Training, "_train", overflow)
-    plan = plan_for(laboratory(), Objective(budget=6.0), replace(EFFORT, first=4))
+    plan = plan_for(laboratory(), Objective(budget=6.0), replace(EFFORT, racers=4))
     lost = next(row for row in plan.raced if (row.tau1, row.tau2) == (5, 3))
     assert lost.curve.diverged
     assert lost.dropped_at is not None

@@ -11,9 +11,9 @@ from worlds import Weights, recursion
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import Latencies
 from sdfeel.network import Network
-from sdfeel.planner.calibration import calibrate
 from sdfeel.planner.grid import candidates
 from sdfeel.planner.pilot import PathPoint, PilotPath
+from sdfeel.planner.prediction import calibrate
 from sdfeel.planner.price import LossCurve
 from sdfeel.theory.split import kappa_split
 

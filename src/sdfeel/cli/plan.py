@@ -75,9 +75,10 @@ def plan(
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
     from sdfeel.planner.grid import choices_of
-    from sdfeel.planner.plan import effort_of, objective_of, planned
+    from sdfeel.planner.plan import planned
+    from sdfeel.planner.race import Effort, Objective
 
-    objective = objective_of(target_loss, target_accuracy, budget)
+    objective = Objective.of(target_loss, target_accuracy, budget)
     named = {"codecs.up": up, "codecs.down": down, "codecs.between": between}
     named |= {"averager": averagers, "correction": correction}
     choose: dict[str, Any] = {k: _words(text) for k, text in named.items() if text is not None}
@@ -85,7 +86,7 @@ def plan(
         choose[name] = _numbers(name, text)
     choose |= {"optimizer": _words(optimizer)} if optimizer else {}
     choose |= {"lr": _rates(rates)} if rates else {}
-    choices, effort = choices_of(choose), effort_of(pilot, racers, race_iterations)
+    choices, effort = choices_of(choose), Effort(pilot, racers, race_iterations, races=3)
     if figure is not None:
         check_writable(figure.parent)
     if out is not None:

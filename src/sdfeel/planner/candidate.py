@@ -41,7 +41,6 @@ class Candidate:
 
     tau1: int
     tau2: int
-    alpha: int
     averager: Averager
     codecs: Mapping[str, Codec]
     correction: Correction | None
@@ -54,6 +53,11 @@ class Candidate:
     predicted: LossCurve = NOTHING
     curve: LossCurve = NOTHING
     dropped_at: float | None = None
+
+    @property
+    def alpha(self) -> int:
+        """Exchanges in one mixing."""
+        return max(1, self.averager.exchanges)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -84,14 +88,15 @@ class Candidate:
         return (*self.names.values(), repr(others))
 
     @property
-    def lossy(self) -> dict[str, Codec]:
-        """The ways on which what arrives is not what was sent."""
-        return {way: codec for way, codec in self.codecs.items() if not codec.exact}
+    def sent(self) -> dict[str, Codec]:
+        """What arrives otherwise than it was sent, by codec and way: "int8 up"."""
+        lossy = {way: codec for way, codec in self.codecs.items() if not codec.exact}
+        return {f"{codec_name(codec)} {way}": codec for way, codec in lossy.items()}
 
     @property
     def is_plain(self) -> bool:
         """Whether it is without codecs and correction."""
-        return not self.lossy and self.correction is None
+        return not self.sent and self.correction is None
 
     @property
     def was_trained(self) -> bool:
@@ -114,7 +119,7 @@ class Candidate:
         paces = (Synchronous, Deadline, Asynchronous)
         return (
             paces.index(type(self.pace)) if type(self.pace) in paces else len(paces),
-            len(self.lossy),
+            len(self.sent),
             self.correction is not None,
             not isinstance(self.optimizer, SGD),
             self.averager.name != "paper",
@@ -134,9 +139,8 @@ class Candidate:
     @property
     def methods(self) -> str:
         """Codecs and correction in words; nothing for a plain candidate."""
-        words = [f"{codec_name(codec)} {way}" for way, codec in self.lossy.items()]
-        words += [] if self.correction is None else [f"{self.correction.name} correction"]
-        return ", ".join(words)
+        corrections = [] if self.correction is None else [f"{self.correction.name} correction"]
+        return ", ".join([*self.sent, *corrections])
 
     @cached_property
     def eigenvalues(self) -> Array:
@@ -213,13 +217,12 @@ class Place:
         """
         chosen = self.settings.model_copy(update=settings)
         algorithm = self.algorithm(**settings)
-        tau1, tau2, alpha = algorithm.schedule.at(0)
+        tau1, tau2, _ = algorithm.schedule.at(0)
         price, correction = self._price(algorithm), algorithm.parts.get("correction")
         gamma = correction.gamma if isinstance(correction, Correction) else None
         return Candidate(
             tau1,
             tau2,
-            alpha,
             algorithm.averager,
             chosen.codecs,
             chosen.correction if isinstance(chosen.correction, Correction) else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -142,29 +142,24 @@ def candidates(place: Place, choices: Choices = CHOICES, *, prune: bool = True) 
     Raises:
         InputError: an algorithm refuses every candidate; this is the first refusal.
     """
-    kinds = _averagers(place.network, choices["alpha"] or (), choices["averager"] or ())
+    averagers = _averagers(place.network, choices["alpha"] or (), choices["averager"] or ())
     periods = choices["tau2"] or () if place.network.servers > 1 else (1,)
     grid: list[Candidate] = []
     refusals: list[InputError] = []
     for codecs, correction in _methods(place, choices):
-        left = kinds
+        left, methods = averagers, {"codecs": codecs, "correction": correction}
         for tau1, tau2 in product(choices["tau1"] or (), periods):
             rows: list[Candidate] = []
-            for kind in left:
-                settings = {
-                    "schedule": Schedule(tau1, tau2, kind.alpha),
-                    "averager": kind.averager,
-                    "codecs": codecs,
-                    "correction": correction,
-                }
+            for averager in left:
+                schedule = Schedule(tau1, tau2, max(1, averager.exchanges))
                 try:
-                    rows.append(replace(place.candidate(**settings), alpha=kind.alpha))
+                    rows.append(place.candidate(schedule=schedule, averager=averager, **methods))
                 except InputError as refusal:
                     refusals.append(refusal)
             rows.sort(key=_price_and_contraction)
             if prune:  # an averager that cannot be best with these periods cannot be with others
                 rows = _undominated(rows)
-                left = [_Kind(row.alpha, row.averager) for row in rows]
+                left = [row.averager for row in rows]
             grid += rows
     if not grid and refusals:
         raise refusals[0]
@@ -195,23 +190,15 @@ def _methods(
             yield codecs_by_way(dict(zip(settings.codecs, codecs, strict=True))), correction
 
 
-@dataclass(frozen=True, eq=False)
-class _Kind:
-    alpha: int
-    averager: Averager
-
-
-def _averagers(network: Network, alphas: Sequence[int], names: Sequence[Any]) -> list[_Kind]:
-    kinds: list[_Kind] = []
+def _averagers(network: Network, alphas: Sequence[int], names: Sequence[Any]) -> list[Averager]:
+    averagers: list[Averager] = []
     for name in names:
         for alpha in alphas if network.averager(name).takes_alpha else (1,):
             averager = network.averager(name, alpha)
-            if averager.amplification > MAX_AMPLIFICATION:
-                continue
-            shown = alpha if averager.takes_alpha else max(1, averager.exchanges)
-            if not any(_is_same(averager, kind.averager) for kind in kinds):
-                kinds.append(_Kind(shown, averager))
-    return kinds
+            is_known = any(_is_same(averager, known) for known in averagers)
+            if averager.amplification <= MAX_AMPLIFICATION and not is_known:
+                averagers.append(averager)
+    return averagers
 
 
 def _is_same(a: Averager, b: Averager) -> bool:

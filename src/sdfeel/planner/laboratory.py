@@ -26,7 +26,7 @@ from sdfeel.simulation.simulation import Simulation
 from sdfeel.theory.constants import MeasuredConstants, Probe, measure
 from sdfeel.theory.split import kappa_split
 
-__all__ = ["Training", "TrainingLaboratory", "TrainingRun", "measured_constants", "owed"]
+__all__ = ["Training", "TrainingLaboratory", "measured_constants", "owed"]
 
 # Samples on which a race's training loss is taken: enough to tell candidates apart, and quick.
 RACE_SAMPLES = 2000
@@ -57,17 +57,40 @@ class TrainingLaboratory:
         # With "auto" the first run of an optimizer measures; then all take what was fastest.
         self.engines: dict[Optimizer, str] = {}
         self._trainings: dict[tuple[Any, ...], Training] = {}
+        self._looks: dict[Candidate, _Look] = {}
         problem = simulation.problem
         self.probe = Probe(
             problem.model, problem.data, simulation.network, samples=100, seed=problem.seed,
             loss=problem.loss,
         )  # fmt: skip
 
-    def start(self, row: Candidate) -> TrainingRun:
-        """Begin a run; what was trained of an equal candidate before is not trained again."""
-        if row.key not in self._trainings:
-            self._trainings[row.key] = Training(self, row)
-        return TrainingRun(self, row, self._trainings[row.key])
+    def advance(self, row: Candidate, iterations: int) -> None:
+        """Train a candidate up to a whole number of upload periods, so that every evaluation has
+        its upload paid; what was trained of an equal one before is not trained again.
+        """
+        if row not in self._looks:
+            if row.key not in self._trainings:
+                self._trainings[row.key] = Training(self, row)
+            self._looks[row] = _Look(self._trainings[row.key])
+            self._looks[row].advance(row.tau1)
+        self._looks[row].advance(max(1, -(-iterations // row.tau1)) * row.tau1)
+        row.curve = self._looks[row].curve(row)
+
+    def model(self, row: Candidate) -> nn.Module:
+        """The mean model of a candidate where it has advanced to."""
+        problem, look = self.simulation.problem, self._looks[row]
+        return problem.layout.module(problem.model, look.training.ends[look.stops[-1]][1])
+
+    def measure(self, row: Candidate, sent: Mapping[str, Codec]) -> PathPoint:
+        """Measure the split of kappa there, and what codecs owe of the gradients."""
+        shares = self.simulation.network.shares
+        self.probe.load(self.model(row))
+        gradients = self.probe.client_gradients()
+        split = kappa_split(gradients, shares)
+        ways = {name: name.rsplit(" ", 1)[1] for name in sent}
+        lacking = {name: owed(ways[name], sent[name], gradients, shares) for name in sent}
+        loss = float(row.curve.losses[-1])
+        return PathPoint(loss, split.inside**0.5, split.between**0.5, lacking)
 
     def evaluation(self, row: Candidate) -> Evaluation:
         """The loss on part of the training data, or the accuracy on the test data."""
@@ -169,67 +192,44 @@ class Training:
         self.ends[stop] = outcome.rows[-1], outcome.mean
 
 
-class TrainingRun:
+@dataclass
+class _Look:
     """A look at a training up to its own last stop, as if nothing else had trained it."""
 
-    def __init__(self, laboratory: TrainingLaboratory, row: Candidate, training: Training) -> None:
-        self.laboratory, self.row, self.training = laboratory, row, training
-        self.stops: list[int] = []
-        self.advance(row.tau1)
+    training: Training
+    stops: list[int] = field(default_factory=list)
 
-    @property
-    def simulation(self) -> Simulation:
-        return self.training.simulation
-
-    @property
-    def curve(self) -> LossCurve:
-        ends = [self.training.ends[stop][0] for stop in self.stops if stop in self.training.ends]
-        last = ends[-1]["iteration"] if ends else 0
-        regular = [row for row in self.training.rows if row["iteration"] <= last]
-        by_iteration = {int(row["iteration"]): row for row in [*regular, *ends]}
-        rows = [by_iteration[k] for k in sorted(by_iteration)]
-        seconds, losses = [row["seconds"] for row in rows], [self._loss(row) for row in rows]
-        iterations = sorted(by_iteration)
-        if self._has_diverged:
-            iterations.append(self.stops[-1])
-            seconds.append(float(self.row.price.seconds_of(self.stops[-1])))
-            losses.append(math.inf)
-        return LossCurve(np.array(iterations), np.array(seconds), np.array(losses))
+    def advance(self, stop: int) -> None:
+        if self.stops and (self.stops[-1] >= stop or self._has_diverged):
+            return
+        self.stops.append(stop)
+        if not self.training.has_trained_to(stop):  # then by itself, from the start
+            self.training = Training(self.training.laboratory, self.training.row)
+            for each in self.stops:
+                self.training.has_trained_to(each)
 
     @property
     def _has_diverged(self) -> bool:
         at = self.training.diverged
         return at is not None and self.stops[-1] >= at
 
+    def curve(self, candidate: Candidate) -> LossCurve:
+        ends = [self.training.ends[stop][0] for stop in self.stops if stop in self.training.ends]
+        last = ends[-1]["iteration"] if ends else 0
+        regular = [row for row in self.training.rows if row["iteration"] <= last]
+        by_iteration = {int(row["iteration"]): row for row in [*regular, *ends]}
+        iterations = sorted(by_iteration)
+        seconds = [by_iteration[k]["seconds"] for k in iterations]
+        losses = [self._loss(by_iteration[k]) for k in iterations]
+        if self._has_diverged:
+            iterations.append(self.stops[-1])
+            seconds.append(float(candidate.price.seconds_of(self.stops[-1])))
+            losses.append(math.inf)
+        return LossCurve(np.array(iterations), np.array(seconds), np.array(losses))
+
     def _loss(self, row: Row) -> float:
-        loss = 1 - row["test_accuracy"] if self.laboratory.on_accuracy else row["train_loss"]
-        return max(loss, LEAST)
-
-    def advance(self, iterations: int) -> None:
-        """Up to a whole number of upload periods, so that every evaluation has its upload paid."""
-        tau1 = self.row.tau1
-        stop = max(1, -(-iterations // tau1)) * tau1
-        if self.stops and (self.stops[-1] >= stop or self._has_diverged):
-            return
-        self.stops.append(stop)
-        if not self.training.has_trained_to(stop):  # then by itself, from the start
-            self.training = Training(self.laboratory, self.row)
-            for each in self.stops:
-                self.training.has_trained_to(each)
-
-    def model(self) -> nn.Module:
-        problem = self.simulation.problem
-        return problem.layout.module(problem.model, self.training.ends[self.stops[-1]][1])
-
-    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
-        """Measure the split of kappa here, and what codecs owe of the gradients."""
-        probe, shares = self.laboratory.probe, self.simulation.network.shares
-        probe.load(self.model())
-        gradients = probe.client_gradients()
-        split = kappa_split(gradients, shares)
-        lacking = {key: owed(key[0], codec, gradients, shares) for key, codec in sent.items()}
-        loss = float(self.curve.losses[-1])
-        return PathPoint(loss, split.inside**0.5, split.between**0.5, lacking)
+        on_accuracy = self.training.laboratory.on_accuracy
+        return max(1 - row["test_accuracy"] if on_accuracy else row["train_loss"], LEAST)
 
 
 def owed(way: str, codec: Codec, gradients: NDArray[np.float64], shares: Shares) -> float:
@@ -274,11 +274,11 @@ def measured_constants(
     problem, steps = simulation.problem, simulation.settings.steps
     models = [problem.model]
     if visits > 1:
-        run = laboratory.start(laboratory.place.candidate())
+        row = laboratory.place.candidate()
         for number in range(1, visits):
             progress(0, 1, f"training to iteration {steps * number // (visits - 1)}")
-            run.advance(steps * number // (visits - 1))
-            models.append(run.model())
+            laboratory.advance(row, steps * number // (visits - 1))
+            models.append(laboratory.model(row))
     return measure(
         models,
         problem.data,

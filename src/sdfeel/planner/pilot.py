@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from pydantic import ConfigDict
 
 from sdfeel.algorithm.methods.codecs import codecs_by_way
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import RunError
-from sdfeel.planner.candidate import Candidate, Place, codec_name
-from sdfeel.planner.price import Array, LossCurve
-from sdfeel.planner.race import Laboratory, Objective, Run, Tell
+from sdfeel.planner.candidate import Candidate, Place
+from sdfeel.planner.price import Amount, Array, LossCurve
+from sdfeel.planner.race import Laboratory, Objective, Tell
 
 __all__ = [
     "LEVELS", "Levels", "NotReachableError", "PathPoint", "PilotPath", "pilot_and_probes",
@@ -34,13 +35,15 @@ SPAN = 1.5
 class PathPoint:
     """Measured at one model of the pilot's path: kappa_in and kappa_between.
 
-    owed  by way and codec, what of an iteration's change the receivers lack (see `owed`)
+    owed  by codec and way ("int8 up"), what of an iteration's change the receivers lack (`owed`)
     """
 
-    loss: float
-    inside: float
-    between: float
-    owed: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    loss: Amount
+    inside: Amount
+    between: Amount
+    owed: Mapping[str, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,22 +135,23 @@ def pilot_and_probes(place: Place, rows: Sequence[Candidate]) -> list[Candidate]
     """
     most1, most2 = max(row.tau1 for row in rows), max(row.tau2 for row in rows)
     periods = sorted({(most1, 1), (1, most2), (most1, most2)} - {(1, 1)}) or [(2, 1)]
-    slowest = max(rows, key=lambda row: row.averager.contraction)
-    averagers = [(1, place.network.averager("all-reduce"))] * len(periods)
-    averagers.append((slowest.alpha, slowest.averager))
+    exact, slowest = place.network.averager("all-reduce"), max(rows, key=_contraction).averager
     plain = {"codecs": codecs_by_way({}), "correction": None}
     corners = [
-        place.candidate(schedule=Schedule(tau1, tau2, alpha), averager=averager, **plain)
-        for (tau1, tau2), (alpha, averager) in zip([(1, 1), *periods], averagers, strict=True)
+        place.candidate(schedule=Schedule(tau1, tau2, 1), averager=exact, **plain)
+        for tau1, tau2 in [(1, 1), *periods[:-1]]
     ]
+    last = Schedule(*periods[-1], max(1, slowest.exchanges))
+    corners.append(place.candidate(schedule=last, averager=slowest, **plain))
     corrected = [row for row in rows if row.correction is not None]
     if not corrected:
         return corners
-    best = max(
-        corrected,
-        key=lambda row: (row.tau1, -row.tau2, -len(row.lossy), -row.averager.contraction),
-    )
+    best = max(corrected, key=lambda row: (row.tau1, -row.tau2, -len(row.sent), -_contraction(row)))
     return [*corners, replace(best)]
+
+
+def _contraction(row: Candidate) -> float:
+    return row.averager.contraction
 
 
 def run_pilot(
@@ -167,17 +171,17 @@ def run_pilot(
     """
     limit = _limit(rows, objective, limit)
     tell(f"pilot: everything averaged at every iteration, at most {limit}")
-    run = laboratory.start(pilot)
-    _refuse_diverged(run)
-    sent = {(way, codec_name(codec)): codec for row in rows for way, codec in row.lossy.items()}
-    points, is_done = [run.measure(sent)], False
+    laboratory.advance(pilot, 1)
+    _refuse_diverged(pilot)
+    sent = {name: codec for row in rows for name, codec in row.sent.items()}
+    points, is_done = [laboratory.measure(pilot, sent)], False
     for number, iterations in enumerate(_milestones(limit)):
-        run.advance(iterations)
-        _refuse_diverged(run)
-        tell(f"  {iterations} iterations: {objective.shown(run.curve.best)}")
-        is_done = objective.target is not None and run.curve.best <= objective.target
+        laboratory.advance(pilot, iterations)
+        _refuse_diverged(pilot)
+        tell(f"  {iterations} iterations: {objective.shown(pilot.curve.best)}")
+        is_done = objective.target is not None and pilot.curve.best <= objective.target
         if is_done or number % 2 == 0 or iterations == limit:
-            points.append(run.measure(sent))
+            points.append(laboratory.measure(pilot, sent))
         if is_done:
             break
     if objective.target is not None and not is_done:
@@ -185,12 +189,11 @@ def run_pilot(
         raise NotReachableError(
             f"{objective.shown(objective.target)} is not reachable {within} "
             f"({limit} iterations with everything averaged at each), "
-            f"best reached is {objective.shown(run.curve.best)}"
+            f"best reached is {objective.shown(pilot.curve.best)}"
         )
-    pilot.curve = run.curve
-    path = PilotPath(run.curve, tuple(points), float(pilot.lr(1)))
+    path = PilotPath(pilot.curve, tuple(points), float(pilot.lr(1)))
     if len(path.levels[0]) < 2:
-        start = objective.shown(float(run.curve.losses[0]))
+        start = objective.shown(float(pilot.curve.losses[0]))
         raise NotReachableError(
             f"no schedule gets below the {start} of the start: the pilot ({limit} iterations with "
             "everything averaged at each) did not; try another learning rate"
@@ -213,11 +216,11 @@ def _limit(rows: Sequence[Candidate], objective: Objective, limit: int) -> int:
     return min(limit, most)
 
 
-def _refuse_diverged(run: Run) -> None:
-    if run.curve.diverged:
+def _refuse_diverged(pilot: Candidate) -> None:
+    if pilot.curve.diverged:
         raise NotReachableError(
             f"the pilot (everything averaged at each iteration) diverged before iteration "
-            f"{run.curve.iterations[-1]}: try a smaller learning rate"
+            f"{pilot.curve.iterations[-1]}: try a smaller learning rate"
         )
 
 

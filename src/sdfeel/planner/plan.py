@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -15,14 +15,22 @@ from sdfeel.engines.problem import Loss
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate, Place
-from sdfeel.planner.grid import CHOICES, Choices, choices_of, steppings
+from sdfeel.planner.grid import CHOICES, Choices, candidates, choices_of, steppings
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.pilot import NotReachableError
+from sdfeel.planner.pilot import NotReachableError, pilot_and_probes
 from sdfeel.planner.prediction import Predictor
 from sdfeel.planner.price import LossCurve
-from sdfeel.planner.race import Laboratory, Objective, Tell, scale_of, simplest
+from sdfeel.planner.race import (
+    Effort,
+    Laboratory,
+    Objective,
+    Tell,
+    outlook,
+    scale_of,
+    simplest,
+)
 from sdfeel.planner.report import headline, reasons_of, report_of
-from sdfeel.planner.search import Effort, Search, best_after_trial
+from sdfeel.planner.search import best_after_trial, search
 from sdfeel.simulation.arguments import RunSettings
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.settings import Settings
@@ -31,7 +39,7 @@ from sdfeel.simulation.simulation import Simulation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Plan", "effort_of", "objective_of", "plan", "planned", "recommend"]
+__all__ = ["Plan", "plan", "planned", "recommend"]
 
 # Settings of a run that have no place in a plan, and why.
 CHOSEN = ("schedule", "averager")
@@ -50,31 +58,85 @@ UNUSED = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Plan:
     """What `sdfeel.plan` recommends, and why; also as `sdfeel.planner.saved.read_plan` reads it.
 
     objective  what was planned for
     place      network, clock, size of the model and the settings that stay
-    predictor  the fitted prediction
+    choices    from what was chosen
+    grid       candidates in rounds; others: those of other paces
+    pilot      the run that never deviates; probes: short runs at the corners of the grid
+    predictor  the prediction, fitted to all runs
+    best       of those in rounds that raced; the choice, unless another pace is better
     choice     the recommended candidate: tau1, tau2, alpha, averager, codecs, ..., what it costs,
                what is predicted and what was measured
-    best       the best in rounds of all servers; the choice, unless another pace is better
-    ranking    all candidates by prediction, the best first; of a plan that was read, the raced
-    probes     candidates of which short runs were made to fit the prediction
-    reasons    why, in lines; `print(plan)` shows them
+    rungs      of a trial against other optimizers and rates: simulated seconds and the loss then
     report     all of it in numbers, as `sdfeel plan --json` prints them
+    reasons    why, in lines; `print(plan)` shows them
     """
 
     objective: Objective
     place: Place
-    predictor: Predictor
-    choice: Candidate
-    best: Candidate
-    ranking: tuple[Candidate, ...]
-    reasons: tuple[str, ...]
-    report: Mapping[str, Any]
-    probes: tuple[Candidate, ...] = ()
+    choices: Choices = field(default_factory=lambda: CHOICES, repr=False)
+    grid: list[Candidate] = field(default_factory=list, repr=False)
+    others: list[Candidate] = field(default_factory=list, repr=False)
+    pilot: Candidate = field(init=False, repr=False)
+    probes: list[Candidate] = field(default_factory=list, repr=False)
+    predictor: Predictor = field(init=False, repr=False)
+    best: Candidate = field(init=False)
+    choice: Candidate = field(init=False)
+    rungs: list[tuple[float, float]] = field(default_factory=list)
+    report: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def begin(cls, place: Place, objective: Objective, choices: Choices) -> Plan:
+        """A plan with its candidates, of which nothing is known."""
+        plan = cls(objective, place, choices, candidates(place, choices))
+        plan.pilot, *plan.probes = pilot_and_probes(place, plan.grid)
+        return plan
+
+    def predict(self, rows: Sequence[Candidate]) -> None:
+        """Set what is predicted for candidates."""
+        curves = self.predictor.curves(rows, beyond=self.objective.target is None)
+        for row, curve in zip(rows, curves, strict=True):
+            row.predicted = curve
+
+    @property
+    def ranking(self) -> list[Candidate]:
+        """All candidates by prediction, the best first; of a plan that was read, the raced."""
+        return sorted([*self.grid, *self.others], key=self.objective.predicted)
+
+    @property
+    def raced(self) -> list[Candidate]:
+        return [row for row in self.ranking if row.was_trained]
+
+    @property
+    def in_rounds(self) -> list[Candidate]:
+        """Candidates in rounds that raced."""
+        return [row for row in self.grid if row.was_trained]
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all runs that were made for it."""
+        rows = [self.pilot, *self.probes, *self.grid, *self.others]
+        return sum(int(row.curve.iterations[-1]) for row in rows if row.was_trained)
+
+    def outlook(self, row: Candidate) -> float:
+        """The score that a candidate in rounds reached, or is heading for."""
+        return outlook(row, self.objective)
+
+    @property
+    def until(self) -> float:
+        """Simulated seconds at which paces are compared: as far as the best in rounds went."""
+        if self.objective.target is not None:
+            return self.objective.measured(self.best)
+        return min(self.objective.limit, float(self.best.curve.seconds[-1]))
+
+    def measured(self, row: Candidate) -> float:
+        """The score by which paces are compared."""
+        return self.objective.measured(row, self.until)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -103,10 +165,6 @@ class Plan:
     def level(self) -> float:
         """The target, or what the budget ends with; not below what the pilot reached."""
         return max(self.objective.target or self.loss, self.predictor.path.curve.best)
-
-    @property
-    def raced(self) -> list[Candidate]:
-        return [row for row in self.ranking if row.was_trained]
 
     @property
     def table(self) -> pd.DataFrame:
@@ -189,16 +247,16 @@ def recommend(
         InputError: an algorithm refuses every candidate.
         NotReachableError: no candidate reaches the target.
     """
-    searches = [Search(each, laboratory, objective, choices) for each in steppings(place, choices)]
-    best = best_after_trial(searches, effort, tell)
-    share = replace(effort, iterations=max(1, effort.iterations // len(best)))
-    done: list[Search] = []
+    plans = [Plan.begin(each, objective, choices) for each in steppings(place, choices)]
+    best = best_after_trial(plans, laboratory, effort, tell)
+    share = replace(effort, race_iterations=max(1, effort.race_iterations // len(best)))
+    done: list[Plan] = []
     refusals: list[NotReachableError] = []
-    for search in best:
-        tell(f"{len(search.grid)} candidates with {search.pilot.stepping}")
+    for plan in best:
+        tell(f"{len(plan.grid)} candidates with {plan.pilot.stepping}")
         try:
-            search.carry_out(share, tell)
-            done.append(search)
+            search(plan, laboratory, share, tell)
+            done.append(plan)
         except NotReachableError as refusal:
             refusals.append(refusal)
     if not done:
@@ -207,21 +265,12 @@ def recommend(
     def score(row: Candidate) -> float:
         return headline(row, objective)[0 if objective.target is not None else 1]
 
-    choice = simplest([search.choice for search in done], score, objective.highest)
-    search = next(search for search in done if search.choice is choice)
+    choice = simplest([plan.choice for plan in done], score, objective.highest)
+    plan = next(plan for plan in done if plan.choice is choice)
     tell("what other topologies would need")
-    report = report_of(search, searches)
-    return Plan(
-        objective=objective,
-        place=place,
-        predictor=search.predictor,
-        choice=choice,
-        best=search.best,
-        ranking=tuple(search.ranking),
-        reasons=reasons_of(search, report),
-        report=report,
-        probes=tuple(search.probes),
-    )
+    plan.report = report_of(plan, plans, best)
+    plan.reasons = reasons_of(plan)
+    return plan
 
 
 def plan(
@@ -294,9 +343,8 @@ def plan(
             raise InputError(name, value, "is what a plan chooses: say from what in choose=")
         if name in UNUSED:
             raise InputError(name, value, f"a plan does not use it: {UNUSED[name]}")
-    objective = objective_of(target_loss, target_accuracy, budget)
-    choices = choices_of(choose or {})
-    effort = effort_of(pilot, racers, race_iterations)
+    objective = Objective.of(target_loss, target_accuracy, budget)
+    choices, effort = choices_of(choose or {}), Effort(pilot, racers, race_iterations, races=3)
     simulation = Simulation.assemble(
         model,
         client_datasets,
@@ -322,27 +370,3 @@ def planned(
 
 def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def objective_of(loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
-    """Check what to plan for."""
-    if loss is not None and accuracy is not None:
-        raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
-    for name, value in {"target": loss, "target-accuracy": accuracy, "budget": budget}.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not is_number:
-            raise InputError(name, value, "a number")
-    if accuracy is None:
-        return Objective(target=loss, budget=budget)
-    if not 0 < accuracy < 1:
-        raise InputError("target-accuracy", accuracy, "a share between 0 and 1, such as 0.9")
-    return Objective(target=1 - accuracy, budget=budget, accuracy=True)
-
-
-def effort_of(pilot: int, racers: int, race_iterations: int) -> Effort:
-    """Check how much a plan may cost."""
-    least = {"pilot": (pilot, 10), "racers": (racers, 1), "race-iterations": (race_iterations, 1)}
-    for name, (value, lowest) in least.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise InputError(name, value, f"a whole number, at least {lowest}")
-    return Effort(pilot, racers, max(1, racers // 2), 3, race_iterations)

@@ -22,48 +22,63 @@ an iteration's change leaves owed)^2, measured by sending the pilot's own gradie
 Correction: it takes the drift out, once it has learned it (`unlearned`), but for a part l that
 noise and its age leave: S becomes S (l^2 + (1 - l^2) unlearned).
 
-Fitted to runs by `sdfeel.planner.calibration`: the sensitivity s (how much of a deviation turns
-into a wrong gradient: a curvature), the rate a at which drift saturates (decay = eta a in the
-ages), f, l and q.
+Fitted to the runs made so far: the sensitivity s (how much of a deviation turns into a wrong
+gradient: a curvature), the rate a at which drift saturates (decay = eta a in the ages), f, l and q.
+One kind of run after the other: plain ones give s, a and f; corrected ones l; coded ones q.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict
 
-from sdfeel.planner.candidate import Candidate, codec_name
-from sdfeel.planner.pilot import Levels, PilotPath
-from sdfeel.planner.price import Array, LossCurve
+from sdfeel.planner.candidate import Candidate
+from sdfeel.planner.pilot import LEVELS, Levels, PilotPath
+from sdfeel.planner.price import Amount, Array, LossCurve
 from sdfeel.theory.drift import ages
 
-__all__ = ["Numbers", "Predictor", "Stretches", "needed_for", "unlearned"]
+__all__ = ["Numbers", "Predictor", "calibrate", "unlearned"]
 
 FOREVER = 10**9
 LEARNED = 1e-2  # of a drift that is left: the rest does not count
+# What is tried for f, l and q.
+STOPS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5)
+LEFT = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5)
+CODING = (0.0, *np.geomspace(0.03, 30.0, 25))
+# Short runs seldom show where they will stop: between fits as good as each other the floor is
+# where f is nearest to this, and what is owed counts as it was measured.
+USUAL_STOP = 0.1
+PULL = 0.02
+# A level that a run has reached and the prediction says it never will is off by so much in log K.
+NEVER = 3.0
 
 
 @dataclass(frozen=True)
 class Numbers:
     """What is fitted: s, a, f, l and q above, and the fit's mean error in log K."""
 
-    sensitivity: float = 0.0
-    saturation: float = 0.0
-    stop: float = 0.0
-    left: float = 0.0
-    coding: float = 1.0
-    error: float = float("nan")
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    sensitivity: Amount = 0.0
+    saturation: Amount = 0.0
+    stop: Amount = 0.0
+    left: Amount = 0.0
+    coding: Amount = 1.0
+    error: Amount = 0.0
 
 
-class Stretches:
+class _Stretches:
     """Between two levels of loss and the next: how far off a candidate's gradients are there."""
 
     def __init__(self, path: PilotPath, levels: Levels) -> None:
         self.path, self.levels = path, levels
         self.inside, self.between = path.along(levels)
-        self._owed: dict[tuple[str, str], Array] = {}
+        self._owed: dict[str, Array] = {}
 
     def off(self, row: Candidate, horizon: int, numbers: Numbers) -> Array:
         """How far off (b / s) on every stretch, in a run of `horizon` iterations."""
@@ -80,12 +95,12 @@ class Stretches:
     def coded(self, row: Candidate) -> Array:
         """O / ||grad F||^2: messages up and down carry tau1 iterations, those between a round's."""
         total = np.zeros_like(self.inside)
-        for way, codec in row.lossy.items():
-            period = row.tau1 * (row.tau2 if way == "between" else 1)
-            total += (period * self._relative((way, codec_name(codec)))) ** 2
+        for name in row.sent:
+            period = row.tau1 * (row.tau2 if name.endswith(" between") else 1)
+            total += (period * self._relative(name)) ** 2
         return total
 
-    def _relative(self, key: tuple[str, str]) -> Array:
+    def _relative(self, key: str) -> Array:
         if key not in self._owed:
             measured = [point.owed.get(key, 0.0) for point in self.path.points]
             self._owed[key] = self.path.relative(measured, self.levels)
@@ -121,7 +136,7 @@ def unlearned(row: Candidate, horizon: int) -> tuple[float, float]:
     return inside, between
 
 
-def needed_for(pilot: Array, wrong: Array, stop: float, gains: Array) -> Array:
+def _needed_for(pilot: Array, wrong: Array, stop: float, gains: Array) -> Array:
     """Iterations at every level, with b = `wrong` on the stretches (last axis); or infinity.
 
     gains  g of every candidate: the axis before the last
@@ -148,7 +163,7 @@ class Predictor:
         """
         levels = self.path.continued if beyond else self.path.levels
         losses, pilot = levels
-        stretches = Stretches(self.path, levels)
+        stretches = _Stretches(self.path, levels)
         gains = np.array([row.gain for row in rows])
         needed = np.repeat(pilot[None], len(rows), axis=0)
         for _ in range(3):  # how old a drift gets depends on how long the run is: a fixed point
@@ -157,8 +172,8 @@ class Predictor:
                 stretches.off(row, int(horizon), self.numbers)
                 for row, horizon in zip(rows, horizons, strict=True)
             ]
-            wrong = self.numbers.sensitivity * np.array(off).reshape(len(rows), -1)
-            needed = needed_for(pilot, wrong, self.numbers.stop, gains)
+            wrong = self.numbers.sensitivity * np.array(off).reshape(len(rows), len(pilot) - 1)
+            needed = _needed_for(pilot, wrong, self.numbers.stop, gains)
         return losses, needed
 
     def curves(self, rows: Sequence[Candidate], *, beyond: bool = False) -> list[LossCurve]:
@@ -170,3 +185,107 @@ class Predictor:
             seconds = row.price.seconds_of(iterations[there])
             curves.append(LossCurve(iterations[there], seconds, losses[there]))
         return curves
+
+
+def calibrate(path: PilotPath, runs: Sequence[Candidate]) -> Predictor:
+    """Fit the numbers to candidates that were trained, by log iterations at common loss levels.
+
+    A level that a run has not reached yet counts only if the prediction says it should have. The
+    pilot's first half is left out: there a network may train faster with deviation than without
+    (at the plateau of its start), which the model cannot say.
+    """
+    stretches = _Stretches(path, path.levels)
+    plain = _Sample(stretches, [run for run in runs if run.is_plain])
+    numbers = plain.fit_drift()
+    corrected = [run for run in runs if run.correction is not None]
+    alone = [run for run in corrected if not run.sent] or corrected
+    if alone:
+        tried = (replace(numbers, left=left) for left in LEFT)
+        numbers = _Sample(stretches, alone).best(tried)
+    coded = [run for run in runs if run.sent]
+    if coded:
+        tried = (replace(numbers, coding=float(coding)) for coding in CODING)
+        numbers = _Sample(stretches, coded).best(tried, _far_from_measured)
+    error = _Sample(stretches, runs).misfit(numbers)
+    return Predictor(path, replace(numbers, error=error))
+
+
+def _far_from_measured(numbers: Numbers) -> float:
+    return PULL * abs(float(np.log(max(numbers.coding, 1e-2))))
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some runs at the levels that count."""
+
+    stretches: _Stretches
+    runs: Sequence[Candidate]
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        count = len(self.stretches.levels[0])
+        return np.arange(count // 2, count, max(1, count // LEVELS))
+
+    @cached_property
+    def seen(self) -> Array:
+        losses = self.stretches.levels[0][self.rows]
+        return np.array([[run.curve.iterations_to(x) for x in losses] for run in self.runs])
+
+    @cached_property
+    def gains(self) -> Array:
+        return np.array([run.gain for run in self.runs])
+
+    @cached_property
+    def last(self) -> Array:
+        return np.array([[float(run.curve.iterations[-1])] for run in self.runs])
+
+    def off(self, numbers: Numbers) -> Array:
+        lengths = [int(run.curve.iterations[-1]) for run in self.runs]
+        pairs = zip(self.runs, lengths, strict=True)
+        return np.array([self.stretches.off(run, length, numbers) for run, length in pairs])
+
+    def misfit(self, numbers: Numbers) -> float:
+        wrong = numbers.sensitivity * self.off(numbers)
+        return float(self._errors(wrong[None], numbers.stop)[0])
+
+    def best(
+        self, tried: Iterable[Numbers], also: Callable[[Numbers], float] = lambda _: 0.0
+    ) -> Numbers:
+        return min(tried, key=lambda numbers: self.misfit(numbers) + also(numbers))
+
+    def fit_drift(self) -> Numbers:
+        """Sensitivity, saturation and floor: coarsely in all three, then the sensitivity finely."""
+        path, scale = self.stretches.path, _scale(self.stretches.path)
+        best, least = Numbers(), float("inf")
+        tried = np.geomspace(1e-4, 100.0, 50) * scale
+        for saturation in (0.0, *np.geomspace(0.003 * scale, 0.5 / path.lr, 20)):
+            off = self.off(Numbers(saturation=float(saturation)))
+            for stop in STOPS:
+                errors = self._errors(tried[:, None, None] * off, stop)
+                row = int(np.argmin(errors))
+                total = float(errors[row]) + PULL * abs(stop - USUAL_STOP)
+                if total < least:
+                    least, best = total, Numbers(float(tried[row]), float(saturation), stop)
+        finer = best.sensitivity * np.geomspace(0.8, 1.25, 9)
+        errors = self._errors(finer[:, None, None] * self.off(best), best.stop)
+        return replace(best, sensitivity=float(finer[int(np.argmin(errors))]))
+
+    def _errors(self, wrong: Array, stop: float) -> Array:
+        """For each b (first axis), the mean over the runs of the mean |log| error.
+
+        Levels not reached count one-sidedly.
+        """
+        pilot = self.stretches.levels[1]
+        predicted = np.maximum(_needed_for(pilot, wrong, stop, self.gains)[..., self.rows], 1.0)
+        there = np.isfinite(self.seen)
+        actual = np.maximum(np.where(there, self.seen, self.last), 1.0)
+        off = np.minimum(np.log(np.minimum(predicted, 1e300) / actual), NEVER)
+        each = np.where(there, np.abs(off), np.maximum(-off, 0.0))
+        return np.asarray(each.mean(axis=(1, 2)))
+
+
+def _scale(path: PilotPath) -> float:
+    """A curvature of the right size: ||grad F||^2 / 2L is what a descent can still gain."""
+    losses, iterations = path.levels
+    steepest = float(path.descent(iterations[1:]).max(initial=0.0))
+    return max(steepest**2 / (2 * (losses[0] - losses[-1])), 1e-9) if steepest > 0 else 1.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.costs import cost_of
@@ -16,9 +17,11 @@ from sdfeel.algorithm.events import Event
 from sdfeel.errors import InputError
 from sdfeel.records.curves import first_reach
 
-__all__ = ["NOTHING", "Array", "LossCurve", "Price", "price_of", "with_everyone"]
+__all__ = ["NOTHING", "Amount", "Array", "LossCurve", "Price", "price_of", "with_everyone"]
 
 Array = NDArray[np.float64]
+# Any number of a run is in here; arithmetic with others ends in infinities.
+Amount = Annotated[float, Field(ge=0.0, le=1e15, allow_inf_nan=False)]
 TURNS = 20  # of the slowest cluster, from which the price of a pace without rounds is taken
 MOST_EVENTS = 100_000  # that are read for it
 

@@ -9,20 +9,29 @@ leads at first and then stalls.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import numpy as np
 
 from sdfeel.algorithm.methods.codecs import Codec
 from sdfeel.errors import InputError
 from sdfeel.planner.candidate import Candidate
-from sdfeel.planner.price import LossCurve
+from sdfeel.validation import Count, Positive, checked, whole
 
 if TYPE_CHECKING:
     from sdfeel.planner.pilot import PathPoint
 
-__all__ = ["Laboratory", "Objective", "Run", "Tell", "outlook", "race", "scale_of", "simplest"]
+__all__ = [
+    "AS_GOOD",
+    "Effort",
+    "Laboratory",
+    "Objective",
+    "Tell",
+    "outlook",
+    "race",
+    "scale_of",
+    "simplest",
+]
 
 # Rungs as parts of the time at which the best is expected to finish.
 RUNGS = (0.4, 0.75, 1.0, 1.3, 1.7, 2.5, 4.0, 6.0)
@@ -34,26 +43,34 @@ AS_GOOD = 1.03
 Tell = Callable[[str], None]
 
 
-class Run(Protocol):
-    """A candidate in training."""
-
-    @property
-    def curve(self) -> LossCurve: ...
-
-    def advance(self, iterations: int) -> None:
-        """Train on until `iterations` in all are done."""
-
-    def measure(self, sent: Mapping[tuple[str, str], Codec]) -> PathPoint:
-        """Measure the split of kappa at the present mean model, and what these codecs owe."""
-
-
 class Laboratory(Protocol):
-    """Where runs are carried out; all runs share their start and their mini-batches."""
+    """Where candidates train; all share their start and their mini-batches."""
 
-    def start(self, row: Candidate) -> Run: ...
+    def advance(self, row: Candidate, iterations: int) -> None:
+        """Train a candidate until `iterations` in all are done: its curve grows."""
+
+    def measure(self, row: Candidate, sent: Mapping[str, Codec]) -> PathPoint:
+        """Measure the split of kappa at its present mean model, and what these codecs owe."""
 
 
-@dataclass(frozen=True)
+@checked()
+class Effort:
+    """How much a plan may cost.
+
+    pilot            its iterations at most
+    racers           candidates of the first race; half of them in later ones
+    race_iterations  of all races together, where the objective is a budget: a long one is raced for
+                     a part of its time, and the rest is predicted
+    races            at most so many
+    """
+
+    pilot: Annotated[int, whole(10)] = 2000
+    racers: Count = 8
+    race_iterations: Count = 30_000
+    races: Count = 4
+
+
+@checked()
 class Objective:
     """What to plan for: a target loss in the least time, or the least loss within a budget.
 
@@ -61,17 +78,24 @@ class Objective:
     is a target for 1 - accuracy: set `accuracy`, and losses are 1 - accuracy everywhere.
     """
 
-    target: float | None = None
-    budget: float | None = None
+    target: Positive | None = None
+    budget: Positive | None = None
     accuracy: bool = False
 
     def __post_init__(self) -> None:
         if self.target is None and self.budget is None:
             raise InputError("target", None, "a target loss or accuracy, or a budget in seconds")
-        if self.target is not None and not (np.isfinite(self.target) and self.target > 0):
-            raise InputError("target", self.target, "a finite number above 0")
-        if self.budget is not None and not (np.isfinite(self.budget) and self.budget > 0):
-            raise InputError("budget", self.budget, "simulated seconds, above 0")
+
+    @classmethod
+    def of(cls, loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
+        """For a target loss or accuracy, as users give them."""
+        if accuracy is None:
+            return cls(loss, budget)
+        if loss is not None:
+            raise InputError("target-accuracy", accuracy, "one target: a loss or an accuracy")
+        if not isinstance(accuracy, int | float) or not 0 < accuracy < 1:
+            raise InputError("target-accuracy", accuracy, "a share between 0 and 1, such as 0.9")
+        return cls(1 - accuracy, budget, accuracy=True)
 
     @property
     def limit(self) -> float:
@@ -117,7 +141,6 @@ def race(
     budget is cut where it would take more than `iterations` in all: see `outlook`. Where the
     prediction says too little of the rows, `drops` is False: only what diverges is dropped.
     """
-    runs = {id(row): laboratory.start(row) for row in rows}
     alive, expected = list(rows), objective.limit
     if objective.target is not None:
         expected = min(objective.predicted(row) for row in rows)
@@ -129,8 +152,7 @@ def race(
         at = min(part * min(expected, deadline), deadline)
         tell(f"  {at:.4g} simulated s of {len(alive)}")
         for row in alive:
-            runs[id(row)].advance(max(1, row.price.iterations_within(at)))
-            row.curve = runs[id(row)].curve
+            laboratory.advance(row, max(1, row.price.iterations_within(at)))
             if row.curve.diverged:
                 row.dropped_at = at
         alive = [row for row in alive if row.dropped_at is None] or alive

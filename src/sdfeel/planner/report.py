@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from sdfeel.planner.candidate import Candidate, name_in
 from sdfeel.planner.grid import candidates
 from sdfeel.planner.price import with_everyone
 from sdfeel.planner.race import Objective, outlook, scale_of
-from sdfeel.planner.search import Search
 from sdfeel.tables import to_table
 
-__all__ = ["reasons_of", "report_of"]
+if TYPE_CHECKING:
+    from sdfeel.planner.plan import Plan
+
+__all__ = ["headline", "reasons_of", "report_of"]
 
 SHOWN = 10  # rows of the ranking
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
@@ -29,44 +31,44 @@ CLOSE = 1.05  # a race within this factor is close
 Report = Mapping[str, Any]
 
 
-def report_of(search: Search, searches: Sequence[Search]) -> dict[str, Any]:
+def report_of(plan: Plan, tried: Sequence[Plan], searched: Sequence[Plan]) -> dict[str, Any]:
     """All that is known of a plan, for JSON; None is never.
 
     Args:
-        search: the one whose choice is recommended.
-        searches: of all optimizers and rates.
+        plan: the one whose choice is recommended.
+        tried: those of all optimizers and rates; searched: of which a choice was looked for.
     """
-    choice, objective, predictor = search.choice, search.objective, search.predictor
+    choice, objective, predictor = plan.choice, plan.objective, plan.predictor
     seconds, loss = headline(choice, objective)
     numbers = {name: value for name, value in vars(predictor.numbers).items() if name != "error"}
     report = {
         **choice.names,
         "optimizer": name_in(OPTIMIZERS, choice.optimizer),
         "lr": choice.eta,
-        "trials": [_trial(each) for each in searches if each.rungs],
-        "brought": [*_tried(search, searches), *_predicted(search)],
+        "trials": [{**_trial(each), "planned": each in searched} for each in tried if each.rungs],
+        "brought": [*_tried(plan, tried), *_predicted(plan)],
         "seconds_to_target": seconds,
         **({"accuracy_reached": 1 - loss} if objective.accuracy else {"loss_reached": loss}),
         "bottleneck": choice.price.bottleneck,
         "round": dict(choice.price.parts),
         "shares": choice.price.shares,
         "evidence": {
-            "pilot_iterations": int(search.pilot.curve.iterations[-1]),
-            "probes": [str(row) for row in search.probes],
-            "raced": [str(row) for row in [*search.raced, *search.tried]],
-            "iterations_spent": sum(each.iterations for each in searches),
+            "pilot_iterations": int(plan.pilot.curve.iterations[-1]),
+            "probes": [str(row) for row in plan.probes],
+            "raced": [str(row) for row in plan.raced],
+            "iterations_spent": sum(each.iterations for each in tried),
             "fit_error": predictor.numbers.error,
             **numbers,
             "kappa_inside": [point.inside for point in predictor.path.points],
             "kappa_between": [point.between for point in predictor.path.points],
             "thin": [],
         },
-        "ranking": _ranking(search, loss),
-        "other_topologies": _other_topologies(search),
+        "ranking": _ranking(plan),
+        "other_topologies": _other_topologies(plan),
     }
-    if search.tried:
-        report["pace"] = _paces(search)
-    report["evidence"]["thin"] = list(_doubts(search, report))
+    if plan.others:
+        report["pace"] = _paces(plan)
+    report["evidence"]["thin"] = list(_doubts(plan, report))
     return report
 
 
@@ -83,23 +85,21 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _ranking(search: Search, loss: float) -> list[dict[str, Any]]:
+def _ranking(plan: Plan) -> list[dict[str, Any]]:
     """The best by prediction, with what the races measured.
 
     predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
     """
-    objective = search.objective
-    level = max(objective.target or loss, search.predictor.path.curve.best)
-    table = []
-    for row in search.ranking[:SHOWN]:
+    objective, table = plan.objective, []
+    for row in plan.ranking[:SHOWN]:
         curve = row.curve if row.was_trained else None
         table.append(
             {
                 **row.names,
-                **({"pace": row.kind_of_pace} if search.others else {}),
-                "predicted_iterations": _finite(row.predicted.iterations_to(level)),
-                "predicted_seconds": _finite(row.predicted.seconds_to(level)),
-                "raced_seconds": _finite(curve.seconds_to(level)) if curve else None,
+                **({"pace": row.kind_of_pace} if plan.others else {}),
+                "predicted_iterations": _finite(row.predicted.iterations_to(plan.level)),
+                "predicted_seconds": _finite(row.predicted.seconds_to(plan.level)),
+                "raced_seconds": _finite(curve.seconds_to(plan.level)) if curve else None,
                 "dropped_at": row.dropped_at,
             }
         )
@@ -112,13 +112,12 @@ def _ranking(search: Search, loss: float) -> list[dict[str, Any]]:
     return table
 
 
-def _trial(search: Search) -> dict[str, Any]:
+def _trial(plan: Plan) -> dict[str, Any]:
     return {
-        "optimizer": name_in(OPTIMIZERS, search.pilot.optimizer),
-        "lr": search.pilot.eta,
-        "seconds": [seconds for seconds, _ in search.rungs],
-        "losses": [_finite(loss) for _, loss in search.rungs],
-        "planned": search.is_planned,
+        "optimizer": name_in(OPTIMIZERS, plan.pilot.optimizer),
+        "lr": plan.pilot.eta,
+        "seconds": [seconds for seconds, _ in plan.rungs],
+        "losses": [_finite(loss) for _, loss in plan.rungs],
     }
 
 
@@ -129,11 +128,11 @@ def _trial(search: Search) -> dict[str, Any]:
 # the best other optimizer with the same rate, or rate with the same optimizer.
 
 
-def _tried(search: Search, searches: Sequence[Search]) -> Iterator[dict[str, Any]]:
-    if not search.rungs:
+def _tried(plan: Plan, tried: Sequence[Plan]) -> Iterator[dict[str, Any]]:
+    if not plan.rungs:
         return
-    trial = _trial(search)
-    others = [(_trial(each), each) for each in searches if each.rungs]
+    trial = _trial(plan)
+    others = [(_trial(each), each) for each in tried if each.rungs]
     others.sort(key=lambda pair: pair[1].rungs[0][1])
     for what, other in (("optimizer", "lr"), ("lr", "optimizer")):
         rivals = [pair for pair in others if pair[0][what] != trial[what]]
@@ -151,17 +150,17 @@ def _tried(search: Search, searches: Sequence[Search]) -> Iterator[dict[str, Any
         }
 
 
-def _predicted(search: Search) -> Iterator[dict[str, Any]]:
+def _predicted(plan: Plan) -> Iterator[dict[str, Any]]:
     """Of methods that the best in rounds and the choice have."""
-    row, objective = search.best, search.objective
+    row, objective = plan.best, plan.objective
     scale = scale_of(row, objective)
-    scores = {id(each): objective.predicted(each, scale=scale) for each in search.grid}
+    scores = {id(each): objective.predicted(each, scale=scale) for each in plan.grid}
     for what, value in row.names.items():
         nothing = "none" if what == "correction" else "float32"
         is_method = what == "correction" or what.startswith("codecs.")
-        if not is_method or value == nothing or search.choice.names[what] != value:
+        if not is_method or value == nothing or plan.choice.names[what] != value:
             continue
-        others = [each for each in search.grid if each.names[what] == nothing]
+        others = [each for each in plan.grid if each.names[what] == nothing]
         same = next((each for each in others if each.names == row.names | {what: nothing}), None)
         best = min(others, key=lambda each: scores[id(each)], default=None)
         yield {
@@ -175,16 +174,16 @@ def _predicted(search: Search) -> Iterator[dict[str, Any]]:
         }
 
 
-def _other_topologies(search: Search) -> dict[str, float]:
+def _other_topologies(plan: Plan) -> dict[str, float]:
     """Predicted best score on other graphs of the same servers, as a factor of this one's.
 
     Below 1 is a gain. Only a prediction, with the codecs and the correction of the best in rounds:
     nothing was raced there.
     """
-    place, best, objective = search.place, search.best, search.objective
+    place, best, objective = plan.place, plan.best, plan.objective
     names = {f"codecs.{way}": (codec,) for way, codec in best.codecs.items()}
-    choices = {**search.choices, **names, "correction": (best.correction,)}
-    here = min(objective.predicted(row) for row in search.grid if row.methods == best.methods)
+    choices = {**plan.choices, **names, "correction": (best.correction,)}
+    here = min(objective.predicted(row) for row in plan.grid if row.methods == best.methods)
     links = {frozenset(link) for link in place.network.graph.edges()}
     factors: dict[str, float] = {}
     for name in TOPOLOGIES:
@@ -196,25 +195,25 @@ def _other_topologies(search: Search) -> dict[str, float]:
             rows = candidates(place.elsewhere(network), choices)
         except InputError:
             continue  # a torus needs a number of servers that is not prime; or nothing is stable
-        search.predict(rows)
+        plan.predict(rows)
         factors[name] = min(objective.predicted(row) for row in rows) / here
     return {name: factor for name, factor in factors.items() if np.isfinite(factor)}
 
 
-def _paces(search: Search) -> dict[str, Any]:
+def _paces(plan: Plan) -> dict[str, Any]:
     """Other paces beside rounds, as they were measured; choice: None where servers wait."""
-    tried = {id(row): _pace(search, row) for row in search.tried}
+    tried = {id(row): _pace(plan, row) for row in plan.others if row.was_trained}
     return {
-        "name": to_table(search.choice.pace, PACES)["name"],
-        "rounds": _finite(search.measured(search.best)),
-        "until": search.until,
-        "choice": tried.get(id(search.choice)),
+        "name": to_table(plan.choice.pace, PACES)["name"],
+        "rounds": _finite(plan.measured(plan.best)),
+        "until": plan.until,
+        "choice": tried.get(id(plan.choice)),
         "tried": list(tried.values()),
     }
 
 
-def _pace(search: Search, row: Candidate) -> dict[str, Any]:
-    algorithm, deadlines, present = with_everyone(search.place.algorithm(**row.settings)), [], 0
+def _pace(plan: Plan, row: Candidate) -> dict[str, Any]:
+    algorithm, deadlines, present = with_everyone(plan.place.algorithm(**row.settings)), [], 0
     clients = algorithm.network.clients
     if isinstance(row.pace, Deadline):
         deadlines = [row.pace.seconds]
@@ -231,22 +230,21 @@ def _pace(search: Search, row: Candidate) -> dict[str, Any]:
         "deadlines": deadlines,
         "iterations_a_second": row.price.gain / row.price.per_iteration,
         "clients_left_out": clients - present,
-        "predicted": _finite(search.objective.predicted(row, until=search.until)),
-        "measured": _finite(search.measured(row)),
+        "predicted": _finite(plan.objective.predicted(row, until=plan.until)),
+        "measured": _finite(plan.measured(row)),
         "trained_for": float(row.curve.seconds[-1]),
     }
 
 
-def _doubts(search: Search, report: Report) -> Iterator[str]:
+def _doubts(plan: Plan, report: Report) -> Iterator[str]:
     """What makes the evidence thin."""
-    choice, objective, predictor = search.choice, search.objective, search.predictor
-    scores = {str(row): outlook(row, objective) for row in search.raced}
-    least = outlook(search.best, objective)
-    close = [name for name, score in scores.items() if score < CLOSE * least]
-    close = [name for name in close if name != str(search.best)]
+    choice, objective, predictor = plan.choice, plan.objective, plan.predictor
+    limit = CLOSE * plan.outlook(plan.best)
+    rivals = [row for row in plan.in_rounds if row is not plan.best]
+    close = [str(row) for row in rivals if plan.outlook(row) < limit]
     if close:
         yield (
-            f"close race: {'; '.join(close)} came within 5 % of {search.best}; one seed cannot "
+            f"close race: {'; '.join(close)} came within 5 % of {plan.best}; one seed cannot "
             "tell them apart"
         )
     if predictor.numbers.error > 0.25:
@@ -255,7 +253,7 @@ def _doubts(search: Search, report: Report) -> Iterator[str]:
             "not the ranking of what was not raced"
         )
     for name in ("tau1", "tau2"):
-        values = {row.names[name] for row in search.grid}
+        values = {row.names[name] for row in plan.grid}
         if len(values) > 1 and choice.names[name] == max(values):
             yield f"{name} = {max(values)} is the largest of the grid: a larger one may be better"
     if objective.target is not None:
@@ -265,7 +263,7 @@ def _doubts(search: Search, report: Report) -> Iterator[str]:
                 "no server holds that mean until they do"
             )
     else:
-        yield from _doubts_of_budget(search)
+        yield from _doubts_of_budget(plan)
     pace = report.get("pace") or {}
     if pace.get("choice") and pace["choice"]["clients_left_out"]:
         yield (
@@ -274,32 +272,31 @@ def _doubts(search: Search, report: Report) -> Iterator[str]:
         )
 
 
-def _doubts_of_budget(search: Search) -> Iterator[str]:
-    best, limit = search.best, search.objective.limit
+def _doubts_of_budget(plan: Plan) -> Iterator[str]:
+    best, limit = plan.best, plan.objective.limit
     lasted = float(best.curve.seconds[-1])
     if lasted < 0.9 * limit:
-        what = "races and paces" if search.tried else "races"
+        what = "races and paces" if plan.others else "races"
         yield (
             f"the {what} lasted for {lasted:.5g} of {limit:.5g} s: what follows is predicted; "
             "allow them more iterations to see it"
         )
-    if best.curve.best < search.predictor.path.curve.best:
+    if best.curve.best < plan.predictor.path.curve.best:
         yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"
 
 
-def reasons_of(search: Search, report: Report) -> tuple[str, ...]:
+def reasons_of(plan: Plan) -> tuple[str, ...]:
     """What was chosen, what it brings, and what the evidence is, in sentences."""
-    choice, objective, evidence = search.choice, search.objective, report["evidence"]
-    seconds, loss = headline(choice, objective)
-    reached = objective.shown(loss if objective.target is None else objective.target)
-    stepping = f"{choice.stepping}: " if report["trials"] else ""
+    choice, objective, report = plan.choice, plan.objective, plan.report
+    evidence, stepping = report["evidence"], f"{choice.stepping}: " if report["trials"] else ""
+    reached = objective.shown(objective.target or plan.loss)
     shares = ", ".join(f"{name} {share:.0%}" for name, share in report["shares"].items())
     topologies = {k: v for k, v in report["other_topologies"].items() if v < WORTH}
     return (
-        f"{stepping}{choice}: {reached} after {seconds:.5g} simulated seconds",
+        f"{stepping}{choice}: {reached} after {plan.seconds:.5g} simulated seconds",
         f"a round: {shares}; the bottleneck is {report['bottleneck']}",
         *(_gain(row, objective) for row in report["brought"]),
-        *_on_paces(search, report.get("pace")),
+        *_on_paces(plan, report.get("pace")),
         f"evidence: a pilot of {evidence['pilot_iterations']} iterations, "
         f"{len(evidence['probes'])} probes and {len(evidence['raced'])} raced; the prediction "
         f"fits them to {evidence['fit_error']:.0%}; "
@@ -329,17 +326,17 @@ def _gain(row: Report, objective: Objective) -> str:
     return f"{line}; the best without it: {row['best']}, {shown(row['best_without'])} ({how})"
 
 
-def _on_paces(search: Search, pace: Report | None) -> Iterator[str]:
+def _on_paces(plan: Plan, pace: Report | None) -> Iterator[str]:
     """What was tried beside rounds."""
     if pace is None:
         return
-    is_timed = search.objective.target is not None
+    is_timed = plan.objective.target is not None
     after = "" if is_timed else f" after {pace['until']:.4g} s"
 
     def shown(score: float | None, trained_for: float = np.inf) -> str:
         if score is None:
             return f"not within {trained_for:.4g} s" if is_timed else "diverged"
-        return f"{score:.4g} s" if is_timed else search.objective.shown(score)
+        return f"{score:.4g} s" if is_timed else plan.objective.shown(score)
 
     name = pace["choice"]["label"] if pace["choice"] else "synchronous, nothing else was better"
     yield f"pace: {name}; in rounds {shown(pace['rounds'])}{after}"

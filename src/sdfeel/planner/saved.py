@@ -26,8 +26,9 @@ from sdfeel.planner.candidate import Candidate, Place
 from sdfeel.planner.grid import MAX_AMPLIFICATION
 from sdfeel.planner.pilot import PathPoint, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor
-from sdfeel.planner.price import Array, LossCurve
+from sdfeel.planner.price import Amount, Array, LossCurve
 from sdfeel.planner.race import Objective
+from sdfeel.planner.report import headline
 from sdfeel.simulation.settings import Settings
 from sdfeel.validation import validated
 
@@ -39,6 +40,7 @@ __all__ = ["PLAN", "candidate_of", "place_of", "predicted", "read_plan", "save_p
 PLAN = "plan.json"
 VERSION = 2
 MAX_BYTES = 64 * 2**20
+MOST = 1e15  # a loss above it is none
 LONGEST = 10_000  # tau1, tau2 and alpha: a price is read off the events of whole rounds
 # The settings that stay and that decide what a candidate costs, or is refused for.
 STAY = (
@@ -46,19 +48,11 @@ STAY = (
     "seed",
 )  # fmt: skip
 
-# Any number of a run is in here; arithmetic with others ends in infinities.
-Amount = Annotated[float, Field(ge=0.0, le=1e15)]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class _Objective(_Part):
-    target: float | None = None
-    budget: float | None = None
-    accuracy: bool = False
 
 
 class _Curve(_Part):
@@ -87,31 +81,20 @@ class _Network(_Part):
     samples: list[Annotated[float, Field(ge=1e-6, le=1e12)]]
 
 
-class _Point(_Part):
-    loss: Amount
-    inside: Amount
-    between: Amount
-    owed: dict[str, Amount]  # by way and codec, in one word: JSON has words for keys
-
-    def point(self) -> PathPoint:
-        by_way = {tuple(key.split(" ", 1)): lack for key, lack in self.owed.items()}
-        return PathPoint(self.loss, self.inside, self.between, by_way)  # type: ignore[arg-type]
-
-
 class _File(_Part):
     """What the file holds, by its keys; choice and best are places in the list `raced`."""
 
     version: int
-    objective: _Objective
+    objective: Objective
     choice: Whole
     best: Whole
     raced: list[_Raced]
     reasons: list[str]
     report: dict[str, Any]
     pilot: _Curve
-    points: list[_Point]
+    points: list[PathPoint]
     lr: Amount
-    numbers: dict[str, Amount | None]
+    numbers: Numbers
     network: _Network
     profile: dict[str, Any]
     parameters: Whole
@@ -140,10 +123,7 @@ def save_plan(plan: Plan, folder: str | Path) -> Path:
         "reasons": list(plan.reasons),
         "report": plan.report,
         "pilot": _curve(predictor.path.curve),
-        "points": [
-            {**vars(point), "owed": {" ".join(key): lack for key, lack in point.owed.items()}}
-            for point in predictor.path.points
-        ],
+        "points": [vars(point) for point in predictor.path.points],
         "lr": predictor.path.lr,
         "numbers": vars(predictor.numbers),
         "network": {
@@ -155,24 +135,14 @@ def save_plan(plan: Plan, folder: str | Path) -> Path:
         "parameters": place.parameters,
         "settings": _readable(place.settings, STAY),
     }
-    text = json.dumps(_finite(content), indent=1, allow_nan=False, default=str) + "\n"
+    text = json.dumps(content, indent=1, allow_nan=False, default=str) + "\n"
     write_atomically(path / PLAN, text.encode())
     return path / PLAN
 
 
 def _curve(curve: LossCurve) -> dict[str, list[Any]]:
-    return {name: part.tolist() for name, part in vars(curve).items()}
-
-
-def _finite(content: Any) -> Any:
-    """JSON has no infinity and no NaN: null."""
-    if isinstance(content, Mapping):
-        return {str(key): _finite(value) for key, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    if isinstance(content, np.generic):
-        content = content.item()
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    table = {name: part.tolist() for name, part in vars(curve).items()}
+    return table | {"losses": [loss if loss <= MOST else None for loss in table["losses"]]}
 
 
 def _readable(settings: Settings, names: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -246,21 +216,14 @@ def _plan(file: _File) -> Plan:
     )
     profile = profile_of(file.profile, "planned")
     place = Place(Settings.of(file.settings), network, profile, file.parameters)
-    predictor, objective = _predictor(file), Objective(**vars(file.objective))
     rows = [_candidate(each, place) for each in file.raced]
-    curves = predictor.curves(rows, beyond=objective.target is None)
-    for row, curve in zip(rows, curves, strict=True):
-        row.predicted = curve
-    return Plan(
-        objective=objective,
-        place=place,
-        predictor=predictor,
-        choice=rows[file.choice],
-        best=rows[file.best],
-        ranking=tuple(rows),
-        reasons=tuple(file.reasons),
-        report=file.report,
-    )
+    plan = Plan(file.objective, place, grid=rows, report=file.report, reasons=tuple(file.reasons))
+    plan.predictor, plan.choice, plan.best = _predictor(file), rows[file.choice], rows[file.best]
+    plan.predict(rows)
+    for row in (plan.choice, plan.best):
+        if not np.isfinite(headline(row, plan.objective)).all():
+            raise InputError("choice", file.choice, "a run that reached what was planned for")
+    return plan
 
 
 def _candidate(file: _Raced, place: Place) -> Candidate:
@@ -274,18 +237,14 @@ def _candidate(file: _Raced, place: Place) -> Candidate:
 
 def _predictor(file: _File) -> Predictor:
     curve = file.pilot.curve("pilot")
-    if min(curve.losses) <= 0:
-        raise InputError("pilot.losses", min(curve.losses), "losses above 0")
+    if min(curve.losses) <= 0 or not np.isfinite(curve.losses).all():
+        raise InputError("pilot.losses", file.pilot.losses[:3], "losses above 0")
     if not file.points or file.lr <= 0:
         raise InputError("lr", file.lr, "a rate above 0, and points along the pilot's path")
-    known = vars(Numbers())
-    if not set(file.numbers) <= set(known):
-        raise InputError("numbers", sorted(set(file.numbers) - set(known))[0], "unknown number")
-    numbers = {name: value for name, value in file.numbers.items() if value is not None}
-    path = PilotPath(curve, tuple(point.point() for point in file.points), file.lr)
+    path = PilotPath(curve, tuple(file.points), file.lr)
     if len(path.levels[0]) < 2:
         raise InputError("pilot.losses", file.pilot.losses[:3], "a loss that falls")
-    return Predictor(path, Numbers(**numbers))
+    return Predictor(path, file.numbers)
 
 
 def predicted(
@@ -316,9 +275,6 @@ def predicted(
         InputError: what an algorithm refuses.
     """
     settings: dict[str, Any] = {}
-    if all(each is None for each in (schedule, averager, methods, graph, profile)):
-        table = plan.predicted()
-        return table["seconds"].to_numpy(), table["loss"].to_numpy()
     if schedule is not None or averager is not None or methods is not None:
         names = methods or {}
         ways = {key[7:]: name for key, name in names.items() if key.startswith("codecs.")}
@@ -326,6 +282,9 @@ def predicted(
         settings |= {} if schedule is None else {"schedule": schedule}
         settings |= {} if averager is None else {"averager": averager}
     with np.errstate(all="ignore"):  # infinite is never
+        if not settings and graph is None and profile is None:
+            table = plan.predicted()
+            return table["seconds"].to_numpy(), table["loss"].to_numpy()
         curve = plan.expected(candidate_of(plan, settings, graph=graph, profile=profile))
     return curve.seconds, curve.losses
 

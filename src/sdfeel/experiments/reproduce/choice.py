@@ -20,8 +20,7 @@ from sdfeel.files import FileLock, write_report
 from sdfeel.planner.grid import PLANNED_OPTIMIZERS, PLANNED_RATES, Choices, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.plan import recommend
-from sdfeel.planner.race import Objective
-from sdfeel.planner.search import Effort
+from sdfeel.planner.race import Effort, Objective
 from sdfeel.simulation.settings import Settings
 from sdfeel.tables import to_table
 
@@ -56,7 +55,7 @@ class Choice(BaseModel):
     doubts: tuple[str, ...]
 
     def settings(self) -> dict[str, Any]:
-        """As part of a run's config."""
+        """Return the choice as part of a run's config."""
         schedule = {"tau1": self.tau1, "tau2": self.tau2, "alpha": self.alpha}
         settings: dict[str, Any] = {"schedule": schedule, "averager": self.averager}
         if self.codecs:
@@ -68,7 +67,7 @@ class Choice(BaseModel):
         return settings
 
     def words(self) -> str:
-        """One sentence for the page, and one for each doubt."""
+        """Describe the choice for the page: a sentence, and one for each doubt."""
         exchanges = f", alpha = {self.alpha}" if self.averager != "all-reduce" else ""
         also = [f"{name} {way}" for way, name in self.codecs.items()]
         also += [] if self.correction is None else [f"correction {self.correction}"]
@@ -112,13 +111,7 @@ def choose(
         laboratory,
         Objective(budget=budget),
         choices=_choices(laboratory.place.settings, planned),
-        effort=Effort(
-            pilot=effort.pilot,
-            first=effort.racers,
-            later=max(1, effort.racers // 2),
-            races=effort.heats,
-            iterations=effort.iterations,
-        ),
+        effort=Effort(effort.pilot, effort.racers, effort.iterations, effort.heats),
         tell=tell,
     )
     row, evidence = plan.choice, plan.report["evidence"]
@@ -142,7 +135,7 @@ def choose(
 
 
 def _choices(settings: Settings, planned: Sequence[Planned]) -> Choices:
-    """What the planner chooses from: the usual where it may choose, else what the run has."""
+    """Return what the planner chooses from: the usual where it may, else what the run has."""
     choose: dict[str, Any] = {"pace": "synchronous"}
     if "codecs" not in planned:
         choose |= {f"codecs.{way}": codec for way, codec in settings.codecs.items()}
