@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 from worlds import Problem
 
@@ -104,6 +105,17 @@ def test_words_of_others_lead_to_ours(word: str, here: str) -> None:
     network = sdfeel.Network([[0]], [])
     with pytest.raises(InputError, match=rf"{word} = 1: .*{here}"):
         sdfeel.train(nn.Linear(2, 2), [([[1.0, 2.0]], [0])], network=network, steps=1, **{word: 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [(torch.optim.Adam, r"sdfeel\.Adam\(...\), not"), (torch.optim.RMSprop, "subclass of sdfeel")],
+)
+@pytest.mark.parametrize("is_class", [True, False])
+def test_optimizers_of_torch_lead_to_ours(kind: Any, remedy: str, is_class: bool) -> None:
+    given = kind if is_class else kind(nn.Linear(2, 2).parameters())
+    with pytest.raises(InputError, match=rf"optimizer = .*{remedy}"):
+        Settings.of({"optimizer": given})
 
 
 def test_an_unknown_argument_is_held_against_all_arguments() -> None:

@@ -57,8 +57,11 @@ def choice(
 
 def _known(value: Any, known: Mapping[str, type]) -> str:
     """The known names; and ours for a class of the same name, such as torch.optim.Adam."""
-    named = getattr(value, "__name__", type(value).__name__).lower()
-    guess = f"sdfeel.{known[named].__name__}(...), not torch's; " if named in known else ""
+    kind = value if isinstance(value, type) else type(value)
+    name = kind.__name__.lower()
+    guess = f"sdfeel.{known[name].__name__}(...), not torch's; " if name in known else ""
+    if kind.__module__.startswith("torch.optim") and not guess:
+        guess = "torch's optimizers do not run here, a subclass of sdfeel.Optimizer does; "
     return guess + closest("", known)
 
 
@@ -74,8 +77,13 @@ def from_table(
     if not isinstance(name, str) or name not in known:
         raise InputError(f"{where}.{key}", name, closest(str(name), known))
     kind = known[name]
-    if key not in {field.name for field in fields(kind)}:
+    names = [field.name for field in fields(kind)]
+    if key not in names:
         settings.pop(key, None)
+    for name, value in settings.items():
+        if name not in names:
+            remedy = f"unknown key; {closest(name, {key, *names})}"
+            raise InputError(f"{where}.{name}", value, remedy)
     return kind(**settings)
 
 

@@ -82,6 +82,7 @@ def test_a_record_read_back_is_the_same_run() -> None:
         (["rate.name=cosine", "rate.over=9", "rate.floor=1"], "rate.floor", "from 0 to lr"),
         (["rate.name=step", "rate.every=9", "rate.factor=0"], "rate.factor", "above 0"),
         (["rate.name=constant", "rate.k0=2"], "rate.k0", "unknown key"),
+        (["rate.nam=cosine"], "rate.nam", "did you mean 'name'? known: eta, name, warmup"),
         (["rate.warmup=-1"], "rate.warmup", "at least 0"),
         (
             ["optimizer.memory=forget", "optimizer.name=momentum"],
@@ -91,7 +92,7 @@ def test_a_record_read_back_is_the_same_run() -> None:
         (["codecs.up=float17"], "codecs.up", "did you mean 'float16'"),
         (["codecs.sideways=float16"], "codecs", "known: between, down, up"),
         (["codecs.up.name=top-k", "codecs.up.k=0"], "codecs.k", "at least 1"),
-        (["codecs.up.name=top-k", "codecs.up.share=0.1"], "codecs.share", "unknown key"),
+        (["codecs.up.name=top-k", "codecs.up.share=0.1"], "codecs.up.share", "known: k, name"),
         (["correction.name=two-leve"], "correction.name", "did you mean 'two-level'"),
         (["correction.gamma=-1"], "correction.gamma", "above 0"),
         (["correction.guard=5"], "correction.guard", "true or false"),
