@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from sdfeel.deploy.node.flower_trainer import flower_trainer
 from sdfeel.deploy.node.torch_trainer import write_initial
 from sdfeel.deploy.node.trainers import make_trainer
 from sdfeel.deploy.topology import Topology
+from sdfeel.flower.generators import seeded
 
 APPS = {"torch_app": torch_app, "numpy_app": numpy_app, "sklearn_app": sklearn_app}
 FOLDER = Path(__file__).parent / "apps"
@@ -128,6 +130,44 @@ def test_another_number_of_examples_is_named(tmp_path: Path) -> None:
         trainer.train(np.zeros(83, dtype=np.float32), 1, 3)
 
 
+def test_configs_of_nodes_and_messages_reach_the_app(tmp_path: Path) -> None:
+    """`local.node_config` and `local.train_config`, and the generators' seed."""
+    (tmp_path / "telling_app.py").write_text(
+        "import random\n"
+        "from flwr.clientapp import ClientApp\n"
+        "from flwr.app import Message, MetricRecord, RecordDict\n"
+        "app = ClientApp()\n"
+        "@app.train()\n"
+        "def train(msg, context):\n"
+        "    place, mu = context.node_config['place'], msg.content['config']['mu']\n"
+        "    metrics = {'num-examples': 3, 'place': place, 'mu': mu, 'drawn': random.random()}\n"
+        "    records = {'arrays': msg.content['arrays'], 'metrics': MetricRecord(metrics)}\n"
+        "    return Message(RecordDict(records), reply_to=msg)\n"
+    )
+    local = {
+        "trainer": "flower:telling_app:app",
+        "model": "torch_app:Net",
+        "node_config": {"place": [10, 20, 30, 40, 50, 60]},
+        "train_config": {"mu": 0.5},
+    }
+    table = content((2, 2, 2), tau1=3, tau2=2, alpha=2, periods=4, averager="metropolis")
+    for client in table["clients"]:
+        client["samples"] = 3
+    table |= {"local": local, "security": {"plaintext": True}}
+    deployment = parse_deployment(table, tmp_path)
+    write_initial(deployment)
+    model = np.zeros(83, dtype=np.float32)
+    measures = []
+    for name in ("c1", "c2"):
+        trainer = make_trainer(deployment, name)
+        trainer.train(model, 4, 3)
+        measures.append(dict(trainer.measures))  # type: ignore[attr-defined]
+    assert [own["batch_place"] for own in measures] == [20, 30]
+    assert [own["batch_mu"] for own in measures] == [0.5, 0.5]
+    with seeded(deployment.seed, 1, 2, 0):
+        assert measures[0]["batch_drawn"] == random.random()  # noqa: S311
+
+
 def test_a_model_file_without_names_is_refused(tmp_path: Path) -> None:
     from sdfeel.deploy.model.store import write_safetensors
     from sdfeel.deploy.model.vectors import as_vector
@@ -150,6 +190,7 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     class Program:
         def __init__(self, deployment: Deployment, name: str, trainer: Any, log: Any) -> None:
             found.update(name=name, size=trainer.size, samples=trainer.samples)
+            found.update(node_config=trainer._own.client.node_config)
 
         async def run(self) -> None:
             pass
@@ -163,7 +204,12 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     words = ["client", str(file), "c1", "--flower", "torch_app:app"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, (result.output, result.exception)
-    assert found == {"name": "c1", "size": 83, "samples": 19}
+    assert found == {"name": "c1", "size": 83, "samples": 19, "node_config": {}}
+    with_config = [*words, "--node-config", 'dataset-path="data/1" fast=true']
+    assert CliRunner().invoke(app, with_config).exit_code == 0
+    assert found["node_config"] == {"dataset-path": "data/1", "fast": True}
+    problem = CliRunner().invoke(app, [*words, "--node-config", "nonsense"]).exception
+    assert isinstance(problem, InputError)
     words[-1] = "torch_app:Net"
     assert isinstance(CliRunner().invoke(app, words).exception, InputError)
 

@@ -6,7 +6,7 @@ import math
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -64,6 +64,10 @@ def client(
     flower: Annotated[
         str, typer.Option(help="package.module:app, a Flower ClientApp; replaces all three.")
     ] = "",
+    node_config: Annotated[
+        str,
+        typer.Option(help='What the app finds as its node_config, as `dataset-path="d" fast=1`.'),
+    ] = "",
     log: LogOption = None,
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
@@ -72,7 +76,11 @@ def client(
 
     if flower:
         trainer = f"flower:{flower}"
-    own = {"model": model, "data": data, "trainer": trainer}
+    own: dict[str, Any] = {"model": model, "data": data, "trainer": trainer}
+    if node_config:
+        from sdfeel.flower.nodes import read_config  # Flower is optional
+
+        own["node_config"] = read_config("--node-config", node_config)
     with _log(log) as stream:
         raise typer.Exit(run_client(file, name, stream, {k: v for k, v in own.items() if v}))
 

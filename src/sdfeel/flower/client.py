@@ -30,6 +30,7 @@ __all__ = ["Answer", "FlowerClient", "Keys", "numbers"]
 SERVER = 1  # a node's number, as Flower has it
 KINDS = ("train", "evaluate", "get_parameters")
 LONGEST = 100  # numbers of a list that a client reports
+LONGEST_ERROR = 300  # characters of what an app raises
 NOT_IMPLEMENTED = 4  # Flower's status code of a legacy client that does not evaluate
 
 Metrics = dict[str, float]
@@ -207,7 +208,9 @@ class _About:
         if isinstance(problem, Misfit):
             raise RunError(f"{self._where}: {problem}") from None
         if isinstance(problem, Exception):
-            text = " ".join(str(problem).split())[:300]
+            text = " ".join(str(problem).split())
+            if len(text) > LONGEST_ERROR:  # a trace of another process ends with what it is about
+                text = f"{text[: LONGEST_ERROR // 3]} ... {text[-2 * LONGEST_ERROR // 3 :]}"
             frames = traceback.extract_tb(trace)
             users = [frame for frame in frames if "site-packages" not in frame.filename]
             place = f"{users[-1].filename}, line {users[-1].lineno}"

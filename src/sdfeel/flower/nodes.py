@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flwr.app import ConfigRecord
+from flwr.common.config import parse_config_args
 
 from sdfeel.errors import InputError
 
-__all__ = ["checked_config", "node_configs", "plain_config"]
+__all__ = ["checked_config", "node_configs", "plain_config", "read_config"]
 
 
 def checked_config(field: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,3 +66,18 @@ def node_configs(given: Mapping[str, Any] | Sequence[Any], clients: int) -> list
         )
         for n in range(clients)
     ]
+
+
+def read_config(field: str, text: str) -> dict[str, Any]:
+    """Read a config as `flower-supernode --node-config` has it.
+
+    >>> read_config("--node-config", 'dataset-path="data/1" fast=true')
+    {'dataset-path': 'data/1', 'fast': True}
+    """
+    try:
+        config: dict[str, Any] = parse_config_args([text])
+    except Exception:  # Flower's parser has errors of several kinds
+        config = {}
+    if not config:
+        raise InputError(field, text, 'pairs such as dataset-path="data/1" fast=true')
+    return config

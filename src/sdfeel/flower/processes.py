@@ -9,11 +9,11 @@ what it computes depends on neither the process nor on which calls end first.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,10 +42,7 @@ def why_here() -> str:
             return f"{name} has threads of its own"
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return "the GPU is in use by this process"
-    if not hasattr(os, "fork"):
-        return "this system has no fork"
-    others = [t.name for t in threading.enumerate() if t is not threading.main_thread()]
-    return f"other threads run here ({', '.join(others[:3])})" if others else ""
+    return "" if hasattr(os, "fork") else "this system has no fork"
 
 
 @dataclass(eq=False)
@@ -64,13 +61,15 @@ class _Worker:
 class Calls:
     """Calls clients' apps in so many processes; with one, in this process and at once.
 
-    The processes are made with the first call, and end with `close` or with this process.
+    The processes are made with the first call, and end with `close` or with this process. `named`
+    are metrics of which it was said that they are not kept.
     """
 
     def __init__(self, clients: Sequence[FlowerClient], processes: int) -> None:
         self._clients, self._hands = clients, min(processes, len(clients))
         self._workers: list[_Worker] = []
         self._numbers, self._done = 0, dict[int, Any]()
+        self.named = set[str]()
 
     def begin(
         self, client: FlowerClient, kind: str, model: Vector, number: int, config: Mapping[str, Any]
@@ -99,6 +98,7 @@ class Calls:
     def _start(self) -> None:
         fork = multiprocessing.get_context("fork")
         threads = max(1, torch.get_num_threads() // self._hands)
+        gc.collect()  # or a child may, before it says that it does not
         free_cores()
         still()
         for _ in range(self._hands):
@@ -155,7 +155,13 @@ def _lost(worker: _Worker) -> RunError:
 def _serve(
     pipe: Connection, others: Iterable[Connection], clients: Sequence[FlowerClient], threads: int
 ) -> None:
-    """Carry out calls until the other end is gone; Ctrl-C is the other end's to answer."""
+    """Carry out calls until the other end is gone; Ctrl-C is the other end's to answer.
+
+    A daemon may have no children, and loaders of an app have theirs. What the other end let go of
+    is not collected here: its finalizers may wait for threads that are there only (gRPC's).
+    """
+    gc.freeze()
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for other in others:

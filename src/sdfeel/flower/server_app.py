@@ -7,6 +7,7 @@ are told and what is measured on the server. From there on the simulation takes 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,13 +166,15 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 @contextmanager
 def _identity() -> Iterator[None]:
-    """Let messages be made in this process, which is no task of Flower's."""
-    names = ("_task_id", "_run_id", "_node_id")
-    before = [vars(TaskIdentity)[name] for name in names]
+    """Let messages be made in this process, which is no task of Flower's; nothing is logged."""
+    names, log = ("_task_id", "_run_id", "_node_id"), logging.getLogger("flwr")
+    before, level = [vars(TaskIdentity)[name] for name in names], log.level
     TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+    log.setLevel(logging.WARNING)
     try:
         yield
     finally:
+        log.setLevel(level)
         for name, value in zip(names, before, strict=True):
             setattr(TaskIdentity, name, value)
 

@@ -146,24 +146,25 @@ def assemble(
         for client, count in zip(clients, given, strict=True)
     ]
     start = ParameterLayout.of(module).vector(module).numpy()
-    if samples is None:
-        logger.info("the first round of %d clients says their num-examples", len(clients))
-        keeps = start.nbytes * len(clients) <= KEPT
-        steps = min(schedule.at(0).tau1, settings.steps)
-        ends = [trainer.ask(start, steps, keeps) for trainer in trainers]
-        for end in ends:
-            end()
-    decided = [run_config, config, configs if any(configs) else None]
-    central = None if plan is None else _central(plan, layout, settings.seed, network.clients)
-    is_tested = test is not None
-    apart = Apart(
-        np.array([trainer.samples for trainer in trainers]),
-        lambda mean: _measured(trainers, mean.numpy(), central, is_tested),
-        json.dumps(decided, sort_keys=True, default=str),
-    )
-    simulation = Simulation.assemble(
-        module, None, settings, network=network, loss=loss, metrics=metrics, test=test, apart=apart
-    )
+    try:
+        if samples is None:
+            logger.info("the first round of %d clients says their num-examples", len(clients))
+            _ask(trainers, start, min(schedule.at(0).tau1, settings.steps))
+        decided = [run_config, config, configs if any(configs) else None]
+        central = None if plan is None else _central(plan, layout, settings.seed, network.clients)
+        is_tested = test is not None
+        apart = Apart(
+            np.array([trainer.samples for trainer in trainers]),
+            lambda mean: _measured(trainers, mean.numpy(), central, is_tested),
+            json.dumps(decided, sort_keys=True, default=str),
+        )
+        simulation = Simulation.assemble(
+            module, None, settings, network=network, loss=loss, metrics=metrics, test=test,
+            apart=apart,
+        )  # fmt: skip
+    except BaseException:
+        calls.close()
+        raise
     return simulation, trainers
 
 
@@ -175,6 +176,14 @@ def saved_samples(out: str | Path) -> list[int] | None:
     except (OSError, ValueError, AttributeError):  # the folder itself is checked later
         return None
     return samples
+
+
+def _ask(trainers: Sequence[FlowerTrainer], start: Vector, steps: int) -> None:
+    """Ask all clients to train in round 1; their replies are kept for it if there is room."""
+    keeps = start.nbytes * len(trainers) <= KEPT
+    ends = [trainer.ask(start, steps, keeps) for trainer in trainers]
+    for end in ends:
+        end()
 
 
 def _configs(

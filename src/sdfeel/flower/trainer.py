@@ -82,7 +82,6 @@ class FlowerTrainer:
         self._measures: dict[str, float] = {}
         self._begun: tuple[tuple[int, int], Pending] | None = None
         self._first: _First | None = None
-        self._named: set[str] = set()
 
     @property
     def samples(self) -> int:
@@ -184,11 +183,8 @@ class FlowerTrainer:
         return {"local-steps": steps, "lr": self._rate(first), **self._train(number)}
 
     def _name_dropped(self, kind: str, answer: Answer) -> None:
-        """Say once of a metric that it is not kept."""
+        """Say once, of all clients whose calls go together, that a metric is not kept."""
         for name, reason in answer.dropped.items():
-            if name not in self._named:
-                self._named.add(name)
-                if self.client.number == 0:
-                    logger.warning(
-                        "metric %r of the app's `%s` is not kept: %s", name, kind, reason
-                    )
+            if name not in self._calls.named:
+                self._calls.named.add(name)
+                logger.warning("metric %r of the app's `%s` is not kept: it %s", name, kind, reason)

@@ -82,7 +82,7 @@ async def _until_stopped() -> None:
 
 
 def run_client(
-    file: Path, name: str, log: LogFile | None = None, local: dict[str, str] | None = None
+    file: Path, name: str, log: LogFile | None = None, local: dict[str, Any] | None = None
 ) -> int:
     """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
     deployment = load_deployment(file)
