@@ -72,15 +72,9 @@ class Training:
         numbers = state.ranks.clients
         place = {int(client): at for at, client in enumerate(self.problem.client_ids)}
         self._places = np.array([place[int(client)] for client in numbers])
-        self._row_of = np.full(max(numbers, default=-1) + 1, -1)
-        self._row_of[numbers] = np.arange(len(numbers))
         self._keeps_models = bool(self.algorithm.having("combine") + self.algorithm.having("learn"))
         self._is_exact = self.algorithm.codecs["up"].exact
         self.spare: Tensor | None = None
-
-    def rows_of_clients(self, clients: Indices) -> Indices:
-        """Return the rows of these clients among those held here."""
-        return self._row_of[clients]
 
     def carry_out(
         self, groups: Sequence[Group], engine: Engine, is_stopped: Callable[[], bool]
@@ -97,7 +91,7 @@ class Training:
         to = np.repeat([trained.place[group.number] for group in busy], counts)
         begin = np.repeat([self.state.rows_of_groups[group.number] for group in busy], counts)
         servers = np.repeat([self.state.row_of_server(group.server) for group in busy], counts)
-        here, chain = self.rows_of_clients(clients), self.algorithm.chain
+        here, chain = self.state.rows_of_clients(clients), self.algorithm.chain
         trained.rows = {n: rows[torch.from_numpy(here)] for n, rows in self.state.clients.items()}
         learning, empty = self._learning(engine, busy[0]), np.ones(len(groups), dtype=bool)
         is_whole = self._keeps_models or learning is not None
