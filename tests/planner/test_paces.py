@@ -15,11 +15,12 @@ from sdfeel.algorithm.paces.asynchronous import Asynchronous, times_of
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.cli import app
 from sdfeel.clock import load_profile
-from sdfeel.errors import DivergedError
+from sdfeel.errors import DivergedError, InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidate import Place
 from sdfeel.planner.grid import paces_beside
 from sdfeel.planner.laboratory import TrainingLaboratory
+from sdfeel.planner.pilot import NotReachableError
 from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
 from sdfeel.simulation.settings import Settings
@@ -202,3 +203,18 @@ def test_the_command_says_which_pace(tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "pace: " in shown.output
     assert "compensation 1" in shown.output
+
+
+def test_a_pace_that_is_fixed_must_get_there_itself(laboratory, monkeypatch):
+    with pytest.raises(InputError, match=r"pace = .*no client is later than others"):
+        plan_for(laboratory_of(profile="paper"), Objective(target=1.1), pace=("deadline",))
+
+    def run(simulation, *arguments, **settings):
+        if isinstance(simulation.algorithm.pace, Asynchronous):
+            raise DivergedError("the loss of client 0 became nan")
+        return trained(simulation, *arguments, **settings)
+
+    trained = Simulation.run
+    monkeypatch.setattr(Simulation, "run", run)
+    with pytest.raises(NotReachableError, match=r"loss 1\.1 is not reachable within the races"):
+        plan_for(laboratory_of(), Objective(target=1.1), pace=("asynchronous",))

@@ -152,3 +152,16 @@ def test_what_every_optimizer_has_stays_when_another_is_tried():
     assert stepping(plain, rate, lr=0.3) == (plain, Constant(0.3))
     with pytest.raises(InputError, match=r"^optimizer(\.name)? = 'sdg'"):
         stepping(plain, rate, optimizer="sdg")
+
+
+def test_an_optimizer_and_a_rate_that_are_fixed_are_among_the_settings():
+    """There was nothing to try, and `train` is to be told all the same."""
+    plan = plan_for(laboratory(), Objective(target=0.5), optimizer="momentum", lr=0.02)
+    assert plan.settings["optimizer"] == Momentum()
+    assert float(plan.settings["lr"](1)) == 0.02
+    assert str(plan).startswith("momentum, rate 0.02: tau1")
+    (trial,) = plan.report["trials"]
+    assert (trial["seconds"], trial["planned"]) == ([], True)
+    usual = plan_for(laboratory(), Objective(target=0.5))
+    assert not {"optimizer", "lr", "pace"} & set(usual.settings)
+    assert usual.report["trials"] == []

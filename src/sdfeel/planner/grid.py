@@ -21,6 +21,7 @@ from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, Averager, Network, route_of
 from sdfeel.planner.candidate import Candidate, Place
 from sdfeel.tables import choice, from_table
+from sdfeel.validation import whole_number
 
 __all__ = [
     "ALPHAS", "CHOICES", "PLANNED_AVERAGERS", "PLANNED_OPTIMIZERS", "PLANNED_RATES", "TAUS",
@@ -82,23 +83,19 @@ def choices_of(choose: Mapping[str, Any]) -> Choices:
         if not values:
             raise InputError(f"choose[{name!r}]", given, "at least one to choose from")
         if name in ("tau1", "tau2", "alpha"):
-            if not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in values):
-                raise InputError(name, given, "whole numbers above 0, such as (1, 3, 20)")
-            values = tuple(sorted(set(values)))
-        if name == "lr" and not all(_is_rate(value) for value in values):
-            raise InputError("lr", given, "numbers above 0, such as (0.01, 0.1)")
-        if name == "pace":
-            for value in values:
-                if value not in PLANNED_PACES:
-                    raise InputError("pace", value, closest(str(value), PLANNED_PACES))
+            remedy = "whole numbers above 0, such as (1, 3, 20)"
+            values = tuple(sorted({whole_number(n, field=name, remedy=remedy) for n in values}))
+        for value in values:
+            if name == "lr" and (isinstance(value, bool) or not _is_rate(value)):
+                raise InputError("lr", given, "numbers above 0, such as (0.01, 0.1)")
+            if name == "pace" and value not in PLANNED_PACES:
+                raise InputError("pace", value, closest(str(value), PLANNED_PACES))
         choices[name] = values
     return choices
 
 
 def _is_rate(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return 0 < value < math.inf
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def steppings(place: Place, choices: Choices) -> list[Place]:

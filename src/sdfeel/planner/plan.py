@@ -25,11 +25,10 @@ from sdfeel.planner.race import (
     Laboratory,
     Objective,
     Tell,
-    outlook,
     scale_of,
     simplest,
 )
-from sdfeel.planner.report import headline, reasons_of, report_of
+from sdfeel.planner.report import reasons_of, report_of
 from sdfeel.planner.search import best_after_trial, search
 from sdfeel.simulation.arguments import RunSettings
 from sdfeel.simulation.evaluation import Metric
@@ -123,10 +122,6 @@ class Plan:
         rows = [self.pilot, *self.probes, *self.grid, *self.others]
         return sum(int(row.curve.iterations[-1]) for row in rows if row.was_trained)
 
-    def outlook(self, row: Candidate) -> float:
-        """The score that a candidate in rounds reached, or is heading for."""
-        return outlook(row, self.objective)
-
     @property
     def until(self) -> float:
         """Simulated seconds at which paces are compared: as far as the best in rounds went."""
@@ -154,12 +149,12 @@ class Plan:
     @property
     def seconds(self) -> float:
         """Simulated seconds to the target, as measured; or the budget."""
-        return headline(self.choice, self.objective)[0]
+        return self.objective.headline(self.choice)[0]
 
     @property
     def loss(self) -> float:
         """The loss reached there; 1 - accuracy for an accuracy."""
-        return headline(self.choice, self.objective)[1]
+        return self.objective.headline(self.choice)[1]
 
     @property
     def level(self) -> float:
@@ -175,11 +170,8 @@ class Plan:
         """The curve that the choice is predicted to have: `seconds` and `loss` (1 - accuracy for a
         target accuracy). It goes through what was measured, and as far as the pilot or the budget.
         """
-        curve, (seconds, reached) = (
-            self.expected(self.choice),
-            headline(self.choice, self.objective),
-        )
-        loss = self.objective.target or reached
+        curve, seconds = self.expected(self.choice), self.seconds
+        loss = self.objective.target or self.loss
         before = (curve.seconds < seconds) & (curve.losses > loss)
         after = (curve.seconds > seconds) & (curve.losses < loss)
         after &= curve.seconds <= self.objective.limit
@@ -263,7 +255,7 @@ def recommend(
         raise refusals[0]
 
     def score(row: Candidate) -> float:
-        return headline(row, objective)[0 if objective.target is not None else 1]
+        return objective.headline(row)[0 if objective.target is not None else 1]
 
     choice = simplest([plan.choice for plan in done], score, objective.highest)
     plan = next(plan for plan in done if plan.choice is choice)

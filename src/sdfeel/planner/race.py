@@ -27,7 +27,6 @@ __all__ = [
     "Laboratory",
     "Objective",
     "Tell",
-    "outlook",
     "race",
     "scale_of",
     "simplest",
@@ -120,6 +119,18 @@ class Objective:
             return row.curve.seconds_to(self.target)
         return np.inf if row.curve.diverged else row.curve.loss_at(min(until, self.limit))
 
+    def outlook(self, row: Candidate) -> float:
+        """The score of a row that raced; where its race was cut, the loss that it heads for."""
+        is_cut = self.target is None and row.dropped_at is None and not _is_whole(row, self)
+        return _heading(row, self) if is_cut else self.measured(row)
+
+    def headline(self, row: Candidate) -> tuple[float, float]:
+        """Measured seconds to the target and the loss reached there; or the budget and its loss."""
+        if self.target is None:
+            return self.limit, self.outlook(row)
+        seconds = self.measured(row)
+        return seconds, row.curve.loss_at(seconds * (1 + 1e-9))
+
     def shown(self, loss: float) -> str:
         """A loss in the words of the objective."""
         return f"accuracy {1 - loss:.4g}" if self.accuracy else f"loss {loss:.4g}"
@@ -138,8 +149,8 @@ def race(
     """Train rows rung by rung until one has won; none goes on beyond `deadline`.
 
     The deadline is the time at which a target was reached already: later is lost. A race within a
-    budget is cut where it would take more than `iterations` in all: see `outlook`. Where the
-    prediction says too little of the rows, `drops` is False: only what diverges is dropped.
+    budget is cut where it would take more than `iterations` in all: see `Objective.outlook`. Where
+    the prediction says too little of the rows, `drops` is False: only what diverges is dropped.
     """
     alive, expected = list(rows), objective.limit
     if objective.target is not None:
@@ -165,19 +176,13 @@ def race(
             alive = _survivors(alive, objective, at)
 
 
-def outlook(row: Candidate, objective: Objective) -> float:
-    """The score of a row that raced; where its race was cut, the loss that it is heading for."""
-    is_cut = objective.target is None and row.dropped_at is None and not _is_whole(row, objective)
-    return _heading(row, objective) if is_cut else objective.measured(row)
-
-
 def scale_of(row: Candidate, objective: Objective) -> float:
     """By which a candidate's predicted iterations are multiplied to be those that it needed."""
     if objective.target is not None:
         loss = max(objective.target, row.predicted.best)
         needed = row.curve.iterations_to(loss)
     else:
-        loss = max(outlook(row, objective), row.predicted.best)
+        loss = max(objective.outlook(row), row.predicted.best)
         needed = float(row.price.iterations_at(objective.limit))
     return needed / max(row.predicted.iterations_to(loss), 1.0)
 

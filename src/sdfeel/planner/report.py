@@ -15,13 +15,13 @@ from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate, name_in
 from sdfeel.planner.grid import candidates
 from sdfeel.planner.price import with_everyone
-from sdfeel.planner.race import Objective, outlook, scale_of
+from sdfeel.planner.race import Objective, scale_of
 from sdfeel.tables import to_table
 
 if TYPE_CHECKING:
     from sdfeel.planner.plan import Plan
 
-__all__ = ["headline", "reasons_of", "report_of"]
+__all__ = ["reasons_of", "report_of"]
 
 SHOWN = 10  # rows of the ranking
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
@@ -31,21 +31,22 @@ CLOSE = 1.05  # a race within this factor is close
 Report = Mapping[str, Any]
 
 
-def report_of(plan: Plan, tried: Sequence[Plan], searched: Sequence[Plan]) -> dict[str, Any]:
-    """All that is known of a plan, for JSON; None is never.
+def report_of(plan: Plan, tried: Sequence[Plan], searched: Sequence[Plan]) -> Report:
+    """All that is known of a plan, for JSON; None is never, or what there is not.
 
     Args:
         plan: the one whose choice is recommended.
         tried: those of all optimizers and rates; searched: of which a choice was looked for.
     """
     choice, objective, predictor = plan.choice, plan.objective, plan.predictor
-    seconds, loss = headline(choice, objective)
+    seconds, loss = objective.headline(choice)
     numbers = {name: value for name, value in vars(predictor.numbers).items() if name != "error"}
+    has_trials = plan.choices["optimizer"] or plan.choices["lr"]
     report = {
         **choice.names,
         "optimizer": name_in(OPTIMIZERS, choice.optimizer),
         "lr": choice.eta,
-        "trials": [{**_trial(each), "planned": each in searched} for each in tried if each.rungs],
+        "trials": [_trial(each, each in searched) for each in tried if has_trials],
         "brought": [*_tried(plan, tried), *_predicted(plan)],
         "seconds_to_target": seconds,
         **({"accuracy_reached": 1 - loss} if objective.accuracy else {"loss_reached": loss}),
@@ -69,20 +70,16 @@ def report_of(plan: Plan, tried: Sequence[Plan], searched: Sequence[Plan]) -> di
     if plan.others:
         report["pace"] = _paces(plan)
     report["evidence"]["thin"] = list(_doubts(plan, report))
-    return report
+    return dict(_finite(report))
 
 
-def headline(row: Candidate, objective: Objective) -> tuple[float, float]:
-    """Measured seconds to the target with the loss reached there; or the budget with its loss."""
-    if objective.target is None:
-        return objective.limit, outlook(row, objective)
-    seconds = objective.measured(row)
-    return seconds, row.curve.loss_at(seconds * (1 + 1e-9))
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: None is never."""
-    return float(value) if np.isfinite(value) else None
+def _finite(content: Any) -> Any:
+    """JSON has no infinity: None."""
+    if isinstance(content, Mapping):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not np.isfinite(content) else content
 
 
 def _ranking(plan: Plan) -> list[dict[str, Any]]:
@@ -90,34 +87,30 @@ def _ranking(plan: Plan) -> list[dict[str, Any]]:
 
     predicted_loss, raced_loss, raced_until  for a budget: at its end, and at the race's
     """
-    objective, table = plan.objective, []
+    table, level = [], plan.level
     for row in plan.ranking[:SHOWN]:
-        curve = row.curve if row.was_trained else None
-        table.append(
-            {
-                **row.names,
-                **({"pace": row.kind_of_pace} if plan.others else {}),
-                "predicted_iterations": _finite(row.predicted.iterations_to(plan.level)),
-                "predicted_seconds": _finite(row.predicted.seconds_to(plan.level)),
-                "raced_seconds": _finite(curve.seconds_to(plan.level)) if curve else None,
-                "dropped_at": row.dropped_at,
-            }
-        )
-        if objective.target is None:
-            table[-1] |= {
-                "predicted_loss": objective.predicted(row),
-                "raced_loss": _finite(curve.best) if curve else None,
-                "raced_until": float(curve.seconds[-1]) if curve else None,
-            }
+        pace = {"pace": row.kind_of_pace} if plan.others else {}
+        columns = {
+            "predicted_iterations": row.predicted.iterations_to(level),
+            "predicted_seconds": row.predicted.seconds_to(level),
+            "raced_seconds": row.curve.seconds_to(level),
+            "dropped_at": row.dropped_at,
+        }
+        if plan.objective.target is None:
+            columns["predicted_loss"] = plan.objective.predicted(row)
+            columns["raced_loss"] = row.curve.best if row.was_trained else None
+            columns["raced_until"] = float(row.curve.seconds[-1]) if row.was_trained else None
+        table.append(row.names | pace | columns)
     return table
 
 
-def _trial(plan: Plan) -> dict[str, Any]:
+def _trial(plan: Plan, is_searched: bool) -> dict[str, Any]:
     return {
         "optimizer": name_in(OPTIMIZERS, plan.pilot.optimizer),
         "lr": plan.pilot.eta,
         "seconds": [seconds for seconds, _ in plan.rungs],
-        "losses": [_finite(loss) for _, loss in plan.rungs],
+        "losses": [loss for _, loss in plan.rungs],
+        "planned": is_searched,
     }
 
 
@@ -129,49 +122,47 @@ def _trial(plan: Plan) -> dict[str, Any]:
 
 
 def _tried(plan: Plan, tried: Sequence[Plan]) -> Iterator[dict[str, Any]]:
-    if not plan.rungs:
-        return
-    trial = _trial(plan)
-    others = [(_trial(each), each) for each in tried if each.rungs]
-    others.sort(key=lambda pair: pair[1].rungs[0][1])
-    for what, other in (("optimizer", "lr"), ("lr", "optimizer")):
-        rivals = [pair for pair in others if pair[0][what] != trial[what]]
-        if not rivals:
-            continue
-        same = [rival for rival, _ in rivals if rival[other] == trial[other]]
-        yield {
-            "what": what,
-            "value": trial[what] if what == "optimizer" else f"{trial[what]:g}",
-            "with_it": trial["losses"][0],
-            "without": same[0]["losses"][0] if same else None,
-            "best_without": rivals[0][0]["losses"][0],
-            "best": rivals[0][1].pilot.stepping,
-            "after": trial["seconds"][0],
-        }
+    ranked = sorted((each for each in tried if each.rungs), key=lambda each: each.rungs[0][1])
+    names = {id(each): (type(each.pilot.optimizer), each.pilot.eta) for each in ranked}
+    for place, what in enumerate(("optimizer", "lr") if plan.rungs else ()):
+        value, other = names[id(plan)][place], names[id(plan)][1 - place]
+        rivals = [each for each in ranked if names[id(each)][place] != value]
+        same = [each for each in rivals if names[id(each)][1 - place] == other]
+        if rivals:
+            yield {
+                "what": what,
+                "value": plan.pilot.stepping.split(", rate ")[place],
+                "with_it": plan.rungs[0][1],
+                "without": same[0].rungs[0][1] if same else None,
+                "best_without": rivals[0].rungs[0][1],
+                "best": rivals[0].pilot.stepping,
+                "after": plan.rungs[0][0],
+            }
 
 
 def _predicted(plan: Plan) -> Iterator[dict[str, Any]]:
     """Of methods that the best in rounds and the choice have."""
-    row, objective = plan.best, plan.objective
-    scale = scale_of(row, objective)
-    scores = {id(each): objective.predicted(each, scale=scale) for each in plan.grid}
-    for what, value in row.names.items():
+    scale = scale_of(plan.best, plan.objective)
+
+    def score(row: Candidate | None) -> float | None:
+        return None if row is None else plan.objective.predicted(row, scale=scale)
+
+    for what, value in plan.best.names.items():
         nothing = "none" if what == "correction" else "float32"
         is_method = what == "correction" or what.startswith("codecs.")
-        if not is_method or value == nothing or plan.choice.names[what] != value:
-            continue
-        others = [each for each in plan.grid if each.names[what] == nothing]
-        same = next((each for each in others if each.names == row.names | {what: nothing}), None)
-        best = min(others, key=lambda each: scores[id(each)], default=None)
-        yield {
-            "what": what,
-            "value": value,
-            "with_it": _finite(scores[id(row)]),
-            "without": None if same is None else _finite(scores[id(same)]),
-            "best_without": None if best is None else _finite(scores[id(best)]),
-            "best": None if best is None else str(best),
-            "after": None,
-        }
+        if is_method and value != nothing and plan.choice.names[what] == value:
+            wanted = plan.best.names | {what: nothing}
+            others = [row for row in plan.grid if row.names[what] == nothing]
+            best = min(others, key=plan.objective.predicted, default=None)
+            yield {
+                "what": what,
+                "value": value,
+                "with_it": score(plan.best),
+                "without": score(next((row for row in others if row.names == wanted), None)),
+                "best_without": score(best),
+                "best": None if best is None else str(best),
+                "after": None,
+            }
 
 
 def _other_topologies(plan: Plan) -> dict[str, float]:
@@ -184,6 +175,8 @@ def _other_topologies(plan: Plan) -> dict[str, float]:
     names = {f"codecs.{way}": (codec,) for way, codec in best.codecs.items()}
     choices = {**plan.choices, **names, "correction": (best.correction,)}
     here = min(objective.predicted(row) for row in plan.grid if row.methods == best.methods)
+    if not np.isfinite(here):
+        return {}
     links = {frozenset(link) for link in place.network.graph.edges()}
     factors: dict[str, float] = {}
     for name in TOPOLOGIES:
@@ -205,7 +198,7 @@ def _paces(plan: Plan) -> dict[str, Any]:
     tried = {id(row): _pace(plan, row) for row in plan.others if row.was_trained}
     return {
         "name": to_table(plan.choice.pace, PACES)["name"],
-        "rounds": _finite(plan.measured(plan.best)),
+        "rounds": plan.measured(plan.best),
         "until": plan.until,
         "choice": tried.get(id(plan.choice)),
         "tried": list(tried.values()),
@@ -230,8 +223,8 @@ def _pace(plan: Plan, row: Candidate) -> dict[str, Any]:
         "deadlines": deadlines,
         "iterations_a_second": row.price.gain / row.price.per_iteration,
         "clients_left_out": clients - present,
-        "predicted": _finite(plan.objective.predicted(row, until=plan.until)),
-        "measured": _finite(plan.measured(row)),
+        "predicted": plan.objective.predicted(row, until=plan.until),
+        "measured": plan.measured(row),
         "trained_for": float(row.curve.seconds[-1]),
     }
 
@@ -239,9 +232,9 @@ def _pace(plan: Plan, row: Candidate) -> dict[str, Any]:
 def _doubts(plan: Plan, report: Report) -> Iterator[str]:
     """What makes the evidence thin."""
     choice, objective, predictor = plan.choice, plan.objective, plan.predictor
-    limit = CLOSE * plan.outlook(plan.best)
+    limit = CLOSE * plan.objective.outlook(plan.best)
     rivals = [row for row in plan.in_rounds if row is not plan.best]
-    close = [str(row) for row in rivals if plan.outlook(row) < limit]
+    close = [str(row) for row in rivals if plan.objective.outlook(row) < limit]
     if close:
         yield (
             f"close race: {'; '.join(close)} came within 5 % of {plan.best}; one seed cannot "

@@ -28,7 +28,6 @@ from sdfeel.planner.pilot import PathPoint, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor
 from sdfeel.planner.price import Amount, Array, LossCurve
 from sdfeel.planner.race import Objective
-from sdfeel.planner.report import headline
 from sdfeel.simulation.settings import Settings
 from sdfeel.validation import validated
 
@@ -221,7 +220,7 @@ def _plan(file: _File) -> Plan:
     plan.predictor, plan.choice, plan.best = _predictor(file), rows[file.choice], rows[file.best]
     plan.predict(rows)
     for row in (plan.choice, plan.best):
-        if not np.isfinite(headline(row, plan.objective)).all():
+        if not np.isfinite(plan.objective.headline(row)).all():
             raise InputError("choice", file.choice, "a run that reached what was planned for")
     return plan
 

@@ -72,7 +72,7 @@ def search(plan: Plan, laboratory: Laboratory, effort: Effort, tell: Tell) -> No
         race(rows, laboratory, objective, _deadline(plan), share, tell)
         plan.predictor = calibrate(path, [*plan.probes, *plan.in_rounds])
         plan.predict(plan.grid)
-    plan.best = simplest(plan.in_rounds, plan.outlook, objective.highest)
+    plan.best = simplest(plan.in_rounds, plan.objective.outlook, objective.highest)
     _check_reached(plan, plan.best)
     plan.choice = _best_of_all_paces(plan, laboratory, tell)
     _check_reached(plan, plan.choice)
@@ -94,11 +94,11 @@ def _next_racers(plan: Plan, effort: Effort) -> list[Candidate]:
     fresh = sorted((row for row in plan.grid if not row.was_trained), key=score)
     if not raced:
         return _varied(fresh, effort.racers)
-    least = min(plan.outlook(row) for row in raced)
+    least = min(plan.objective.outlook(row) for row in raced)
     better = [row for row in fresh if score(row) < least]
     if better:
         return better[: max(1, effort.racers // 2)]
-    most = simplest(raced, plan.outlook).complexity
+    most = simplest(raced, plan.objective.outlook).complexity
     as_good = [row for row in fresh if score(row) <= least * AS_GOOD and row.complexity < most]
     return sorted(as_good, key=lambda row: row.complexity)[:1]
 
