@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 
 import sdfeel
 from sdfeel import InputError, Network, RunError, Schedule
+from sdfeel.flower.arrays import Piece
 from sdfeel.flower.generators import seeded
 
 NETWORK = Network(clusters=[[0, 1], [2, 3], [4, 5]], graph=[(0, 1), (1, 2), (0, 2)])
@@ -235,8 +236,16 @@ def test_ranks_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_statistics_of_batch_norm_are_spoken_of_once(caplog: pytest.LogCaptureFixture) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    run(app_of(lambda *_: 0.0), initial=model.state_dict(), rounds=2)
+    result = run(app_of(lambda *_: 1.0), initial=model.state_dict(), rounds=2)
     assert caplog.text.count("running means and variances are averaged like weights") == 1
+    state = result.model.state_dict()
+    assert state["1.num_batches_tracked"] == 2
+    assert torch.equal(state["1.running_mean"], torch.full((3,), 2.0))
+
+
+def test_a_counter_between_two_numbers_is_rounded() -> None:
+    piece = Piece("batches", "int64", (), start=1)
+    assert piece.array(np.array([0.0, 2.9999, 0.0], dtype=np.float32)).numpy() == 3
 
 
 def secagg_mod(msg: Any, context: Any, call: Any) -> Any:

@@ -82,13 +82,16 @@ class Adjusting(FedAvg):
 """
 
 
-def test_a_strategy_of_its_own_says_each_rounds_config(tmp_path: Path) -> None:
+def test_a_strategy_of_its_own_says_each_rounds_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also where it has a `start` of its own, which would do other things first."""
     server = SERVER.replace("STRATEGY", "Adjusting()").replace(
         "\napp = ", f"{ADJUSTING}\napp = ", 1
     )
     folder = write_project(tmp_path, "adjusting_project", server=server)
     assert carry_out(folder).history["batch_rate"].tolist()[1:] == [0.5, 0.25, 0.25]
+    assert "Adjusting is carried out as FedAvg, without its own `start`" in caplog.text
 
 
 LEGACY_CLIENT = """
@@ -142,7 +145,7 @@ def test_a_legacy_project(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     assert values(result) == [10.0, 10.0]
     assert result.history["central_loss"].tolist() == [7.0, 8.0, 10.0]
     assert result.history["central_best"].tolist() == [0, 1, 2]
-    assert "Noting is carried out as FedAvg: its own `aggregate_fit` is not called" in caplog.text
+    assert "Noting is carried out as FedAvg, without its own `aggregate_fit`" in caplog.text
     assert "takes part in a round with probability 0.5" in caplog.text
     assert "'note' of the app's `train` is not kept: it is no number" in caplog.text
 

@@ -89,10 +89,13 @@ class ParameterLayout:
         }
 
     def module(self, module: nn.Module, vector: Tensor) -> nn.Module:
-        """A copy of `module` that holds the values of `vector`."""
+        """A copy of `module` that holds the values of `vector`, under its own names.
+
+        What `torch.compile` wrapped comes back unwrapped: without `_orig_mod.` in its names.
+        """
         result = copy.deepcopy(module)
         self.load(result, vector)
-        return result
+        return _unwrapped(result)
 
     @torch.no_grad()
     def load(self, module: nn.Module, vector: Tensor) -> None:
@@ -101,6 +104,13 @@ class ParameterLayout:
         for name, value in self.split(vector).items():
             tensor = tensors[name]
             set_counter(tensor, value) if _is_counter(tensor) else tensor.copy_(value)
+
+
+def _unwrapped(module: nn.Module) -> nn.Module:
+    for name, child in module.named_children():
+        module._modules[name] = _unwrapped(child)
+    inner = module._modules.get("_orig_mod")
+    return module if inner is None else inner
 
 
 def set_counter(counter: Tensor, value: Tensor) -> None:

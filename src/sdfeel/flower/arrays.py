@@ -57,10 +57,12 @@ class Piece:
         return file.getvalue()
 
     def array(self, vector: Vector) -> Array:
-        """As Flower has it."""
+        """Return it as Flower has it; a counter, averaged, as the nearest whole number."""
         values: Any = self.constant
         if self.start is not None:
             part = vector[self.start : self.start + self.size]
+            if np.dtype(self.dtype).kind in "iu":
+                part = np.rint(part)
             values = np.ascontiguousarray(part, dtype=self.dtype).data
         return Array(self.dtype, self.shape, STYPE, b"".join((self.header, values)))
 

@@ -22,7 +22,8 @@ NEAREST = {
     "MultiKrum": 'averaging_rule.name="trimmed"',
     "Bulyan": 'averaging_rule.name="trimmed"',
 }
-AGGREGATES = ("aggregate_train", "aggregate_fit")
+# What a strategy may do otherwise, and is not called here.
+UNCALLED = ("aggregate_train", "aggregate_fit", "start")
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,10 @@ def meaning_of(strategy: Any, clients: int, is_free: bool) -> Meaning:
         near = f"; the nearest here: --set {NEAREST[name]}" if name in NEAREST else ""
         remedy = f"this strategy's averaging is not carried out{near}"
         raise InputError("flower.server", shown, remedy)
-    overridden = [each for each in AGGREGATES if _is_overridden(type(strategy), each)]
-    if overridden and name in NEAREST | {"FedAvg": "", "FedProx": "", "FedAvgM": ""}:
-        notes.append(f"{shown} is carried out as {name}: its own `{overridden[0]}` is not called")
+    overridden = [each for each in UNCALLED if _is_overridden(type(strategy), each)]
+    if overridden:
+        named = " and ".join(f"`{each}`" for each in overridden)
+        notes.append(f"{shown} is carried out as {name}, without its own {named}")
     share = getattr(strategy, "fraction_train", getattr(strategy, "fraction_fit", 1.0))
     least = getattr(strategy, "min_train_nodes", getattr(strategy, "min_fit_clients", 0))
     share = min(1.0, max(share * clients, least) / clients)
