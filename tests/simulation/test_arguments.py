@@ -12,7 +12,8 @@ import pytest
 
 import sdfeel
 from sdfeel.simulation.arguments import RunSettings
-from sdfeel.simulation.settings import Settings, plain
+from sdfeel.simulation.fields import plain
+from sdfeel.simulation.settings import Settings
 
 
 def test_the_keyword_arguments_are_the_settings() -> None:

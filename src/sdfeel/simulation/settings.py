@@ -8,163 +8,55 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import torch
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule, Rule
-from sdfeel.algorithm.methods.codecs import CODECS, WAYS, Codec, codecs_by_way
-from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
-from sdfeel.algorithm.methods.method import Method
-from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, SGD, Optimizer
-from sdfeel.algorithm.methods.rates import RATES, Constant, Rate, ShapedRate, rate_of
-from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
-from sdfeel.algorithm.paces import PACES, Pace, Synchronous
+from sdfeel.algorithm.methods.codecs import codecs_by_way
+from sdfeel.algorithm.methods.optimizers import SGD
+from sdfeel.algorithm.methods.rates import RATES, Constant, ShapedRate
+from sdfeel.algorithm.paces import Synchronous
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.algorithm.schemes import SCHEMES, Scheme
-from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
+from sdfeel.algorithm.schemes import SCHEMES
+from sdfeel.clock import LatencyProfile, load_profile, profile_of
 from sdfeel.errors import InputError, closest
-from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager, Network
+from sdfeel.network import Network
+from sdfeel.simulation.fields import (
+    Above0,
+    AnyApp,
+    AnyAverager,
+    AnyAveragingRule,
+    AnyCorrection,
+    AnyDevice,
+    AnyOptimizer,
+    AnyPace,
+    AnyProfile,
+    AnyRate,
+    AnySchedule,
+    AnyScheme,
+    AnyServerOptimizer,
+    Codecs,
+    Methods,
+    Probability,
+    Samples,
+    Seconds,
+    Values,
+    ValuesOfNodes,
+    plain,
+)
 from sdfeel.simulation.words import WORDS, word_of_others
-from sdfeel.tables import choice, from_table, name_of, to_table
-from sdfeel.validation import Anything, Count, Seed, real, validated, whole
+from sdfeel.tables import to_table
+from sdfeel.validation import Count, Seed, validated
 
-__all__ = ["AUTO", "Settings", "plain", "reference"]
+__all__ = ["AUTO", "Settings", "reference"]
 
 TRAIN_SAMPLES = 5000
 AUTO = "auto"  # the latency profile that goes by the model
 
 
-def _scheme(value: Any) -> Scheme:
-    """A name of the table, or a row of the user's."""
-    if isinstance(value, Scheme):
-        return value
-    if not isinstance(value, str) or value not in SCHEMES:
-        if isinstance(value, str) and value.lower() in NOT_SCHEMES:
-            raise InputError("scheme", value, NOT_SCHEMES[value.lower()])
-        raise InputError("scheme", value, closest(str(value), SCHEMES))
-    return SCHEMES[value]
-
-
-# What others call a scheme and is something else here.
-NOT_SCHEMES = {
-    "fedprox": 'is an optimizer here: scheme="fedavg", optimizer=sdfeel.SGD(prox=0.01)',
-    **{
-        name: f'is a server_optimizer here: scheme="fedavg", server_optimizer="{name}"'
-        for name in SERVER_OPTIMIZERS
-    },
-    "scaffold": 'is a correction here: scheme="fedavg", correction="clients"',
-    "mtgc": 'is a correction here: scheme="hierfavg", correction="mtgc"',
-    "feddyn": "is a method: see examples/methods/feddyn.py",
-    "fednova": "is a method: see examples/methods/fednova.py",
-    "ditto": "is a method: see examples/methods/ditto.py",
-}
-
-
-def _schedule(value: Any) -> Schedule:
-    if isinstance(value, Schedule):
-        return value
-    if value is None:
-        return Schedule()
-    if not isinstance(value, Mapping):
-        raise InputError("schedule", value, "such as Schedule(tau1=2, tau2=1, alpha=5)")
-    known = [*vars(Schedule()), "participation"]  # a file has it here, and it was taken out
-    for key in value:
-        if key not in known:
-            raise InputError(f"schedule.{key}", value[key], f"unknown key; {closest(key, known)}")
-    if "participation" in value:
-        remedy = "is an argument of its own: participation=0.5"
-        raise InputError("schedule.participation", value["participation"], remedy)
-    return Schedule(**value)
-
-
-def _rate(value: Any) -> Rate:
-    """A number, an object, a function; or the table that `lr` and `rate` of a file make."""
-    if not isinstance(value, Mapping):
-        return rate_of(value)
-    Constant(value.get("eta", Constant().eta))  # or the mistake is `lr`, whatever the shape
-    rate: Rate = from_table("rate", value, RATES)
-    return rate
-
-
-def _codecs(value: Any) -> dict[str, Codec]:
-    """A codec by way: a name, a table with its settings, or an object."""
-    if not isinstance(value, Mapping | None):
-        raise InputError("codecs", value, 'a codec by way, such as {"up": "int8"}')
-    given = value or {}
-    for way in given:
-        if way not in WAYS:
-            raise InputError("codecs", way, f"a way that models take; {closest(way, WAYS)}")
-    check = {way: choice(f"codecs.{way}", Codec, CODECS) for way in given}
-    return codecs_by_way({way: check[way](codec) for way, codec in given.items()})
-
-
-def _methods(value: Any) -> tuple[Method, ...]:
-    listed = [value] if isinstance(value, Method) else value
-    if not isinstance(listed, Sequence) or not all(isinstance(each, Method) for each in listed):
-        raise InputError("methods", value, "a list of objects of your subclasses of sdfeel.Method")
-    return tuple(listed)
-
-
-def _profile(value: Any) -> Any:
-    """A table is checked, and kept as it is."""
-    if isinstance(value, Mapping):
-        return profile_table(profile_of(value))
-    if not isinstance(value, str | Path | LatencyProfile):
-        raise InputError(
-            "profile", value, "a name, the path of a .toml file or its table as a dict"
-        )
-    return value
-
-
-def _averager(value: Any) -> Any:
-    """A name, an object, a function; or a matrix, also as the lists that a file has."""
-    if isinstance(value, str) and value not in AVERAGERS:
-        raise InputError("averager", value, closest(value, AVERAGERS))
-    is_known = isinstance(value, str | Averager) or callable(value)
-    return value if is_known else MatrixAverager.of(value)
-
-
-def _app(value: Any) -> Any:
-    """A Flower app or its import path; a file says which kind of trainer it names."""
-    if not isinstance(value, str):
-        return value
-    path = value.removeprefix("flower:")
-    if not all(path.partition(":")[::2]):
-        remedy = "flower:MODULE:APP, such as flower:my_app.client_app:app"
-        raise InputError("trainer", value, remedy)
-    return path
-
-
-def _device(value: Any) -> str:
-    if not isinstance(value, str | torch.device):
-        raise InputError("", value, "a name, such as cpu or cuda, or a torch.device")
-    return str(value)
-
-
-def _config(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise InputError("", value, 'a table of names and values, such as {"local-epochs": 1}')
-    return dict(value)
-
-
-def _nodes(value: Any) -> Any:
-    return list(value) if isinstance(value, list | tuple) else _config(value)
-
-
 def _key(default: Any, description: str, key: str | None = None, **more: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"key": key}, **more)
-
-
-RULES_BY_NAME = dict.fromkeys(RULES, Rule)
-BY_NAME = dict.fromkeys(CORRECTIONS, Correction)
-Probability = Annotated[float, real(lambda x: 0 < x <= 1, "a probability in (0, 1]")]
-Above0 = Annotated[float, real(lambda x: x > 0, "simulated seconds, above 0")]
-Seconds = Annotated[float, real(lambda x: 0 <= x < math.inf, "seconds, not below 0")]
-Samples = Annotated[int, whole(1, remedy="at least 1, or None for all")]
 
 
 # Settings that say what is done, and not on what or how fast.
@@ -181,76 +73,67 @@ class Settings(BaseModel):
 
     steps: Count = _key(1000, "iterations K; with `until` alone, those that fit into it")
     until: Above0 = _key(math.inf, "simulated seconds after which to stop before K")
-    scheme: Annotated[Scheme, PlainValidator(_scheme)] = _key(
+    scheme: AnyScheme = _key(
         SCHEMES["sd-feel"], "a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your own"
     )
-    schedule: Annotated[Schedule, PlainValidator(_schedule)] = _key(
+    schedule: AnySchedule = _key(
         Schedule(), "`Schedule(tau1, tau2, alpha)`, numbers or functions of the round"
     )
     participation: Probability = _key(
         1.0, "beta: the probability that a client takes part in a period", "schedule.participation"
     )
-    averager: Annotated[str | Averager | Builder, PlainValidator(_averager)] = _key(
+    averager: AnyAverager = _key(
         "paper",
         "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own",
     )
-    averaging_rule: Annotated[
-        AveragingRule | None,
-        PlainValidator(
-            choice("averaging_rule", AveragingRule, RULES_BY_NAME, none="mean", function=GivenRule)
-        ),
-    ] = _key(None, "what a server does instead of the weighted mean of its clients")
-    server_optimizer: Annotated[
-        ServerOptimizer | None,
-        PlainValidator(choice("server_optimizer", ServerOptimizer, SERVER_OPTIMIZERS, none="mean")),
-    ] = _key(None, "what a server does with that mean: fedavgm, fedadagrad, fedadam or fedyogi")
-    optimizer: Annotated[Optimizer, PlainValidator(choice("optimizer", Optimizer, OPTIMIZERS))] = (
-        _key(SGD(), "what a client does with a gradient: `sdfeel.Momentum(0.9)`")
+    averaging_rule: AnyAveragingRule = _key(
+        None, "what a server does instead of the weighted mean of its clients"
     )
-    lr: Annotated[Rate, PlainValidator(_rate)] = _key(
+    server_optimizer: AnyServerOptimizer = _key(
+        None, "what a server does with that mean: fedavgm, fedadagrad, fedadam or fedyogi"
+    )
+    optimizer: AnyOptimizer = _key(
+        SGD(), "what a client does with a gradient: `sdfeel.Momentum(0.9)`"
+    )
+    lr: AnyRate = _key(
         Constant(),
         "the rate eta, or a function of the iteration k: `sdfeel.Cosine(0.1, over=2000)`; in a "
         "file a number, and its shape in `rate`",
     )
-    codecs: Annotated[Mapping[str, Codec], PlainValidator(_codecs)] = _key(
+    codecs: Codecs = _key(
         codecs_by_way({}),
         "what travels, by way (up, down, between): `{'up': 'int8', 'down': 'int8'}`",
     )
-    pace: Annotated[Pace, PlainValidator(choice("pace", Pace, PACES))] = _key(
+    pace: AnyPace = _key(
         Synchronous(),
         "who waits for whom: `sdfeel.Deadline(seconds=1.0)`, `sdfeel.Asynchronous()`",
     )
-    correction: Annotated[
-        Method | None,
-        PlainValidator(choice("correction", Method, BY_NAME, none="none", default="two-level")),
-    ] = _key(
+    correction: AnyCorrection = _key(
         None,
         "of clients' and servers' drift: two-level, clients, servers or mtgc, or "
         "`sdfeel.Correction(gamma=0.5)`",
     )
-    methods: Annotated[Sequence[Method], PlainValidator(_methods)] = _key(
+    methods: Methods = _key(
         (), "more methods, of your own: objects of subclasses of `sdfeel.Method`"
     )
     batch_size: Count = _key(
         10, "samples of a mini-batch; a client with no more takes all of its data"
     )
     seed: Seed = _key(0, "of batches, participation, devices and codecs: of all that is random")
-    profile: Annotated[Any, PlainValidator(_profile)] = _key(
+    profile: AnyProfile = _key(
         AUTO,
         "latency profile: a name, the path of a TOML file, a dict with the keys of such a file "
         "or a `LatencyProfile`; auto: `paper` with the paper's network, else `counted`",
         "clock.profile",
     )
-    flower: Annotated[Anything, PlainValidator(_app)] = _key(
+    flower: AnyApp = _key(
         None, "a Flower `ClientApp`, or its import path; in a file `flower:MODULE:APP`", "trainer"
     )
-    run_config: Annotated[Mapping[str, Any], PlainValidator(_config)] = _key(
-        {}, "what the app finds as its run_config", "flower.run_config"
-    )
-    train_config: Annotated[Mapping[str, Any], PlainValidator(_config)] = _key(
+    run_config: Values = _key({}, "what the app finds as its run_config", "flower.run_config")
+    train_config: Values = _key(
         {}, "what every message tells the app, beside `lr`", "flower.train_config"
     )
-    node_config: Annotated[Mapping[str, Any] | Sequence[Any], PlainValidator(_nodes)] = _key(
+    node_config: ValuesOfNodes = _key(
         {},
         "what the app finds as its node_config: values for all clients, or a list with one for "
         "each",
@@ -262,9 +145,7 @@ class Settings(BaseModel):
         "flower.processes",
     )
     engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
-    device: Annotated[str, BeforeValidator(_device)] = _key(
-        "cpu", "where models are trained, as torch names it: cpu, cuda"
-    )
+    device: AnyDevice = _key("cpu", "where models are trained, as torch names it: cpu, cuda")
     evaluate_every: Count | None = _key(
         None,
         "iterations between two evaluations; by default a twentieth of the run",
@@ -347,54 +228,6 @@ class Settings(BaseModel):
         """Return the algorithm of these settings on a network, for models of so many numbers."""
         given = {name: getattr(self, name) for name in OF_ALGORITHM}
         return Algorithm.of(network=network, profile=profile, parameters=parameters, **given)
-
-
-# Settings that are objects of a table, and the word for none of them.
-TABLES: dict[str, tuple[Mapping[str, type], str | None]] = {
-    "optimizer": (OPTIMIZERS, None),
-    "server_optimizer": (SERVER_OPTIMIZERS, "mean"),
-    "averaging_rule": (RULES_BY_NAME, "mean"),
-    "correction": (BY_NAME, "none"),
-    "pace": (PACES, None),
-}
-
-
-def plain(name: str, value: Any) -> Any:
-    """The value of the setting `name`, as JSON and TOML can have it."""
-    if name in TABLES:
-        known, none = TABLES[name]
-        if value is None:
-            return {"name": none}
-        table = to_table(value, known)
-        return table | {"name": value.name} if type(value) in (Rule, Correction) else table
-    if name == "codecs":
-        return {way: _codec_table(codec) for way, codec in value.items()}
-    if name == "methods":
-        return [name_of(method) for method in value]
-    if name == "flower" and value is not None:
-        return f"flower:{value if isinstance(value, str) else name_of(value)}"
-    if isinstance(value, LatencyProfile):
-        is_ours = value.name in profile_names() and load_profile(value.name) == value
-        value = value.name if is_ours else profile_table(value)
-    elif isinstance(value, ShapedRate):
-        value = value.eta
-    elif isinstance(value, MatrixAverager):
-        value = [list(row) for row in value.rows]
-    elif isinstance(value, Schedule):
-        value = {n: name_of(v) if callable(v) else v for n, v in vars(value).items()}
-    elif isinstance(value, Scheme | Averager):
-        value = value.name
-    elif value == math.inf:
-        value = None
-    is_known = isinstance(value, int | float | str | bool | dict | list | None)
-    return value if is_known else name_of(value)
-
-
-def _codec_table(codec: Codec) -> Any:
-    """Return the table of a codec; its name alone, where that says it all."""
-    table = to_table(codec, CODECS)
-    is_usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
-    return table["name"] if is_usual else table
 
 
 def reference() -> list[dict[str, str]]:
