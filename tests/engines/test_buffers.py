@@ -52,15 +52,16 @@ class Histogram(nn.Module):
         return self.linear(inputs)[:, self.order]
 
 
-def cumulative() -> nn.Module:
-    layers = (nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=None), nn.Linear(5, 3))
+def normalised(momentum: float | None) -> nn.Module:
+    layers = (nn.Linear(4, 5), nn.BatchNorm1d(5, momentum=momentum), nn.Linear(5, 3))
     return nn.Sequential(*layers).double()
 
 
 MODELS = {
     "in place": lambda: Centred(assigns=False),
     "assigned": lambda: Centred(assigns=True),
-    "cumulative batch normalisation": cumulative,
+    "batch normalisation": lambda: normalised(0.1),
+    "cumulative batch normalisation": lambda: normalised(None),
 }
 
 
@@ -99,6 +100,8 @@ def test_buffers_live_from_step_to_step_and_are_averaged(name: str, engine: str)
         engine=engine,
         profile="paper",
     )
+    # The count decides what a cumulative mean is, and vmap does not branch on numbers.
+    assert result.engine == ("loop" if engine == "vectorised" and "cumulative" in name else engine)
     expected, state = by_hand(model), result.model.state_dict()
     for key, value in expected.items():
         torch.testing.assert_close(state[key], value, rtol=1e-9, atol=1e-12)

@@ -81,6 +81,18 @@ def test_d_psgd_by_hand(tau1: int, given: Any, graph: nx.Graph) -> None:
     np.testing.assert_allclose(clients_of(result), by_hand(own, graph, 6, tau1), atol=1e-12)
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_d_psgd_by_hand_in_the_middle_of_a_period(steps: int) -> None:
+    """Clients hold what they have trained since the last exchange."""
+    own = problem()
+    network = Network(CLUSTERS, "path", clients_graph="ring")
+    result = train(own, "d-psgd", steps, network, schedule=Schedule(2, 1, 1))
+    clients = clients_of(result)
+    np.testing.assert_allclose(clients, by_hand(own, RING, steps, 2), atol=1e-12)
+    shares = np.array(SAMPLES) / sum(SAMPLES)
+    np.testing.assert_allclose(shares @ clients, vector(result.model), atol=1e-12)
+
+
 def test_local_by_hand_in_the_middle_of_a_period_too() -> None:
     own = problem()
     for steps in (3, 4):
