@@ -41,7 +41,7 @@ def test_arrays_and_tuples_are_rates(small: Problem) -> None:
     [
         ({"rates": {"cpu": 1.0}}, "missing; see profile `paper`"),
         ({"rate": {}}, "unknown key.*did you mean 'rates'"),
-        ({"flops_per_step": "many"}, "flops_per_step = 'many': a number"),
+        ({"flops_per_step": "many"}, "flops_per_step = 'many': a finite number above 0"),
         ({"rates": TABLE["rates"] | {"cpu": -1.0}}, "rates.cpu = -1.0"),
         ({"links": {"0:1": 1.0}}, "links"),
     ],
