@@ -234,6 +234,25 @@ def test_ranks_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         run(shuffling())
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"pace": "asynchronous", "schedule": Schedule(3, 1, 1)}, "pace.*steps that each client"),
+        ({"correction": "clients"}, "correction.*gradients of their own"),
+        ({"engine": "fast"}, "engine.*trainers take the place"),
+        ({"optimizer": sdfeel.Momentum(0.9)}, "optimizer.*with trainers that is their business"),
+        ({"profile": "counted"}, "profile.*FLOPs of an app cannot be counted"),
+    ],
+    ids=["pace", "correction", "engine", "optimizer", "profile"],
+)
+def test_settings_are_refused_before_an_app_is_asked(options: Any, said: str) -> None:
+    calls: list[int] = []
+    app = app_of(lambda *_: calls.append(1) or 0.0)
+    with pytest.raises(InputError, match=said):
+        run(app, processes=1, **options)
+    assert not calls
+
+
 def test_statistics_of_batch_norm_are_spoken_of_once(caplog: pytest.LogCaptureFixture) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     result = run(app_of(lambda *_: 1.0), initial=model.state_dict(), rounds=2)

@@ -146,22 +146,27 @@ def assemble(
         for client, count in zip(clients, given, strict=True)
     ]
     start = ParameterLayout.of(module).vector(module).numpy()
+    decided = [run_config, config, configs if any(configs) else None]
+    central = None if plan is None else _central(plan, layout, settings.seed, network.clients)
+    is_tested = test is not None
+
+    def put_together(weights: Sequence[int]) -> Simulation:
+        apart = Apart(
+            np.array(weights),
+            lambda mean: _measured(trainers, mean.numpy(), central, is_tested),
+            json.dumps(decided, sort_keys=True, default=str),
+        )
+        return Simulation.assemble(
+            module, None, settings, network=network, loss=loss, metrics=metrics, test=test,
+            apart=apart,
+        )  # fmt: skip
+
+    put_together([1] * len(clients)).check_for_trainers()  # before an app is asked for anything
     try:
         if samples is None:
             logger.info("the first round of %d clients says their num-examples", len(clients))
             _ask(trainers, start, min(schedule.at(0).tau1, settings.steps))
-        decided = [run_config, config, configs if any(configs) else None]
-        central = None if plan is None else _central(plan, layout, settings.seed, network.clients)
-        is_tested = test is not None
-        apart = Apart(
-            np.array([trainer.samples for trainer in trainers]),
-            lambda mean: _measured(trainers, mean.numpy(), central, is_tested),
-            json.dumps(decided, sort_keys=True, default=str),
-        )
-        simulation = Simulation.assemble(
-            module, None, settings, network=network, loss=loss, metrics=metrics, test=test,
-            apart=apart,
-        )  # fmt: skip
+        simulation = put_together([trainer.samples for trainer in trainers])
     except BaseException:
         calls.close()
         raise

@@ -188,6 +188,11 @@ class Simulation:
     def engine_of(self, trainers: Sequence[Trainer]) -> ChosenEngine:
         """Trainers of the user's in place of an engine."""
         check_trainers(trainers)
+        self.check_for_trainers()
+        return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
+
+    def check_for_trainers(self) -> None:
+        """Raise InputError if trainers cannot do what the settings ask for."""
         if self.settings.engine != "auto":
             raise InputError("engine", self.settings.engine, "trainers take the place of an engine")
         if self.settings.optimizer != Settings().optimizer:
@@ -197,7 +202,7 @@ class Simulation:
             if method.has("gradient"):
                 raise InputError(field, method.name, "trainers compute gradients of their own")
         if self.ranks.size > 1:
-            raise InputError("trainers", len(trainers), "on one process only")
+            raise InputError("ranks", self.ranks.size, "trainers are called on one process only")
         if isinstance(self.algorithm.pace, Asynchronous) and self.settings.flower is not None:
             raise InputError(
                 "pace",
@@ -205,7 +210,6 @@ class Simulation:
                 "counts the steps that each client makes in its time, and an app makes those that "
                 "it makes; fedbuff and fedasync do not count them",
             )
-        return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
 
     def run(
         self,
