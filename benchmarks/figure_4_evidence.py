@@ -17,9 +17,9 @@ from sdfeel.experiments.config import run_config
 from sdfeel.experiments.run import simulation_of
 from sdfeel.planner.grid import choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 
 SETTING = {
     "engine": "fast",

@@ -32,8 +32,8 @@ from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate
 from sdfeel.planner.grid import candidates, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 

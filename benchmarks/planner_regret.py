@@ -35,9 +35,9 @@ from sdfeel.clock import Latencies
 from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate
 from sdfeel.planner.grid import candidates
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Objective
+from sdfeel.planner.search import recommend
 
 BOUNDS = {
     "compute": ((0.05, 0.5), (0.05, 0.5)),

@@ -10,8 +10,8 @@ from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.experiments.config import run_config
 from sdfeel.experiments.run import simulation_of
 from sdfeel.planner.laboratory import Training, TrainingLaboratory
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 
 FIGURE_4 = {
     "engine": "fast",
@@ -65,8 +65,8 @@ def test_a_correction_of_ones_own_is_not_left_out_silently():
 
 def test_a_laboratory_trains_by_the_rules_of_its_simulation():
     """The averaging rule and the optimizer once went by unseen."""
-    own = {**FIGURE_4, "averaging_rule": {"name": "median"}, "optimizer": {"name": "momentum"}}
-    place = TrainingLaboratory(simulation_of(run_config(own)))
+    settings = {**FIGURE_4, "averaging_rule": {"name": "median"}, "optimizer": {"name": "momentum"}}
+    place = TrainingLaboratory(simulation_of(run_config(settings)))
     training = Training(place, place.place.candidate())
     assert training.simulation.algorithm.parts["averaging_rule"] == Rule("median")
     assert training.simulation.problem.chain.optimizer == sdfeel.Momentum()

@@ -18,9 +18,9 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError
 from sdfeel.planner.grid import candidates, choices_of
 from sdfeel.planner.laboratory import Training, owed
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.prediction import unlearned
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 
 SCHEDULES = {"tau1": (1, 5), "tau2": (1, 3), "alpha": 1, "averager": ("paper", "all-reduce")}
 PLAIN = {**{f"codecs.{way}": "float32" for way in WAYS}, "correction": "none"}

@@ -21,8 +21,8 @@ from sdfeel.planner.candidate import Place
 from sdfeel.planner.grid import paces_beside
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.pilot import NotReachableError
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 

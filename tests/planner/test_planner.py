@@ -19,9 +19,9 @@ from sdfeel.planner.candidate import Place
 from sdfeel.planner.figure import frontier_figure
 from sdfeel.planner.grid import candidates
 from sdfeel.planner.pilot import NotReachableError
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.price import LossCurve
 from sdfeel.planner.race import Effort, Objective, simplest
+from sdfeel.planner.search import recommend
 from sdfeel.simulation.settings import Settings
 
 NETWORK = Network.ring(5, 3)
@@ -156,10 +156,10 @@ def test_the_split_of_kappa_tells_tau1_from_tau2():
     times = latencies()
     ratios = []
     for inside, between in ((0.05, 50.0), (50.0, 0.05)):
-        found = plan_for(times, Objective(target=0.85), problem(inside, between))
+        plan = plan_for(times, Objective(target=0.85), problem(inside, between))
         place = timed_place(NETWORK, times)
         grid = candidates(place, plain_choices(tau1=(1, 10), tau2=(1, 10)))
-        curves = found.predictor.curves(grid)
+        curves = plan.predictor.curves(grid)
         needed = {
             (row.tau1, row.tau2): curve.iterations_to(0.9)
             for row, curve in zip(grid, curves, strict=True)
@@ -170,21 +170,21 @@ def test_the_split_of_kappa_tells_tau1_from_tau2():
 
 def test_fewer_aggregations_never_need_fewer_iterations():
     """The ordering of Remark 1 in the prediction: tau1 = tau2 = 1 is first by iterations."""
-    found = plan_for(latencies(), Objective(target=0.75))
-    least = min(found.ranking, key=lambda row: row.predicted.iterations_to(0.75))
+    plan = plan_for(latencies(), Objective(target=0.75))
+    least = min(plan.ranking, key=lambda row: row.predicted.iterations_to(0.75))
     assert (least.tau1, least.tau2) == (1, 1)
 
 
 def test_a_budget_gives_the_least_loss_and_the_report_says_all():
-    found = plan_for(latencies(5.0, 1.0), Objective(budget=400.0))
-    report = found.to_dict()
+    plan = plan_for(latencies(5.0, 1.0), Objective(budget=400.0))
+    report = plan.to_dict()
     assert report["seconds_to_target"] == 400.0
     assert {"tau1", "tau2", "alpha", "averager", "bottleneck"} <= set(report)
     assert report["evidence"]["iterations_spent"] > 0
     assert "full" in report["other_topologies"]
     assert "ring" not in report["other_topologies"]  # it is this one
-    assert found.loss <= 1.03 * min(row.curve.loss_at(400.0) for row in found.raced)
-    figure = frontier_figure(found)
+    assert plan.loss <= 1.03 * min(row.curve.loss_at(400.0) for row in plan.raced)
+    figure = frontier_figure(plan)
     figure.canvas.draw()
     (legend,) = (legend.get_window_extent() for legend in figure.legends)
     for axes in figure.axes:  # no line can run into the legend: it lies below, in the page
@@ -193,13 +193,13 @@ def test_a_budget_gives_the_least_loss_and_the_report_says_all():
 
 def test_losers_are_dropped_early_and_races_cost_little():
     target = Objective(target=0.75)
-    found = plan_for(latencies(20.0, 20.0), target)
-    for row in found.raced:
-        limit = row.price.iterations_within(found.seconds * 1.7) + row.tau1
+    plan = plan_for(latencies(20.0, 20.0), target)
+    for row in plan.raced:
+        limit = row.price.iterations_within(plan.seconds * 1.7) + row.tau1
         assert row.curve.iterations[-1] <= limit
-    best = min(target.measured(row) for row in found.raced)
-    assert best <= found.seconds <= 1.03 * best
-    assert found.choice.price.bottleneck in ("uplink", "exchange")
+    best = min(target.measured(row) for row in plan.raced)
+    assert best <= plan.seconds <= 1.03 * best
+    assert plan.choice.price.bottleneck in ("uplink", "exchange")
 
 
 def test_a_target_out_of_reach_says_what_was_reached():

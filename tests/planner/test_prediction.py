@@ -101,7 +101,7 @@ def _overtaken():
         tau1: np.loadtxt(folder / f"tau1-{tau1}.csv", delimiter=",", skiprows=1)[:, 1:3].T
         for tau1 in (3, 20)
     }
-    seconds = np.arange(200.0, min(own[0, -1] for own in rows.values()))
+    seconds = np.arange(200.0, min(curve[0, -1] for curve in rows.values()))
     ahead = np.interp(seconds, *rows[20]) < np.interp(seconds, *rows[3])
     return float(seconds[np.flatnonzero(ahead)[-1]])
 

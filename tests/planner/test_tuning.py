@@ -17,8 +17,8 @@ from sdfeel.planner.candidate import gain_of
 from sdfeel.planner.grid import candidates, choices_of, steppings
 from sdfeel.planner.laboratory import Training
 from sdfeel.planner.pilot import NotReachableError
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 
 EFFORT = Effort(pilot=80, racers=2, races=1, race_iterations=300)
 SCHEDULES = {"tau1": (1, 5), "tau2": (1, 3), "alpha": 1, "averager": "all-reduce"}

@@ -15,21 +15,12 @@ from sdfeel.engines.problem import Loss
 from sdfeel.errors import InputError
 from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate, Place
-from sdfeel.planner.grid import CHOICES, Choices, candidates, choices_of, steppings
+from sdfeel.planner.grid import CHOICES, Choices, candidates, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.pilot import NotReachableError, pilot_and_probes
+from sdfeel.planner.pilot import pilot_and_probes
 from sdfeel.planner.prediction import Predictor
 from sdfeel.planner.price import LossCurve
-from sdfeel.planner.race import (
-    Effort,
-    Laboratory,
-    Objective,
-    Tell,
-    scale_of,
-    simplest,
-)
-from sdfeel.planner.report import reasons_of, report_of
-from sdfeel.planner.search import best_after_trial, search
+from sdfeel.planner.race import Effort, Objective, Tell, scale_of
 from sdfeel.simulation.arguments import RunSettings
 from sdfeel.simulation.evaluation import Metric
 from sdfeel.simulation.settings import Settings
@@ -38,7 +29,7 @@ from sdfeel.simulation.simulation import Simulation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Plan", "plan", "planned", "recommend"]
+__all__ = ["Plan", "plan", "planned"]
 
 # Settings of a run that have no place in a plan, and why.
 CHOSEN = ("schedule", "averager")
@@ -57,7 +48,7 @@ UNUSED = {
 }
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Plan:
     """What `sdfeel.plan` recommends, and why; also as `sdfeel.planner.saved.read_plan` reads it.
 
@@ -77,16 +68,16 @@ class Plan:
 
     objective: Objective
     place: Place
-    choices: Choices = field(default_factory=lambda: CHOICES, repr=False)
-    grid: list[Candidate] = field(default_factory=list, repr=False)
-    others: list[Candidate] = field(default_factory=list, repr=False)
-    pilot: Candidate = field(init=False, repr=False)
-    probes: list[Candidate] = field(default_factory=list, repr=False)
-    predictor: Predictor = field(init=False, repr=False)
+    choices: Choices = field(default_factory=lambda: CHOICES)
+    grid: list[Candidate] = field(default_factory=list)
+    others: list[Candidate] = field(default_factory=list)
+    pilot: Candidate = field(init=False)
+    probes: list[Candidate] = field(default_factory=list)
+    predictor: Predictor = field(init=False)
     best: Candidate = field(init=False)
     choice: Candidate = field(init=False)
     rungs: list[tuple[float, float]] = field(default_factory=list)
-    report: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    report: Mapping[str, Any] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
 
     @classmethod
@@ -206,7 +197,7 @@ class Plan:
         """What `sdfeel plan --json` prints."""
         return dict(self.report)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(self.reasons)
 
     def _repr_html_(self) -> str:
@@ -214,55 +205,6 @@ class Plan:
 
         lines = "<br>".join(escape(line) for line in self.reasons)
         return f"<p>{lines}</p>{self.table.to_html(index=False, na_rep='')}"
-
-
-def recommend(
-    place: Place,
-    laboratory: Laboratory,
-    objective: Objective,
-    *,
-    choices: Choices = CHOICES,
-    effort: Effort = Effort(),  # noqa: B008 - frozen
-    tell: Tell = lambda _: None,
-) -> Plan:
-    """Search for the best candidate.
-
-    Args:
-        place: where candidates would train.
-        laboratory: where they do.
-        objective: what to plan for.
-        choices: from what to choose.
-        effort: how much it may cost.
-        tell: called with a line whenever something else is tried.
-
-    Raises:
-        InputError: an algorithm refuses every candidate.
-        NotReachableError: no candidate reaches the target.
-    """
-    plans = [Plan.begin(each, objective, choices) for each in steppings(place, choices)]
-    best = best_after_trial(plans, laboratory, effort, tell)
-    share = replace(effort, race_iterations=max(1, effort.race_iterations // len(best)))
-    done: list[Plan] = []
-    refusals: list[NotReachableError] = []
-    for plan in best:
-        tell(f"{len(plan.grid)} candidates with {plan.pilot.stepping}")
-        try:
-            search(plan, laboratory, share, tell)
-            done.append(plan)
-        except NotReachableError as refusal:
-            refusals.append(refusal)
-    if not done:
-        raise refusals[0]
-
-    def score(row: Candidate) -> float:
-        return objective.headline(row)[0 if objective.target is not None else 1]
-
-    choice = simplest([plan.choice for plan in done], score, objective.highest)
-    plan = next(plan for plan in done if plan.choice is choice)
-    tell("what other topologies would need")
-    plan.report = report_of(plan, plans, best)
-    plan.reasons = reasons_of(plan)
-    return plan
 
 
 def plan(
@@ -354,6 +296,8 @@ def planned(
     simulation: Simulation, objective: Objective, choices: Choices, effort: Effort, tell: Tell
 ) -> Plan:
     """Plan in the setting of a simulation; `sdfeel plan` calls this too."""
+    from sdfeel.planner.search import recommend  # which makes plans
+
     laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
     return recommend(
         laboratory.place, laboratory, objective, choices=choices, effort=effort, tell=tell

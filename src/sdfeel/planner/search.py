@@ -24,21 +24,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
 from sdfeel.errors import InputError
-from sdfeel.planner.candidate import Candidate
-from sdfeel.planner.grid import paces_beside
+from sdfeel.planner.candidate import Candidate, Place
+from sdfeel.planner.grid import CHOICES, Choices, paces_beside, steppings
 from sdfeel.planner.pilot import NotReachableError, run_pilot
+from sdfeel.planner.plan import Plan
 from sdfeel.planner.prediction import calibrate
-from sdfeel.planner.race import AS_GOOD, Effort, Laboratory, Tell, race, simplest
+from sdfeel.planner.race import AS_GOOD, Effort, Laboratory, Objective, Tell, race, simplest
+from sdfeel.planner.report import reasons_of, report_of
 
-if TYPE_CHECKING:
-    from sdfeel.planner.plan import Plan
-
-__all__ = ["best_after_trial", "search"]
+__all__ = ["recommend"]
 
 # The first rung of a trial, as a part of the pilot's iterations; and its periods at least.
 FIRST = 1 / 8
@@ -47,7 +46,56 @@ PERIODS = 3
 CLOSE = 1.05
 
 
-def search(plan: Plan, laboratory: Laboratory, effort: Effort, tell: Tell) -> None:
+def recommend(
+    place: Place,
+    laboratory: Laboratory,
+    objective: Objective,
+    *,
+    choices: Choices = CHOICES,
+    effort: Effort = Effort(),  # noqa: B008 - frozen
+    tell: Tell = lambda _: None,
+) -> Plan:
+    """Search for the best candidate.
+
+    Args:
+        place: where candidates would train.
+        laboratory: where they do.
+        objective: what to plan for.
+        choices: from what to choose.
+        effort: how much it may cost.
+        tell: called with a line whenever something else is tried.
+
+    Raises:
+        InputError: an algorithm refuses every candidate.
+        NotReachableError: no candidate reaches the target.
+    """
+    plans = [Plan.begin(each, objective, choices) for each in steppings(place, choices)]
+    best = _best_after_trial(plans, laboratory, effort, tell)
+    share = replace(effort, race_iterations=max(1, effort.race_iterations // len(best)))
+    done: list[Plan] = []
+    refusals: list[NotReachableError] = []
+    for plan in best:
+        tell(f"{len(plan.grid)} candidates with {plan.pilot.stepping}")
+        try:
+            _search(plan, laboratory, share, tell)
+            done.append(plan)
+        except NotReachableError as refusal:
+            refusals.append(refusal)
+    if not done:
+        raise refusals[0]
+
+    def score(row: Candidate) -> float:
+        return objective.headline(row)[0 if objective.target is not None else 1]
+
+    choice = simplest([plan.choice for plan in done], score, objective.highest)
+    plan = next(plan for plan in done if plan.choice is choice)
+    tell("what other topologies would need")
+    plan.report = report_of(plan, plans, best)
+    plan.reasons = reasons_of(plan)
+    return plan
+
+
+def _search(plan: Plan, laboratory: Laboratory, effort: Effort, tell: Tell) -> None:
     """Find the choice of a plan: its `predictor`, `best` and `choice`.
 
     Raises:
@@ -165,7 +213,7 @@ def _best_of_all_paces(plan: Plan, laboratory: Laboratory, tell: Tell) -> Candid
     return simplest([*in_rounds, *rows], plan.measured)
 
 
-def best_after_trial(
+def _best_after_trial(
     plans: Sequence[Plan], laboratory: Laboratory, effort: Effort, tell: Tell
 ) -> list[Plan]:
     """The plan whose optimizer and rate do best, and the second if it is close.

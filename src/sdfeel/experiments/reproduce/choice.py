@@ -19,8 +19,8 @@ from sdfeel.experiments.run import simulation_of
 from sdfeel.files import FileLock, write_report
 from sdfeel.planner.grid import PLANNED_OPTIMIZERS, PLANNED_RATES, Choices, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
-from sdfeel.planner.plan import recommend
 from sdfeel.planner.race import Effort, Objective
+from sdfeel.planner.search import recommend
 from sdfeel.simulation.settings import Settings
 from sdfeel.tables import to_table
 
