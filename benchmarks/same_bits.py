@@ -23,6 +23,7 @@ COMMON = [
     "steps=12", "batch_size=7", "lr=0.05", "network.servers=4", "evaluation.every=4",
     "network.clients_per_server=[3, 1, 4, 2]", "schedule.tau1=2", "schedule.tau2=2",
     "schedule.alpha=2", "evaluation.train_samples=300", "evaluation.test_samples=300",
+    "clock.profile=paper",
 ]  # fmt: skip
 ENGINES = ("reference", "vectorised", "fast")
 SCHEMES = ("sd-feel", "hierfavg", "fedavg", "feel", "feel-all", "sync-sgd")

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quadratics import Quadratic, random_quadratic
 
 from sdfeel import Asynchronous, Network, Schedule, load_profile
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.costs import round_cost
 from sdfeel.clock import Devices, LogUniform
 from sdfeel.simulation.settings import Settings
-from quadratics import Quadratic, random_quadratic
 
 NETWORK = Network.ring(10, [2, 8, 5, 5, 3, 7, 4, 6, 5, 5])
 ETA, TAU1, NEAR, ROUNDS, DIMENSION = 0.02, 5, 0.25, 200, 4

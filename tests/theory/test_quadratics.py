@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from quadratics import Quadratic, random_quadratic, simulate
 
 from sdfeel.network import Network, weighted_norm
 from sdfeel.theory.drift import ages, disagreement_eigenvalues
 from sdfeel.theory.on_network import bound_on
-from quadratics import Quadratic, random_quadratic, simulate
 
 
 @st.composite
