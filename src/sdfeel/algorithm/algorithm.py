@@ -32,7 +32,7 @@ KEPT = 64  # averagers of a graph or a schedule that changes
 
 @dataclass(frozen=True, eq=False)
 class Algorithm:
-    """What is done on a network whose data is known.
+    """An algorithm on a network whose data is known.
 
     scheme         its row of the table
     network        the scheme's servers

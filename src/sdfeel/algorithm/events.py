@@ -78,7 +78,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One moment of the simulated clock at which servers change.
+    """A moment of the simulated clock at which servers change.
 
     number  from 0
     k       iterations of the slowest group, this event included

@@ -25,7 +25,7 @@ __all__ = ["SCHEMES", "Scheme"]
 
 @dataclass(frozen=True)
 class Scheme:
-    """One row of the table.
+    """A row of the table of schemes.
 
     servers    "edge": the network's own; "one": a single one (a cloud, or FEEL's edge server);
                "clients": none, every client is its own

@@ -30,7 +30,7 @@ SIGNS: dict[Does, str] = {
 
 @dataclass(frozen=True)
 class Span:
-    """What a client or server does, for how long."""
+    """A span of time in which a client or server does one thing."""
 
     who: str
     does: Does

@@ -14,7 +14,7 @@ Model = NDArray[np.float32]
 
 
 class Trainer(Protocol):
-    """What one client does between two uploads, on data that only it sees."""
+    """A client's local work between two uploads, on data that only it sees."""
 
     @property
     def samples(self) -> int:

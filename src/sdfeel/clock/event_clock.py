@@ -31,7 +31,7 @@ Destination = Literal["server", "cloud", "nobody"]
 
 @dataclass(frozen=True)
 class Uplink:
-    """How a client's model travels: to its edge server, to the cloud, or to its neighbours alone.
+    """The way of a client's model: to its edge server, to the cloud, or to its neighbours alone.
 
     `shared` is the `shared-backhaul` reading: over the air to the server, then one after the other
     over the one link that the server has to the cloud.

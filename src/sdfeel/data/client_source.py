@@ -24,7 +24,7 @@ SHARED_OUT = "one dataset for all is shared out by partition=, such as partition
 
 @dataclass
 class ClientSource:
-    """What a user gives as data: a `ClientData`, a dataset per client, or one with a partition.
+    """The data that a user gives: a `ClientData`, a dataset per client, or one with a partition.
 
     A rank that holds some of the clients takes those and forgets the others.
     """

@@ -30,7 +30,7 @@ def no_progress(what: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where the files are, which source gave them, and what was tried before in vain."""
+    """The result of a download: its files, their source, and what was tried before in vain."""
 
     name: str
     folder: Path

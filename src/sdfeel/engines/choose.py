@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from textwrap import shorten
 
 import numpy as np
 import torch
@@ -89,8 +90,13 @@ def _named(name: str, problem: Problem, start: Tensor) -> ChosenEngine:
         except (Unsupported, RuntimeError) as reason:
             if candidate == order[-1]:
                 raise
-            remarks.append(f"{candidate} does not support this: {str(reason).splitlines()[0]}")
+            remarks.append(f"{candidate} does not support this: {_in_short(reason)}")
     raise AssertionError  # the last one returned or raised
+
+
+def _in_short(reason: Exception) -> str:
+    """Return the beginning of a reason: torch's are paragraphs."""
+    return shorten(str(reason).splitlines()[0], width=160, placeholder=" ...")
 
 
 def _try(engine: Engine, start: Tensor, trial: tuple[int, int]) -> float:
@@ -114,13 +120,13 @@ def _fastest(problem: Problem, start: Tensor) -> ChosenEngine:
     try:
         return ChosenEngine(ENGINES["fast"](problem), "fast: compiled for this model")
     except (Unsupported, RuntimeError) as reason:
-        remarks.append(f"fast does not support this: {str(reason).splitlines()[0]}")
+        remarks.append(f"fast does not support this: {_in_short(reason)}")
     for name in TRIED:
         try:
             with closing(ENGINES[name](problem)) as engine:
                 speeds[name] = _speed(engine, start)
         except (Unsupported, RuntimeError) as reason:
-            remarks.append(f"{name} does not support this: {str(reason).splitlines()[0]}")
+            remarks.append(f"{name} does not support this: {_in_short(reason)}")
     if not speeds:
         raise InputError("model", type(problem.model).__name__, "; ".join(remarks))
     close = [name for name, speed in speeds.items() if CLOSE * speed > max(speeds.values())]

@@ -23,7 +23,7 @@ TOGETHER = 2**13
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """What is drawn for one client's steps, an entry each.
+    """The draws of one client's steps, an entry each.
 
     client        its number among all clients
     first         iteration
@@ -41,7 +41,7 @@ class Drawn:
 
 
 class Draws:
-    """What is random in `work`: drawn for several clients, once one of them is asked for."""
+    """All draws of `work`, made for several clients once one of them is asked for."""
 
     def __init__(self, problem: Problem, work: Work, seeded: bool) -> None:
         self._problem, self._work, self._seeded = problem, work, seeded

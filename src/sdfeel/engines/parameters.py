@@ -17,7 +17,7 @@ __all__ = ["ParameterLayout", "is_table", "set_counter"]
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Where each parameter of a module lies in the vector.
+    """The place of each parameter of a module in the vector.
 
     The trainable parameters come first, in the order of `named_parameters()`, then the buffers that
     a step may change: floating ones (running statistics of batch normalisation), and counters,

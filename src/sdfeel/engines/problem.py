@@ -28,7 +28,7 @@ Hook = Callable[[Tensor], Tensor | None]
 
 @dataclass(frozen=True)
 class Problem:
-    """What an engine needs to begin: a model, data, and what a client does with a gradient.
+    """All that an engine needs to begin: a model, data, and what a client does with a gradient.
 
     `loss(outputs, targets)` is the mean over the batch.
     """

@@ -40,7 +40,7 @@ class Interrupted(Exception):  # noqa: N818 - the user's wish, not an error
 
 @dataclass(frozen=True)
 class Job:
-    """One run of several.
+    """A run of several.
 
     name    what people read while it goes on
     folder  where it is kept, in the folder of all runs

@@ -42,7 +42,7 @@ CHUNKS = 64
 
 @dataclass(frozen=True, eq=False)
 class Averager:
-    """What an averager applies, how often it exchanges, how far it gets and what it costs.
+    """An averager on a network: its exchanges, their contraction and their price.
 
     name         as in `AVERAGERS`
     route        the links it uses: between neighbours, an all-reduce over them, or a cloud

@@ -26,7 +26,7 @@ Columns: TypeAlias = "dict[str, array[float]]"
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One run as it stands on disk.
+    """A run as it stands on disk.
 
     metrics  one row per evaluation, in order of iteration; a value that was not taken is NaN, a
              column that no evaluation had is absent
@@ -168,7 +168,7 @@ class FollowedTable:
 
 
 def _goes_on(before: Columns, after: Columns) -> bool:
-    """Whether rows were only added."""
+    """Return whether rows were only added."""
     if before and list(before) != list(after):
         return False
     return all(
@@ -178,7 +178,7 @@ def _goes_on(before: Columns, after: Columns) -> bool:
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """What changes whenever a file does; None if there is none."""
+    """Return what changes whenever a file does; None if there is none."""
     try:
         status = path.stat()
     except OSError:
@@ -188,7 +188,7 @@ def _stamp(path: Path) -> Stamp | None:
 
 @dataclass
 class FollowedRun:
-    """One run folder that may grow.
+    """A run folder that may grow.
 
     config, environment, network  as they stand in their files; empty where there is none
     summary   how it ended; None while it has not

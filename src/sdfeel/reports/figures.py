@@ -64,7 +64,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes: `y` over `x` for some curves; `title` is what the panel is called."""
+    """A set of axes: `y` over `x` for some curves; `title` is what the panel is called."""
 
     curves: Curves
     x: str = "seconds"

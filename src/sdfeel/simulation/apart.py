@@ -42,7 +42,7 @@ class Apart:
 
     @property
     def data(self) -> ClientData:
-        """As many samples as the clients have, with nothing in them."""
+        """Return as many samples as the clients have, with nothing in them."""
         total = int(self.samples.sum())
         ends = np.concatenate([[0], np.cumsum(self.samples)])
         return ClientData(torch.empty(total, 0), torch.zeros(1).expand(total), ends)

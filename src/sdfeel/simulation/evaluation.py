@@ -116,7 +116,7 @@ def subset(samples: Samples, count: int | None) -> Samples:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When and on what to evaluate.
+    """The times and samples of evaluations.
 
     every    iterations between two evaluations; the last iteration is always evaluated
     train    samples on which the training loss F(u_k) is taken

@@ -16,7 +16,7 @@ __all__ = ["Keeper", "Listener", "NoKeeper", "Outcome", "Progress"]
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """The progress of a run.
 
     seconds       simulated; elapsed: real seconds since this start
     client_steps  done since this start
@@ -46,7 +46,7 @@ class Progress:
 
 @dataclass
 class Outcome:
-    """How a run ended.
+    """The end of a run.
 
     stopped  by a callback, before the last iteration
     phases   real seconds by what they went into

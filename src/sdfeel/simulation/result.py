@@ -45,7 +45,7 @@ class Models:
 
     @classmethod
     def of(cls, simulation: Simulation, iteration: int, mean: Tensor, servers: Tensor) -> Models:
-        """From vectors."""
+        """Make models of vectors."""
         problem, clusters = simulation.problem, simulation.algorithm.network.clusters
         whole = problem.layout.module(problem.model, mean).eval()
         return cls(iteration, whole, servers, clusters.server_of.tolist())
@@ -109,7 +109,7 @@ class Result:
         choice: ChosenEngine,
         config: Mapping[str, Any],
     ) -> Result:
-        """From how the loop ended."""
+        """Make a result of how the loop ended."""
         problem, about = simulation.problem, choice.engine.about()
         return cls(
             model=problem.layout.module(problem.model, outcome.mean).eval(),

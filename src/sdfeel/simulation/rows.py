@@ -83,7 +83,7 @@ class Rows:
     # Rows of some
 
     def rows_of_clients(self, clients: Indices) -> Indices:
-        """Where these clients are among those held here."""
+        """Return the rows of these clients among those held here."""
         return self._row_of_client[clients]
 
     def row_of_server(self, server: int) -> int:

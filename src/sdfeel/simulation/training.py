@@ -38,7 +38,7 @@ UNWRITTEN = 2
 
 @dataclass
 class Trained:
-    """What the groups of a window trained.
+    """The results of training the groups of a window.
 
     place   the row of each group in `sums`; part: its clients among all
     sums    of each group, the sum of its clients' models times their weights

@@ -33,7 +33,10 @@ RULES = ("mean", "clip", "trimmed", "median")
 
 
 class AveragingRule(Method):
-    """One of your own is a subclass with `combine`; or a function (models, shares, held)."""
+    """A rule in place of a cluster's mean.
+
+    Yours is a subclass with `combine`, or a function (models, shares, held).
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clusters", "servers"})
     breaks: ClassVar[frozenset[str]] = frozenset({"mean"})
@@ -41,7 +44,7 @@ class AveragingRule(Method):
 
 @checked("averaging_rule")
 class Rule(AveragingRule):
-    """One of `RULES` with its parameters.
+    """A rule of `RULES` with its parameters.
 
     Args:
         name: "mean", "clip", "trimmed" or "median".

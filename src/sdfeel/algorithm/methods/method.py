@@ -45,7 +45,7 @@ Own = TypeVar("Own", bound="Method")
 
 @dataclass(frozen=True)
 class Row:
-    """What a method remembers of each client or server.
+    """A vector that a method remembers of each client or server.
 
     Args:
         of: "clients" or "servers".
@@ -64,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One local step of some clients, a row each.
+    """A local step of some clients, a row each.
 
     clients      their numbers; k: the iteration; eta: its rate
     anchor       (clients, values): the model that the period began with

@@ -32,7 +32,10 @@ __all__ = [
 
 
 class ServerOptimizer(Method):
-    """One of your own is a subclass with `take`, and `rows` of servers for what it remembers."""
+    """A server's step along its clients' mean.
+
+    Yours is a subclass with `take`, and `rows` of servers for what it remembers.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"servers"})
 

@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 class Pace(ABC):
-    """Who waits for whom. A pace of your own is a subclass with `events`.
+    """A pace says who waits for whom. Yours is a subclass with `events`.
 
     groups  whether clients begin together by "servers", or each of the "clients" for itself
     needs   words of `sdfeel.algorithm.compatibility` that must hold for it

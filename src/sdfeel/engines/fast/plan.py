@@ -21,7 +21,7 @@ __all__ = ["Layer", "Plan", "Shape", "make_plan"]
 
 @dataclass(frozen=True)
 class Shape:
-    """One sample's activations; `pad` is the frame that the convolution after them wants."""
+    """The shape of a sample's activations; `pad` is the frame that the next convolution wants."""
 
     height: int
     width: int

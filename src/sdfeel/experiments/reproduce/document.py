@@ -25,7 +25,7 @@ WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
 
 @dataclass(frozen=True)
 class FigureResult:
-    """What the runs of a figure show.
+    """The results of a figure's runs.
 
     rows    how every curve ended
     biases  losses by cluster, by the curve that the others are compared with

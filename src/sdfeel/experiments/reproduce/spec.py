@@ -137,7 +137,7 @@ class PanelSpec(Strict):
 
 
 class Drawing(Strict):
-    """One picture: panels side by side."""
+    """A picture: panels side by side."""
 
     name: str
     title: str
@@ -200,7 +200,7 @@ class Bias(Strict):
 
 
 class Target(Strict):
-    """One file: the runs of a figure, how it is drawn and what it must show."""
+    """A file of settings: the runs of a figure, how it is drawn and what it must show."""
 
     name: str
     title: str
