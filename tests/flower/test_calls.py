@@ -43,22 +43,24 @@ def app_of(train: Any, evaluate: Any = None) -> ClientApp:
 
     @app.train()
     def _(msg: Message, context: Any) -> Message:
-        found = train(context, msg.content["config"])
-        metrics = found if isinstance(found, dict) else {}
-        added = 0.0 if metrics else float(found)
+        answer = train(context, msg.content["config"])
+        metrics = answer if isinstance(answer, dict) else {}
+        added = 0.0 if metrics else float(answer)
         arrays = {
             name: Array(np.asarray(array.numpy() + added, dtype=array.dtype))
             for name, array in msg.content["arrays"].items()
         }
-        told = MetricRecord({"num-examples": 5, **metrics})
-        return Message(RecordDict({"arrays": ArrayRecord(arrays), "metrics": told}), reply_to=msg)
+        metrics_record = MetricRecord({"num-examples": 5, **metrics})
+        return Message(
+            RecordDict({"arrays": ArrayRecord(arrays), "metrics": metrics_record}), reply_to=msg
+        )
 
     if evaluate is not None:
 
         @app.evaluate()
         def _(msg: Message, context: Any) -> Message:
-            told = MetricRecord({"num-examples": 5, **evaluate(context)})
-            return Message(RecordDict({"metrics": told}), reply_to=msg)
+            metrics_record = MetricRecord({"num-examples": 5, **evaluate(context)})
+            return Message(RecordDict({"metrics": metrics_record}), reply_to=msg)
 
     return app
 
@@ -191,9 +193,9 @@ def test_who_takes_no_part_in_round_1_forgets_that_it_was_asked() -> None:
         return {"times": times, "round": config["server-round"]}
 
     options = {"participation": 0.3, "rounds": 6, "seed": 4}
-    asked, told = run(app_of(train), **options), run(app_of(train), samples=[5] * 6, **options)
-    assert asked.history.equals(told.history)
-    assert asked.history["batch_times"].max() < 6
+    first, second = (run(app_of(train), samples=s, **options) for s in (None, [5] * 6))
+    assert first.history.equals(second.history)
+    assert first.history["batch_times"].max() < 6
 
 
 def test_lists_are_kept_and_what_is_no_number_is_named(caplog: pytest.LogCaptureFixture) -> None:

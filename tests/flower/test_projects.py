@@ -8,15 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch_app
+from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy.strategy_utils import aggregate_arrayrecords
 from projects import CLIENT, SERVER, write_project
 from typer.testing import CliRunner
 
 import sdfeel
 from sdfeel import InputError
 from sdfeel.cli import app as program
+from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.experiments.run import run
+from sdfeel.flower.client import FlowerClient
+from sdfeel.flower.modules import layout_of
 
 
 def carry_out(folder: Path, *settings: str, **options: Any) -> sdfeel.Result:
@@ -148,6 +155,36 @@ def test_a_legacy_project(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     assert "Noting is carried out as FedAvg, without its own `aggregate_fit`" in caplog.text
     assert "takes part in a round with probability 0.5" in caplog.text
     assert "'note' of the app's `train` is not kept: it is no number" in caplog.text
+
+
+def test_fedavg_is_flowers() -> None:
+    """Three rounds, averaged by Flower's own function."""
+    torch.manual_seed(3)
+    initial = torch_app.Net().state_dict()
+    names = [(name, np.dtype("float32")) for name in initial]
+    module = torch_app.Net()
+    module.load_state_dict(initial)
+    layout = layout_of(module, names)
+    model = ParameterLayout.of(module).vector(module).numpy()
+    for number in (1, 2, 3):
+        replies = []
+        for client in range(6):
+            app = FlowerClient(torch_app.app, layout, "", client, 6, {"local-epochs": 3})
+            answer = app.train(model, number, {"lr": 0.1})
+            metrics = MetricRecord({"num-examples": answer.examples})
+            replies.append(RecordDict({"arrays": layout.record(answer.model), "metrics": metrics}))
+        model = layout.vector(aggregate_arrayrecords(replies, "num-examples"), model)
+    result = sdfeel.train(
+        flower=torch_app.app,
+        initial=initial,
+        network=sdfeel.Network.ring(3, 2),
+        scheme="fedavg",
+        schedule=sdfeel.Schedule(3, 1, 1),
+        rounds=3,
+        lr=0.1,
+        run_config={"local-epochs": 3},
+    )
+    np.testing.assert_allclose(result.servers[0].numpy(), model, rtol=1e-5, atol=1e-6)
 
 
 def test_fractions_are_participation(tmp_path: Path) -> None:

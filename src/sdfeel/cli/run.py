@@ -32,8 +32,8 @@ class Stopped(Exception):  # noqa: N818 - the user's wish, not an error
     def __init__(self, command: str, folder: Path | None, number: int, says: bool = True) -> None:
         self.signal = number
         self.says = says
-        kept = f"its checkpoint is in {folder}; go on with\n  {command}" if folder else "not kept"
-        super().__init__(f"stopped: {kept}")
+        remedy = f"its checkpoint is in {folder}; go on with\n  {command}" if folder else "not kept"
+        super().__init__(f"stopped: {remedy}")
 
 
 def run(

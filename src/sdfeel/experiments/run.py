@@ -88,7 +88,7 @@ def _with_flower(
 
 
 def simulation_of(config: RunConfig) -> Simulation:
-    """The simulation that a config describes."""
+    """Put together the simulation that a config describes."""
     network = build_network(config.network)
     data = data_of(config, network.clients)
     return Simulation.assemble(
@@ -106,36 +106,36 @@ def _tested(config: RunConfig, data: Brought) -> Samples | None:
 
 
 def data_of(config: RunConfig, clients: int) -> Brought:
-    """A data set of ours by name, or what the user's function gives."""
-    own, seed = config.data, _seed(config)
-    if ":" in own.name:
-        return _brought(own.name, json.dumps(own.arguments, default=str), clients, seed)
-    if own.arguments:
+    """Return a data set of ours by name, or what the user's function gives."""
+    chosen, seed = config.data, _seed(config)
+    if ":" in chosen.name:
+        return _brought(chosen.name, json.dumps(chosen.arguments, default=str), clients, seed)
+    if chosen.arguments:
         raise InputError(
-            "data.arguments", own.arguments, "go with a function: data.name = my_file:load"
+            "data.arguments", chosen.arguments, "go with a function: data.name = my_file:load"
         )
-    return _dataset(own.name)
+    return _dataset(chosen.name)
 
 
 def _seed(config: RunConfig) -> int:
-    """Of the data: the run's own unless it is said."""
+    """Return the seed of the data: the run's own unless it is set."""
     return config.settings.seed if config.data.seed is None else config.data.seed
 
 
 @lru_cache(maxsize=1)
 def _dataset(name: str) -> Brought:
-    """The runs of a comparison read and check it once."""
+    """Read and check it once for all runs of a comparison."""
     return Brought.of_dataset(load(name))
 
 
 @lru_cache(maxsize=1)
 def _brought(name: str, arguments: str, clients: int, seed: int) -> Brought:
-    """The same; arguments as JSON, which can be looked up."""
+    """Do the same with a function; arguments as JSON, which can be looked up."""
     return bring_data(name, json.loads(arguments), clients, seed)
 
 
 def build_network(config: NetworkConfig) -> Network:
-    """The network of a config: a graph by name or from a file, clusters by size or by list."""
+    """Build the network: a graph by name or from a file, clusters by size or by list."""
     if config.clusters is None:
         name = "path" if config.graph_file is not None else config.graph
         sized = Network.build(name, config.servers, config.clients_per_server, **config.options)
@@ -147,7 +147,7 @@ def build_network(config: NetworkConfig) -> Network:
     network = Network(clusters, graph, clients_graph=config.clients_graph)
     if config.graphs is None:
         return network
-    graphs = [(_graph_of(one, clusters.servers), one.rounds) for one in config.graphs]
+    graphs = [(_graph_of(turn, clusters.servers), turn.rounds) for turn in config.graphs]
     return ChangingNetwork.of(network, graphs)
 
 
@@ -158,7 +158,7 @@ def _graph_of(config: GraphTurn, servers: int) -> nx.Graph:
 
 
 def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSource:
-    """How the training samples are shared out to the clients."""
+    """Share out the training samples to the clients."""
     if data.source is not None or data.whole is None:
         if config.data.partition != DataConfig().partition or config.data.concentration is not None:
             remedy = "the function has shared out the data: it gives a list, one for each client"

@@ -49,7 +49,7 @@ class Piece:
 
     @cached_property
     def header(self) -> bytes:
-        """What `np.save` writes in front of the values."""
+        """Return what `np.save` writes in front of the values."""
         file = io.BytesIO()
         kind = np.lib.format.dtype_to_descr(np.dtype(self.dtype))
         about = {"descr": kind, "fortran_order": False, "shape": self.shape}
@@ -67,24 +67,24 @@ class Piece:
         return Array(self.dtype, self.shape, STYPE, b"".join((self.header, values)))
 
     def values(self, array: Array) -> Vector:
-        """The flat values of an array of this name; as they lie, where they lie as sent."""
+        """Return the flat values of an array of this name; as they lie, where they lie as sent."""
         data, begin = array.data, len(self.header)
         if data[:begin] == self.header:
-            found: Vector = np.frombuffer(data, self.dtype, offset=begin)
+            values: Vector = np.frombuffer(data, self.dtype, offset=begin)
         else:
             try:
-                found = array.numpy()
+                values = array.numpy()
             except Exception as problem:
                 raise Misfit(f"array {self.name!r} cannot be read: {problem}") from None
-            if found.shape != self.shape or found.dtype.kind not in "fiu":
+            if values.shape != self.shape or values.dtype.kind not in "fiu":
                 raise Misfit(
-                    f"array {self.name!r} is {found.dtype}{list(found.shape)}, "
+                    f"array {self.name!r} is {values.dtype}{list(values.shape)}, "
                     f"not {self.dtype}{list(self.shape)}"
                 )
-            found = found.reshape(-1)
-        if len(found) != self.size:
-            raise Misfit(f"array {self.name!r} has {len(found)} values, not {self.size}")
-        return found
+            values = values.reshape(-1)
+        if len(values) != self.size:
+            raise Misfit(f"array {self.name!r} has {len(values)} values, not {self.size}")
+        return values
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,14 @@ class ArrayLayout:
         return [p for p in self.pieces if p.start is not None and not p.twin]
 
     def record(self, vector: Vector, *, named: bool = True) -> ArrayRecord:
-        """The arrays of a vector, by name or, as legacy clients have them, by number."""
+        """Return the arrays of a vector, by name or, as legacy clients have them, by number."""
         record = ArrayRecord()
         for number, piece in enumerate(self.pieces):
             record[piece.name if named else str(number)] = piece.array(vector)
         return record
 
     def vector(self, record: ArrayRecord, like: Vector, *, named: bool = True) -> Vector:
-        """The vector of the arrays that came back; what they do not have is as in `like`."""
+        """Return the vector of the arrays that came back; what they do not have is as in `like`."""
         wanted = self.names if named else [str(n) for n in range(len(self.pieces))]
         if record.keys() != set(wanted):
             raise Misfit(_difference(set(record.keys()), set(wanted)))
@@ -126,12 +126,12 @@ class ArrayLayout:
         return out
 
 
-def _difference(found: set[str], wanted: set[str]) -> str:
-    if all(name.isdigit() for name in found | wanted):
-        return f"{len(found)} arrays came back, not {len(wanted)}"
+def _difference(given: set[str], wanted: set[str]) -> str:
+    if all(name.isdigit() for name in given | wanted):
+        return f"{len(given)} arrays came back, not {len(wanted)}"
     parts = [
         f"{what} {', '.join(sorted(names)[:3])}{', ...' if len(names) > 3 else ''}"
-        for what, names in (("missing", wanted - found), ("unknown", found - wanted))
+        for what, names in (("missing", wanted - given), ("unknown", given - wanted))
         if names
     ]
     return f"other arrays came back than were sent: {'; '.join(parts)}"

@@ -30,7 +30,7 @@ class Holder(nn.Module):
 def module_of(
     model: nn.Module | None, initial: Any
 ) -> tuple[nn.Module, list[tuple[str, np.dtype[Any]]]]:
-    """The module that holds the first model, and the app's arrays in order, with their dtypes.
+    """Return the module that holds the first model, and names and dtypes of the app's arrays.
 
     initial  a state dict, a dict or a list of arrays; or None for what `model` holds
     """
@@ -48,17 +48,17 @@ def module_of(
     try:
         model.load_state_dict(arrays)
     except RuntimeError as problem:
-        said = " ".join(str(problem).split())
-        raise InputError("initial", list(arrays)[:3], f"does not fit `model`: {said}") from None
+        reason = " ".join(str(problem).split())
+        raise InputError("initial", list(arrays)[:3], f"does not fit `model`: {reason}") from None
     return model, _kinds(arrays)
 
 
 def layout_of(module: nn.Module, arrays: Sequence[tuple[str, np.dtype[Any]]]) -> ArrayLayout:
-    """The places of arrays, which have the names of the module's state dict."""
+    """Return the places of arrays, which have the names of the module's state dict."""
     layout = ParameterLayout.of(module)
-    own = dict(module.named_parameters()) | dict(module.named_buffers())
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     starts = np.concatenate([[0], np.cumsum(layout.sizes)])
-    places = {id(own[name]): int(at) for name, at in zip(layout.names, starts, strict=False)}
+    places = {id(tensors[name]): int(at) for name, at in zip(layout.names, starts, strict=False)}
     state = module.state_dict(keep_vars=True)
     pieces, seen = [], set()
     for name, kind in arrays:
@@ -74,24 +74,24 @@ def layout_of(module: nn.Module, arrays: Sequence[tuple[str, np.dtype[Any]]]) ->
 
 
 def _named(initial: Any) -> dict[str, Tensor]:
-    """Tensors by name; those of a list by number."""
+    """Return tensors by name; those of a list by number."""
     if isinstance(initial, Sequence) and not isinstance(initial, str):
         initial = {str(number): array for number, array in enumerate(initial)}
     if not isinstance(initial, Mapping) or not initial:
         shown = type(initial).__name__
         raise InputError("initial", shown, "a state dict, or a list of arrays, with one at least")
-    found = {}
+    arrays = {}
     for name, array in initial.items():
         try:
-            found[str(name)] = torch.as_tensor(np.asarray(array)).clone()
+            arrays[str(name)] = torch.as_tensor(np.asarray(array)).clone()
         except (TypeError, ValueError, RuntimeError):
             shown = type(array).__name__
             raise InputError(f"initial[{name!r}]", shown, "must be an array or tensor") from None
-        if not bool(found[str(name)].isfinite().all()):
+        if not bool(arrays[str(name)].isfinite().all()):
             raise InputError(f"initial[{name!r}]", array, "must be finite")
-    if not any(tensor.is_floating_point() for tensor in found.values()):
-        raise InputError("initial", list(found)[:3], "has no array of real numbers to train")
-    return found
+    if not any(tensor.is_floating_point() for tensor in arrays.values()):
+        raise InputError("initial", list(arrays)[:3], "has no array of real numbers to train")
+    return arrays
 
 
 def _kinds(arrays: Mapping[str, Tensor]) -> list[tuple[str, np.dtype[Any]]]:

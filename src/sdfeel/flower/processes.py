@@ -62,7 +62,7 @@ class Calls:
     """Calls clients' apps in so many processes; with one, in this process and at once.
 
     The processes are made with the first call, and end with `close` or with this process. `named`
-    are metrics of which it was said that they are not kept.
+    are metrics that a line has named as not kept.
     """
 
     def __init__(self, clients: Sequence[FlowerClient], processes: int) -> None:
@@ -81,8 +81,8 @@ class Calls:
         if not self._workers:
             self._start()
         call, self._numbers = self._numbers, self._numbers + 1
-        asked = (client.number, kind, model, number, dict(config), client.state)
-        self._workers[client.number % self._hands].waiting.append((call, asked))
+        arguments = (client.number, kind, model, number, dict(config), client.state)
+        self._workers[client.number % self._hands].waiting.append((call, arguments))
         self._feed()
         return lambda: self._wait(call, client)
 
@@ -115,9 +115,9 @@ class Calls:
         """Give each process that is idle its next call."""
         for worker in self._workers:
             if worker.number is None and worker.waiting:
-                worker.number, asked = worker.waiting.popleft()
+                worker.number, arguments = worker.waiting.popleft()
                 try:
-                    worker.pipe.send(asked)
+                    worker.pipe.send(arguments)
                 except OSError:
                     raise _lost(worker) from None
 
@@ -169,12 +169,12 @@ def _serve(
     torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            number, kind, model, *asked, state = pipe.recv()
+            number, kind, model, *arguments, state = pipe.recv()
             client, problem = clients[number], ""
             client.state = state
             answer = None
             try:
-                answer = getattr(client, kind)(model, *asked)
+                answer = getattr(client, kind)(model, *arguments)
             except RunError as mistake:
                 problem = str(mistake)
             sys.stdout.flush()

@@ -221,25 +221,25 @@ class _Message:
 
     def plan(self, grid: _Grid, clients: int, settings: Config, notes: tuple[str, ...]) -> Plan:
         strategy, arrays = self.strategy, self.given["initial_arrays"]
-        told = self.given["train_config"] or ConfigRecord()
+        config = self.given["train_config"] or ConfigRecord()
         fields = ("arrayrecord_key", "configrecord_key", "weighted_by_key")
         usual = (USUAL.arrays, USUAL.config, USUAL.weight)
         names = Keys(*map(partial(getattr, strategy), fields, usual))
         grid.nodes = max([clients, *_least(strategy)])  # or it waits for them
 
-        def config(number: int) -> Config:
-            messages = strategy.configure_train(number, arrays, told, grid)
+        def train(number: int) -> Config:
+            messages = strategy.configure_train(number, arrays, config, grid)
             return _first(message.content[names.config] for message in messages)
 
         looks = getattr(strategy, "fraction_evaluate", 1.0) > 0
-        asked = dict(self.given["evaluate_config"] or {})
+        test_config = dict(self.given["evaluate_config"] or {})
         function = self.given["evaluate_fn"]
         return Plan(
             strategy=type(strategy).__name__,
             initial={name: array.numpy() for name, array in arrays.items()},
             rounds=self.given["num_rounds"],
-            train=_Configs(config),
-            evaluate=(lambda _: asked) if looks else None,
+            train=_Configs(train),
+            evaluate=(lambda _: test_config) if looks else None,
             measure=None if function is None else lambda r, a: dict(function(r, a) or {}),
             keys=names,
             settings=settings,

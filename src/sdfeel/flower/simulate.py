@@ -198,12 +198,12 @@ def _configs(
     if plan is None:
         return (lambda _: config), (lambda _: config)
 
-    def told(number: int) -> Mapping[str, Any]:
+    def train(number: int) -> Mapping[str, Any]:
         of_plan = {k: v for k, v in plan.train(number).items() if k != "lr" or not has_lr}
         return {**of_plan, **config}
 
-    asked = plan.evaluate
-    return told, None if asked is None else (lambda number: {**asked(number), **config})
+    evaluate = plan.evaluate
+    return train, None if evaluate is None else (lambda number: {**evaluate(number), **config})
 
 
 def _processes(settings: Settings, clients: int) -> int:
