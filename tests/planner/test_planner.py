@@ -14,7 +14,7 @@ from sdfeel.algorithm.paces import Deadline
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import Latencies, load_profile
 from sdfeel.errors import InputError
-from sdfeel.network import Network
+from sdfeel.network import AVERAGERS, Network
 from sdfeel.planner.candidate import Place
 from sdfeel.planner.figure import frontier_figure
 from sdfeel.planner.grid import candidates
@@ -69,6 +69,7 @@ def test_one_server_has_no_second_period():
     alone = Network([[0, 1, 2]], [])
     grid = candidates(timed_place(alone, latencies(network=alone)), plain_choices())
     assert {row.tau2 for row in grid} == {1}
+    assert {row.averager.name for row in grid} <= set(AVERAGERS)
 
 
 @pytest.mark.parametrize(("tau1", "tau2", "alpha"), [(2, 1, 5), (1, 1, 1), (5, 5, 1)])

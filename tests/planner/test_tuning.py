@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laboratories import laboratory
+from laboratories import NETWORK, laboratory, world
 from softmax_lab import plain_choices
 
+import sdfeel
 from sdfeel.algorithm.methods.optimizers import SGD, AdamW, Momentum
 from sdfeel.algorithm.methods.rates import Constant, Cosine
 from sdfeel.errors import DivergedError, InputError
@@ -165,3 +166,15 @@ def test_an_optimizer_and_a_rate_that_are_fixed_are_among_the_settings():
     usual = plan_for(laboratory(), Objective(target=0.5))
     assert not {"optimizer", "lr", "pace"} & set(usual.settings)
     assert usual.report["trials"] == []
+
+
+def test_what_may_surprise_is_not_said_of_every_candidate(recwarn):
+    """Of int4 with absent clients `train` warns; and numbers of numpy are numbers."""
+    model, data = world()
+    plan = sdfeel.plan(
+        model, data, network=NETWORK, target_loss=0.7, pilot=100, racers=2, lr=0.05, seed=1,
+        choose={"tau1": np.array([1, 5]), "tau2": np.int64(1), "codecs.up": "int4"},
+        participation=0.5, engine="vectorised", tell=lambda line: None,
+    )  # fmt: skip
+    assert plan.choice.names["codecs.up"] == "int4"
+    assert not recwarn.list

@@ -219,11 +219,12 @@ class Place:
         algorithm = self.algorithm(**settings)
         tau1, tau2, _ = algorithm.schedule.at(0)
         price, correction = self._price(algorithm), algorithm.parts.get("correction")
+        averager = chosen.averager if isinstance(chosen.averager, Averager) else algorithm.averager
         gamma = correction.gamma if isinstance(correction, Correction) else None
         return Candidate(
             tau1,
             tau2,
-            algorithm.averager,
+            averager,
             chosen.codecs,
             chosen.correction if isinstance(chosen.correction, Correction) else None,
             chosen.optimizer,

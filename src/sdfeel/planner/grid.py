@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -78,7 +78,7 @@ def choices_of(choose: Mapping[str, Any]) -> Choices:
     for name, given in choose.items():
         if name not in CHOICES:
             raise InputError("choose", name, closest(str(name), CHOICES))
-        is_list = isinstance(given, Sequence | set | frozenset) and not isinstance(given, str)
+        is_list = isinstance(given, Sequence | Set | np.ndarray) and not isinstance(given, str)
         values = tuple(given) if is_list else (given,)
         if not values:
             raise InputError(f"choose[{name!r}]", given, "at least one to choose from")
@@ -95,7 +95,7 @@ def choices_of(choose: Mapping[str, Any]) -> Choices:
 
 
 def _is_rate(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < math.inf
+    return isinstance(value, int | float | np.number) and bool(0 < value < math.inf)
 
 
 def steppings(place: Place, choices: Choices) -> list[Place]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +154,10 @@ class Training:
 
     def __post_init__(self) -> None:
         self.evaluation = self.laboratory.evaluation(self.row)
-        self.simulation = self.laboratory.simulation.changed(**self.row.settings, until=math.inf)
+        with warnings.catch_warnings():  # what may surprise is said of the choice, where it trains
+            warnings.simplefilter("ignore", UserWarning)
+            settings = {**self.row.settings, "until": math.inf}
+            self.simulation = self.laboratory.simulation.changed(**settings)
         self.memory = _Memory()
 
     def has_trained_to(self, stop: int) -> bool:
