@@ -243,7 +243,6 @@ def assembled(
         metrics=metrics,
         test=test,
         partition=partition,
-        is_timed="steps" not in settings,
     )
     return simulation, trainers
 

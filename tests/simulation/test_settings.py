@@ -9,7 +9,9 @@ from sdfeel import InputError, Schedule
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.codecs import TopK
 from sdfeel.experiments.config import run_config, with_settings
+from sdfeel.experiments.run import simulation_of
 from sdfeel.simulation.settings import Settings, reference
+from sdfeel.simulation.simulation import Simulation
 
 
 def test_python_and_toml_have_the_same_defaults() -> None:
@@ -119,6 +121,18 @@ def test_a_mistake_is_named_by_its_key(settings: list[str], field: str, remedy: 
         run_config(with_settings({}, settings), "my.toml")
     assert error.value.field == f"my.toml: {field}"
     assert remedy in error.value.remedy
+
+
+def test_until_alone_in_a_file_is_as_many_iterations_as_fit_into_it() -> None:
+    def simulated(*settings: str) -> Simulation:
+        few = ["model.name=logistic", "clock.profile=paper", *settings]
+        return simulation_of(run_config(with_settings({}, few)))
+
+    timed = simulated("until=3.0")
+    events = timed.algorithm.events()
+    assert timed.settings.steps == next(event.k for event in events if event.ends >= 3.0)
+    assert simulated("until=3.0", "steps=9").settings.steps == 9
+    assert simulated().settings.steps == 1000
 
 
 def test_an_unknown_argument_is_named(small) -> None:

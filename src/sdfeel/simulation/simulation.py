@@ -95,13 +95,12 @@ class Simulation:
         metrics: Mapping[str, Metric] | None = None,
         test: Any = None,
         partition: str | Sequence[Any] | None = None,
-        is_timed: bool = False,
         apart: Apart | None = None,
     ) -> Simulation:
         """Put a run together; every mistake that a user can make is named, before any training.
 
-        With `is_timed` the run has as many iterations as fit into `settings.until`. With `apart`
-        trainers have the data, and `data` is None.
+        Where `until` was set and `steps` was not, the run has as many iterations as fit into it.
+        With `apart` trainers have the data, and `data` is None.
         """
         if not isinstance(network, Network):
             raise InputError("network", network, "a sdfeel.Network, such as Network.ring(10, 5)")
@@ -122,7 +121,7 @@ class Simulation:
         parameters = ParameterLayout.of(model).parameters
         algorithm = settings.algorithm(network, latency, parameters)
         check_methods(algorithm)
-        if is_timed:
+        if "until" in settings.model_fields_set and "steps" not in settings.model_fields_set:
             steps = iterations_within(algorithm, settings.until)
             settings = settings.model_copy(update={"steps": steps})
         ranks = Ranks.of(algorithm.network.clusters)
