@@ -70,6 +70,13 @@ def test_the_command_runs_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert again.exit_code == 0, (again.output, again.exception)
 
 
+def test_a_project_is_not_planned_with_data_of_ours(tmp_path: Path) -> None:
+    folder = write_project(tmp_path, "planned_project")
+    result = CliRunner().invoke(program, ["plan", str(folder), "--budget", "5"])
+    assert isinstance(result.exception, InputError)
+    assert "an app trains by itself, and gradients are needed here" in str(result.exception)
+
+
 def test_settings_change_a_project(tmp_path: Path) -> None:
     folder = write_project(tmp_path, "changed_project")
     result = carry_out(folder, "scheme=sd-feel", "schedule.tau1=4", "steps=8")

@@ -88,7 +88,10 @@ def _with_flower(
 
 
 def simulation_of(config: RunConfig) -> Simulation:
-    """Put together the simulation that a config describes."""
+    """Put together the simulation that a config describes; one without a Flower app."""
+    if config.settings.flower is not None:
+        remedy = "an app trains by itself, and gradients are needed here: run or compare it"
+        raise InputError("trainer", config.table()["trainer"], remedy)
     network = build_network(config.network)
     data = data_of(config, network.clients)
     return Simulation.assemble(
