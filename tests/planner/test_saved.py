@@ -249,7 +249,9 @@ def test_a_mistake_is_named(options, match):
         sdfeel.plan(model, data, network=NETWORK, **options)
 
 
-def test_progress_goes_to_standard_error(capsys):
+def test_progress_goes_to_standard_error(capsys, monkeypatch):
+    """Also from the middle of a training that lasts."""
+    monkeypatch.setattr("sdfeel.planner.laboratory.LINE_EVERY", 0.0)
     model, data = world()
     sdfeel.plan(
         model, data, network=NETWORK, target_loss=0.9, choose={**CHOOSE, "correction": "none"},
@@ -257,5 +259,5 @@ def test_progress_goes_to_standard_error(capsys):
     )  # fmt: skip
     shown = capsys.readouterr()
     assert shown.out == ""
-    for part in ("pilot: ", "probes: ", "race 1: "):
+    for part in ("pilot: ", "probes: ", "race 1: ", "    1 of 1 iterations"):
         assert part in shown.err

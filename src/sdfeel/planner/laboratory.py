@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +21,10 @@ from sdfeel.network import Shares
 from sdfeel.planner.candidate import Candidate, Place
 from sdfeel.planner.pilot import PathPoint
 from sdfeel.planner.price import LossCurve
+from sdfeel.planner.race import Tell
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.evaluation import Evaluation, accuracy, subset
-from sdfeel.simulation.listening import NoKeeper
+from sdfeel.simulation.listening import Listener, NoKeeper, Progress
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.theory.constants import MeasuredConstants, Probe, measure
 from sdfeel.theory.split import kappa_split
@@ -34,6 +36,8 @@ RACE_SAMPLES = 2000
 EVALUATE_EVERY = 10
 # What falls by powers of k never is 0; a share of errors on some samples may be.
 LEAST = 1e-9
+# A training that lasts says how far it is every so many real seconds.
+LINE_EVERY = 5.0
 # Messages sent one after the other: what error feedback owes has settled by then.
 MESSAGES = 8
 
@@ -46,14 +50,21 @@ class TrainingLaboratory:
     Args:
         simulation: what a candidate does not say of itself.
         on_accuracy: whether 1 - test accuracy is the loss.
+        tell: called with a line every few seconds while a candidate trains.
 
     Raises:
         InputError: the planner cannot plan for this simulation.
     """
 
-    def __init__(self, simulation: Simulation, *, on_accuracy: bool = False) -> None:
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        on_accuracy: bool = False,
+        tell: Tell = lambda _: None,
+    ) -> None:
         _check_plannable(simulation)
-        self.simulation, self.on_accuracy = simulation, on_accuracy
+        self.simulation, self.on_accuracy, self.tell = simulation, on_accuracy, tell
         self.place = Place.of(simulation)
         # With "auto" the first run of an optimizer measures; then all take what was fastest.
         self.engines: dict[Optimizer, str] = {}
@@ -127,6 +138,18 @@ def _check_plannable(simulation: Simulation) -> None:
         raise InputError("network", str(simulation.network), "the planner plans for one graph")
 
 
+class _Progress(Listener):
+    """Says how far a training is, if it lasts."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell, self.last = tell, time.monotonic()
+
+    def on_period(self, progress: Progress) -> None:
+        if time.monotonic() - self.last >= LINE_EVERY:
+            self.last = time.monotonic()
+            self.tell(f"    {progress.iteration} of {progress.iterations} iterations")
+
+
 class _Memory(NoKeeper):
     """Holds the last checkpoint, so that a run goes on from where it was."""
 
@@ -187,6 +210,7 @@ class Training:
                 steps=stop,
                 evaluation=self.evaluation,
                 keeper=self.memory,
+                listener=_Progress(self.laboratory.tell),
                 start=self.memory.checkpoint,
             )
         finally:

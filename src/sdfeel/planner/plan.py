@@ -298,7 +298,7 @@ def planned(
     """Plan in the setting of a simulation; `sdfeel plan` calls this too."""
     from sdfeel.planner.search import recommend  # which makes plans
 
-    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy)
+    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy, tell=tell)
     return recommend(
         laboratory.place, laboratory, objective, choices=choices, effort=effort, tell=tell
     )
