@@ -188,7 +188,8 @@ class Simulation:
         """Trainers of the user's in place of an engine."""
         check_trainers(trainers)
         self.check_for_trainers()
-        return ChosenEngine(TrainerEngine(self.problem, trainers), "trainers of the user's")
+        who = "trainers of the user's" if self.settings.flower is None else "a Flower app's clients"
+        return ChosenEngine(TrainerEngine(self.problem, trainers), who)
 
     def check_for_trainers(self) -> None:
         """Raise InputError if trainers cannot do what the settings ask for."""
