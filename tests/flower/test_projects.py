@@ -70,6 +70,29 @@ def test_the_command_runs_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert again.exit_code == 0, (again.output, again.exception)
 
 
+def test_the_first_model_is_a_function_of_the_seed(tmp_path: Path) -> None:
+    """So that a run can be resumed; configs that a strategy draws as well."""
+    server = SERVER.replace("STRATEGY", "Drawing()").replace(
+        "np.zeros(3, dtype=np.float32)", "np.random.rand(3).astype(np.float32)"
+    )
+    server = server.replace("\napp = ", f"{DRAWING}\napp = ", 1)
+    folder = write_project(tmp_path / "project", "drawing_project", server=server)
+    straight = carry_out(folder)
+    options = {"out": tmp_path / "run"}
+    carry_out(folder, "flower.run_config.num-server-rounds=3", "steps=2", **options)
+    resumed = carry_out(folder, **options, resume=True)
+    assert values(resumed) == values(straight)
+    assert values(carry_out(folder, "seed=1")) != values(straight)
+
+
+DRAWING = """
+class Drawing(FedAvg):
+    def configure_train(self, server_round, arrays, config, grid):
+        config["lr"] = float(np.random.rand())
+        return super().configure_train(server_round, arrays, config, grid)
+"""
+
+
 def test_a_project_is_not_planned_with_data_of_ours(tmp_path: Path) -> None:
     folder = write_project(tmp_path, "planned_project")
     result = CliRunner().invoke(program, ["plan", str(folder), "--budget", "5"])

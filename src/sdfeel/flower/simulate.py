@@ -27,9 +27,10 @@ from sdfeel.flower.client import FlowerClient, Keys, numbers
 from sdfeel.flower.generators import seeded
 from sdfeel.flower.modules import Holder, layout_of, module_of
 from sdfeel.flower.nodes import checked_config, node_configs, plain_config
+from sdfeel.flower.plan import Plan
 from sdfeel.flower.processes import Calls, why_here
 from sdfeel.flower.rounds import Rounds
-from sdfeel.flower.server_app import Plan, read_server_app
+from sdfeel.flower.server_app import read_server_app
 from sdfeel.flower.trainer import FlowerTrainer, column
 from sdfeel.network import Network
 from sdfeel.simulation.apart import Apart
@@ -72,8 +73,7 @@ def planned(settings: Settings, server: str, folder: Path, clients: int) -> tupl
     chosen = settings.model_fields_set
     run_config = plain_config("flower.run_config", settings.run_config)
     is_free = bool({"server_optimizer", "averaging_rule"} & chosen)
-    with seeded(settings.seed, clients, 0):
-        plan = read_server_app(server, folder, run_config, clients, is_free)
+    plan = read_server_app(server, folder, run_config, clients, settings.seed, is_free)
     meant = Settings.of({k: v for k, v in plan.settings.items() if k not in chosen})
     change = {name: getattr(meant, name) for name in meant.model_fields_set}
     for note in plan.notes:
