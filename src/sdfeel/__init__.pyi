@@ -54,6 +54,6 @@ from .network import GRAPHS as GRAPHS
 from .network import Averager as Averager
 from .network import Network as Network
 from .planner.plan import Plan as Plan
-from .planner.plan import plan as plan
+from .planner.planning import plan as plan
 
 __version__: str

@@ -75,7 +75,7 @@ def plan(
     from sdfeel.experiments.run import simulation_of
     from sdfeel.files import check_writable
     from sdfeel.planner.grid import choices_of
-    from sdfeel.planner.plan import planned
+    from sdfeel.planner.planning import planned
     from sdfeel.planner.race import Effort, Objective
 
     objective = Objective.of(target_loss, target_accuracy, budget)
