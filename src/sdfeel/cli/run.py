@@ -105,6 +105,8 @@ def _run_here(
     def announce(engine: str, reason: str) -> None:  # noqa: ARG001
         say(f"engine: {reason}")
 
+    if settled.settings.flower is not None and not resume:
+        say("the clients of the Flower app train in round 1, which says their num-examples")
     result_name = str(settled.table()["scheme"])
     with live_runs() as show:
         result = run_once(
