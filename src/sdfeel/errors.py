@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DivergedError", "InputError", "RunError", "SdfeelError", "closest"]
-
 
 class SdfeelError(Exception):
     """Base of every error that sdfeel raises on purpose; its text is meant for people."""

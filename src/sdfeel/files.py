@@ -13,15 +13,6 @@ from typing import IO
 
 from sdfeel.errors import InputError
 
-__all__ = [
-    "FileLock",
-    "cache_folder",
-    "check_writable",
-    "replacing",
-    "write_atomically",
-    "write_report",
-]
-
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:

@@ -10,8 +10,6 @@ from typing import Any, cast
 
 from sdfeel.errors import InputError
 
-__all__ = ["imported"]
-
 
 def imported(field: str, path: str, beside: Path | None = None) -> Callable[..., Any]:
     """The function at an import path; a module beside the caller is found as `python -m` does.

@@ -9,8 +9,6 @@ from typing import Any
 
 from sdfeel.errors import InputError, closest
 
-__all__ = ["choice", "from_table", "name_of", "to_table"]
-
 
 def choice(
     where: str,

@@ -8,8 +8,6 @@ from typing import Any
 
 from sdfeel.errors import InputError
 
-__all__ = ["read_toml"]
-
 MAX_BYTES = 8 * 2**20
 # Far more than any table of ours has, and far less than what ends in a RecursionError later on.
 MAX_DEPTH = 32

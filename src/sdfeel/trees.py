@@ -18,11 +18,6 @@ from torch import Tensor, nn
 
 from sdfeel.errors import InputError
 
-__all__ = [
-    "Pixels", "Tree", "called", "cut", "joined", "leaves", "mapped", "ready", "rows", "spread",
-    "with_dtype",
-]  # fmt: skip
-
 Tree = Any
 
 

@@ -19,12 +19,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, Val
 
 from sdfeel.errors import InputError, closest
 
-__all__ = [
-    "Anything", "BelowHalf", "BelowOne", "Count", "Flag", "NotNegative", "OneOrEach", "Positive",
-    "Seed", "Share", "checked", "number_above_0", "one_or_each", "real", "validated", "whole",
-    "whole_number",
-]  # fmt: skip
-
 Kind = TypeVar("Kind")
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -25,8 +25,6 @@ from sdfeel.clock import LatencyProfile, Uplink
 from sdfeel.errors import InputError
 from sdfeel.network import Averager, Builder, Network
 
-__all__ = ["Algorithm"]
-
 KEPT = 64  # averagers of a graph or a schedule that changes
 
 

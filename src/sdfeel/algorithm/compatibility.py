@@ -12,8 +12,6 @@ from sdfeel.errors import InputError, closest
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["WORDS", "Part", "check_compatible"]
-
 # What a part may need and another may break: with what it is called in a refusal.
 WORDS = {
     "rounds": "rounds of all servers",

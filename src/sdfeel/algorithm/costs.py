@@ -16,15 +16,6 @@ from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.events import SPANS, Event
 from sdfeel.errors import InputError
 
-__all__ = [
-    "Cost",
-    "cost_of",
-    "first_round",
-    "iterations_within",
-    "round_cost",
-    "steps_per_iteration",
-]
-
 
 @dataclass(frozen=True)
 class Cost:

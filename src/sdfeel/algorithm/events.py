@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from sdfeel.network import Averager
 
-__all__ = ["SPANS", "Array", "Event", "Group", "Indices", "windows"]
-
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from sdfeel.algorithm.randomness import PARTICIPATION, uniforms
 from sdfeel.errors import InputError
 
-__all__ = ["Participation"]
-
 
 @dataclass(frozen=True)
 class Participation:

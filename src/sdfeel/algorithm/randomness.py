@@ -10,18 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "AUGMENTATION",
-    "BATCH",
-    "MESSAGE",
-    "MODEL",
-    "PARTICIPATION",
-    "draw_batches",
-    "philox4x32",
-    "seeds",
-    "uniforms",
-]
-
 # What a number is drawn for: the last word of the counter, so that no two purposes ever share one.
 BATCH = 0
 PARTICIPATION = 1

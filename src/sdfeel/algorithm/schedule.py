@@ -10,8 +10,6 @@ from pydantic import PlainValidator
 from sdfeel.errors import InputError
 from sdfeel.validation import checked, whole_number
 
-__all__ = ["Lengths", "Schedule"]
-
 
 def _length(value: Any) -> int | Callable[[int], int]:
     return value if callable(value) else whole_number(value)

@@ -20,8 +20,6 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import Destination
 from sdfeel.network import Averager, Builder
 
-__all__ = ["SCHEMES", "Scheme"]
-
 
 @dataclass(frozen=True)
 class Scheme:

@@ -16,8 +16,6 @@ import numpy as np
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.events import SPANS, Event
 
-__all__ = ["SIGNS", "Does", "Span", "as_text", "timeline", "waiting_share"]
-
 Does = Literal["computes", "sends", "waits", "collects", "exchanges"]
 SIGNS: dict[Does, str] = {
     "computes": "#",

@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BeginningTrainer", "MeasuringTrainer", "Model", "RememberingTrainer", "Trainer"]
-
 Model = NDArray[np.float32]
 
 

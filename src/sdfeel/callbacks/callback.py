@@ -10,8 +10,6 @@ from typing import Any
 from sdfeel.errors import InputError, closest
 from sdfeel.validation import whole_number
 
-__all__ = ["All", "Callback", "EarlyStopping", "Row", "check_callbacks"]
-
 Row = Mapping[str, float]
 
 

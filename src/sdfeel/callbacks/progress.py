@@ -11,8 +11,6 @@ from typing import Any
 
 from sdfeel.callbacks.callback import Callback, Row
 
-__all__ = ["ProgressBar"]
-
 # Real seconds between two lines: of a bar that is drawn over, and where lines stay.
 BAR_EVERY, LINE_EVERY = 0.2, 10.0
 BAR = 24  # characters

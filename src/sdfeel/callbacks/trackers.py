@@ -13,8 +13,6 @@ from sdfeel.errors import InputError
 from sdfeel.files import write_report
 from sdfeel.records.folder import metrics_csv
 
-__all__ = ["CSV", "MLflow", "TensorBoard", "WandB"]
-
 LONGEST = 500  # characters of a setting that a tracker is told
 
 

@@ -30,8 +30,6 @@ from sdfeel.errors import InputError
 from sdfeel.tables import from_table, to_table
 from sdfeel.validation import Positive, Share, checked
 
-__all__ = ["Availability", "Diurnal", "Exponential", "Presence", "Trace", "availability_of"]
-
 PURPOSE = 2**32  # of numbers drawn here: this and the client's number
 CHUNK = 64  # spans of a device that are drawn at a time
 MAX_BYTES = 256 * 2**20

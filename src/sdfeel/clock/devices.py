@@ -28,10 +28,6 @@ from sdfeel.errors import InputError
 from sdfeel.tables import from_table, to_table
 from sdfeel.validation import NotNegative, Positive, checked, one_or_each
 
-__all__ = [
-    "LAWS", "DeviceClass", "Devices", "DrawnDevices", "Law", "LogUniform", "Lognormal", "uniform",
-]  # fmt: skip
-
 Vector = NDArray[np.float64]
 
 # What a number is drawn for.

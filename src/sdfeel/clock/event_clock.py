@@ -22,8 +22,6 @@ from sdfeel.clock.availability import Presence
 from sdfeel.clock.profiles import Latencies, LatencyProfile
 from sdfeel.network import Averager, Network
 
-__all__ = ["Destination", "EventClock", "Uplink"]
-
 Mask = NDArray[np.bool_]
 Seconds = NDArray[np.float64]
 Destination = Literal["server", "cloud", "nobody"]

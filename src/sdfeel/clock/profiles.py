@@ -27,10 +27,6 @@ from sdfeel.errors import InputError, closest
 from sdfeel.toml import read_toml
 from sdfeel.validation import NotNegative, OneOrEach, Positive, checked, number_above_0
 
-__all__ = [
-    "Latencies", "LatencyProfile", "load_profile", "profile_names", "profile_of", "profile_table",
-]  # fmt: skip
-
 RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
 DOWN = ("server_client", "cloud_client")  # free where they are not given
 

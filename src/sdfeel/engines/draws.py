@@ -15,8 +15,6 @@ from sdfeel.algorithm.randomness import AUGMENTATION, MODEL, seeds
 from sdfeel.engines.engine import Indices, Work
 from sdfeel.engines.problem import Problem
 
-__all__ = ["Drawn", "Draws", "alike"]
-
 # Rows that are drawn in one call, at most: the price of fewer is hardly lower.
 TOGETHER = 2**13
 

@@ -16,8 +16,6 @@ from torch import Tensor
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Tree
 
-__all__ = ["Engine", "Indices", "Interrupted", "Learning", "SummingEngine", "Sums", "Work"]
-
 Indices = NDArray[np.int64]
 
 

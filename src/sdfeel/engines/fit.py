@@ -19,11 +19,6 @@ from sdfeel.errors import InputError
 from sdfeel.tables import name_of
 from sdfeel.trees import Tree, called, leaves, mapped
 
-__all__ = [
-    "MISFITS", "Loss", "check_fit", "check_loss", "check_training_pass", "check_values", "misfit",
-    "whole",
-]  # fmt: skip
-
 # loss(outputs, targets) -> the mean over the batch
 Loss = Callable[[Any, Any], Tensor]
 

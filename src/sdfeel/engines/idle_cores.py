@@ -19,8 +19,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-__all__ = ["free_cores", "still"]
-
 PATIENCE = 1.0  # seconds that threads have to fall asleep
 SOFT = 1  # omp_pause_soft: threads end, and come back with the next operation that needs them
 

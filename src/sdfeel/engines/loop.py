@@ -18,8 +18,6 @@ from sdfeel.engines.problem import Problem
 from sdfeel.engines.processes import Processes
 from sdfeel.trees import Tree
 
-__all__ = ["LoopEngine"]
-
 
 class LoopEngine(SummingEngine):
     """Train clients one after the other, in as many processes as torch is set to use threads."""

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from sdfeel.errors import InputError
 
-__all__ = ["ParameterLayout", "is_table", "set_counter"]
-
 
 @dataclass(frozen=True)
 class ParameterLayout:

@@ -27,8 +27,6 @@ from sdfeel.trees import Tree, called, cut, joined
 Pair = tuple[Tree, Tree]
 Place = tuple[nn.Module, str]  # of a buffer: its module, and what it is called there
 
-__all__ = ["PlainUpdates", "new_row", "one_thread"]
-
 # Numbers in a model above which it is not copied for a visit: it would be a walk through main
 # memory.
 LONG = 2**18

@@ -11,8 +11,6 @@ from sdfeel.engines.plain import PlainUpdates, one_thread
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Tree
 
-__all__ = ["ReferenceEngine"]
-
 
 class ReferenceEngine(Engine):
     """Nothing but `PlainUpdates`: the truth that the other engines are held against."""

@@ -22,8 +22,6 @@ from sdfeel.engines.problem import Problem
 from sdfeel.errors import InputError, RunError
 from sdfeel.trees import Tree
 
-__all__ = ["TrainerEngine", "check_trainers"]
-
 
 def check_trainers(trainers: Any) -> None:
     """Raise InputError unless they are a list of trainers."""

@@ -27,8 +27,6 @@ from sdfeel.engines.plain import new_row
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Tree, cut, joined, spread
 
-__all__ = ["VectorisedEngine"]
-
 Views = tuple[dict[str, Tensor], dict[str, Tensor]]
 
 # A chunk holds at most this many clients and numbers (parameters, gradients and their copies).

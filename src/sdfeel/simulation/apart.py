@@ -24,8 +24,6 @@ from sdfeel.simulation.samples import test_samples
 from sdfeel.simulation.settings import AUTO, Settings
 from sdfeel.trees import Tree
 
-__all__ = ["Apart"]
-
 
 @dataclass(frozen=True, eq=False)
 class Apart:

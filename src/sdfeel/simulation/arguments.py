@@ -23,8 +23,6 @@ from sdfeel.algorithm.schemes import Scheme
 from sdfeel.clock import LatencyProfile
 from sdfeel.network import Averager, Builder
 
-__all__ = ["RunSettings"]
-
 Table = Mapping[str, Any]  # a name and settings, as a file has them
 
 

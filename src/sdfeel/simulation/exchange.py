@@ -18,8 +18,6 @@ from torch import Tensor
 from sdfeel.network import Averager
 from sdfeel.simulation.ranks import Ranks
 
-__all__ = ["Routes", "exchanged"]
-
 # Up to so many servers an exchange is one product of matrices; beyond, most weights are zero.
 FEW = 16
 

@@ -29,13 +29,6 @@ from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager
 from sdfeel.tables import choice, from_table, name_of, to_table
 from sdfeel.validation import Anything, real, whole
 
-__all__ = [
-    "Above0", "AnyApp", "AnyAverager", "AnyAveragingRule", "AnyCorrection", "AnyDevice",
-    "AnyOptimizer", "AnyPace", "AnyProfile", "AnyRate", "AnySchedule", "AnyScheme",
-    "AnyServerOptimizer", "Codecs", "Methods", "Probability", "Samples", "Seconds", "Values",
-    "ValuesOfNodes", "plain",
-]  # fmt: skip
-
 
 def _scheme(value: Any) -> Scheme:
     """A name of the table, or a row of the user's."""

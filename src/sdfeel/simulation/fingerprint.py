@@ -16,8 +16,6 @@ from sdfeel.engines.problem import Problem
 from sdfeel.tables import name_of
 from sdfeel.trees import leaves
 
-__all__ = ["data_digests", "fingerprint"]
-
 
 def fingerprint(
     algorithm: Algorithm, problem: Problem, profile: LatencyProfile, start: Tensor, data: bytes

@@ -18,8 +18,6 @@ from sdfeel.models import cifar_cnn, count_flops_on, layers_flops, mnist_cnn
 from sdfeel.simulation.settings import AUTO, Settings
 from sdfeel.trees import mapped
 
-__all__ = ["PAPER_BATCH", "ClockWarning", "charged"]
-
 PAPER_BATCH = 10
 
 

@@ -14,8 +14,6 @@ from sdfeel.errors import DivergedError
 from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.training import Trained
 
-__all__ = ["History", "refuse_bad_losses", "refuse_bad_models"]
-
 
 class History:
     """Rows of the evaluations, by iteration.

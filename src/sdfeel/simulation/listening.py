@@ -11,8 +11,6 @@ from sdfeel.records.checkpoints import Checkpoint, Row
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Keeper", "Listener", "NoKeeper", "Outcome", "Progress"]
-
 
 @dataclass(frozen=True)
 class Progress:

@@ -17,8 +17,6 @@ from sdfeel.models import MODELS, build
 from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.simulation.result import KEPT, Result
 
-__all__ = ["load"]
-
 
 def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     """The result of a run that ended, from the folder of `out=`, `--out` or `Result.save`.

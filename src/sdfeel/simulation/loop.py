@@ -22,8 +22,6 @@ from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome, Pro
 from sdfeel.simulation.state import State
 from sdfeel.simulation.training import Trained
 
-__all__ = ["Run"]
-
 
 @dataclass
 class Run:

@@ -18,8 +18,6 @@ from sdfeel.errors import InputError
 if TYPE_CHECKING:
     from sdfeel.algorithm.methods.optimizers import Optimizer
 
-__all__ = ["check_methods"]
-
 CLIENTS, WIDTH, STEPS, ETA = 3, 5, 3, 0.1
 
 

@@ -23,8 +23,6 @@ from torch import Tensor
 from sdfeel.errors import InputError, RunError
 from sdfeel.network import Clusters
 
-__all__ = ["Placement", "Ranks", "join", "place"]
-
 # How long a rank waits for a message: longer than any step, as uneven ranks wait for each other. A
 # rank that dies is noticed at once, by its closed connections.
 PATIENCE = timedelta(minutes=30)

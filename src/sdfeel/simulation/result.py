@@ -24,8 +24,6 @@ from sdfeel.simulation.simulation import Simulation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["KEPT", "Models", "Result"]
-
 # What a summary holds beyond the last numbers, so that `sdfeel.load` gives back the whole.
 KEPT = ("engine_reason", "client_steps", "elapsed", "server_of", "stopped")
 

@@ -22,8 +22,6 @@ from sdfeel.engines.problem import Problem
 from sdfeel.errors import InputError
 from sdfeel.simulation.ranks import Ranks
 
-__all__ = ["OwnRows", "Rows", "as_array", "as_tensor"]
-
 
 class Rows:
     """Rows of the servers, groups and clients that this process holds.

@@ -15,8 +15,6 @@ from sdfeel.errors import InputError
 from sdfeel.simulation.evaluation import Samples, some_rows
 from sdfeel.trees import Pixels, Tree, leaves
 
-__all__ = ["test_samples", "train_samples"]
-
 
 def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | None) -> Samples:
     """The part of the evaluated training samples that this rank holds: the same rows over all

@@ -49,8 +49,6 @@ from sdfeel.simulation.words import WORDS, word_of_others
 from sdfeel.tables import to_table
 from sdfeel.validation import Count, Seed, validated
 
-__all__ = ["AUTO", "Settings", "reference"]
-
 TRAIN_SAMPLES = 5000
 AUTO = "auto"  # the latency profile that goes by the model
 

@@ -39,7 +39,7 @@ from sdfeel.simulation.evaluation import (
     usual_metrics,
 )
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
-from sdfeel.simulation.flops import ClockWarning, charged
+from sdfeel.simulation.flops import charged
 from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome
 from sdfeel.simulation.loop import Run
 from sdfeel.simulation.method_check import check_methods
@@ -47,8 +47,6 @@ from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.samples import test_samples, train_samples
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.state import State
-
-__all__ = ["ClockWarning", "NegativeMixingWarning", "RoundingWarning", "Simulation"]
 
 # Amplification of rounding above which float32 exchanges between real servers lose their meaning.
 MAX_AMPLIFICATION = 1e4

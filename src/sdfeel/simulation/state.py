@@ -27,8 +27,6 @@ from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.rows import Rows, as_array, as_tensor
 from sdfeel.simulation.training import Trained, Training
 
-__all__ = ["State"]
-
 # Factors of models up to which they are rounding errors of numbers whose sum is 0.
 ROUNDING = 1e-15
 # What tells the streams of random numbers of messages apart: up, down, and an exchange each.

@@ -25,8 +25,6 @@ from sdfeel.engines.engine import Engine, Learning, SummingEngine, Sums, Work
 if TYPE_CHECKING:
     from sdfeel.simulation.state import State
 
-__all__ = ["Trained", "Training", "cuts"]
-
 # Numbers of models that a core works on at a time: what is done to a model stays in its cache.
 CACHED = 2**18
 # A block of clients holds about so many numbers in its models, and at least so many clients. Where

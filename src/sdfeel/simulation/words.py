@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["WORDS", "ours", "word_of_others"]
-
 
 def _all(words: str, key: str, remedy: str) -> dict[str, tuple[str, str]]:
     return dict.fromkeys(words.split(), (key, remedy))

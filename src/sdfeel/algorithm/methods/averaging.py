@@ -27,8 +27,6 @@ from sdfeel.algorithm.methods.method import Floats, Method, Period, Rows
 from sdfeel.errors import InputError
 from sdfeel.validation import Anything, BelowHalf, Positive, checked
 
-__all__ = ["RULES", "AveragingRule", "GivenRule", "Rule"]
-
 RULES = ("mean", "clip", "trimmed", "median")
 
 

@@ -14,8 +14,6 @@ from sdfeel.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True, eq=False)
 class Chain:

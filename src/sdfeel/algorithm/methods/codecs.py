@@ -43,11 +43,6 @@ from sdfeel.algorithm.randomness import MESSAGE, seeds
 from sdfeel.errors import InputError
 from sdfeel.validation import Count, checked
 
-__all__ = [
-    "BLOCK", "CODECS", "WAYS", "BFloat16", "Codec", "Draw", "Float16", "Float32", "Int4", "Int8",
-    "Message", "TopK",
-]  # fmt: skip
-
 Floats = NDArray[np.floating[Any]]
 Message = dict[str, NDArray[Any]]
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["CORRECTIONS", "Correction", "stable_gamma"]
-
 CORRECTIONS: dict[str, str] = {
     "two-level": "clients inside clusters and clusters among themselves",
     "clients": "clients inside clusters only",

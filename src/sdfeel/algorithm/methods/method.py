@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["Affine", "Method", "Period", "Row", "Rows", "Step"]
-
 Floats = NDArray[np.floating[Any]]
 Rows = Mapping[str, Any]  # named rows, of tensors or of arrays
 Own = TypeVar("Own", bound="Method")

@@ -30,8 +30,6 @@ from sdfeel.validation import BelowOne, Flag, NotNegative, Positive, checked
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["OPTIMIZERS", "SGD", "Adam", "AdamW", "Momentum", "Optimizer", "reach"]
-
 # What clip_grad_norm_ adds to a norm before it divides by it.
 CLIP_EPSILON = 1e-6
 

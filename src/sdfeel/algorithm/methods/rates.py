@@ -26,20 +26,6 @@ from pydantic import BeforeValidator
 from sdfeel.errors import InputError
 from sdfeel.validation import NotNegative, Positive, checked, number_above_0, whole
 
-__all__ = [
-    "RATES",
-    "Constant",
-    "Cosine",
-    "Given",
-    "Inverse",
-    "Rate",
-    "RateTable",
-    "ShapedRate",
-    "Step",
-    "rate_of",
-    "rates",
-]
-
 
 class Rate(ABC):
     """eta_k for k = 1, 2, ..."""

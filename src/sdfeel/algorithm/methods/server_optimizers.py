@@ -26,10 +26,6 @@ import numpy as np
 from sdfeel.algorithm.methods.method import Floats, Method, Period, Row, Rows
 from sdfeel.validation import BelowOne, Positive, checked
 
-__all__ = [
-    "SERVER_OPTIMIZERS", "FedAdagrad", "FedAdam", "FedAvgM", "FedYogi", "ServerOptimizer",
-]  # fmt: skip
-
 
 class ServerOptimizer(Method):
     """A server's step along its clients' mean.

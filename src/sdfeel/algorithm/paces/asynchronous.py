@@ -43,8 +43,6 @@ from sdfeel.validation import Anything, NotNegative, OneOrEach, checked, real
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["PSI", "Asynchronous", "Times", "times_of"]
-
 # psi(delta, servers): how much an old model of a neighbour counts.
 PSI: dict[str, Callable[[int, int], float]] = {
     "aggregations": lambda delta, _: 1 / (2 * (delta + 1)),

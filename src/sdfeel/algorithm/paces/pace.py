@@ -16,8 +16,6 @@ from sdfeel.network import Averager
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["Mask", "Members", "Pace", "bytes_sent"]
-
 Mask = NDArray[np.bool_]
 
 

@@ -30,8 +30,6 @@ from sdfeel.validation import Count, NotNegative, Positive, Share, checked
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["FedAsync", "FedBuff", "StarPace", "Taking"]
-
 
 class Taking(TypedDict, total=False):
     """How the model of a client counts: fields of `Group`."""

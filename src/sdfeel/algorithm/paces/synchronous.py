@@ -23,8 +23,6 @@ from sdfeel.validation import Flag, Positive, checked
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
 
-__all__ = ["Deadline", "Synchronous"]
-
 Collected = tuple[Array, Array, Array]
 
 # A client that needs just as long is in time, whatever the last digits of a sum say.

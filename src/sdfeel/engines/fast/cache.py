@@ -28,8 +28,6 @@ from sdfeel.files import cache_folder
 
 from .errors import Unsupported
 
-__all__ = ["Entry", "keep", "load", "read"]
-
 
 @dataclass(frozen=True)
 class Entry:

@@ -27,8 +27,6 @@ from .rule import AffineRule
 from .source import generate
 from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
-__all__ = ["CompiledModel", "compile_model", "loss_name"]
-
 Inputs = Array | Pixels
 
 _TYPES: dict[torch.dtype, type[np.floating[Any]]] = {

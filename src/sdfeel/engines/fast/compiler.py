@@ -21,8 +21,6 @@ from pathlib import Path
 
 from .errors import Unsupported
 
-__all__ = ["Toolchain", "compile_text", "find_compiler", "find_toolchain"]
-
 _FLAGS = ("-std=gnu11", "-shared", "-fPIC", "-w")
 # Sums may be taken in another order and fused; NaN and infinity stay what they are.
 _ARITHMETIC = ("-fno-math-errno", "-ffp-contract=fast")

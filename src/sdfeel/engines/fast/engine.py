@@ -20,8 +20,6 @@ from sdfeel.engines.idle_cores import free_cores
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Pixels, Tree
 
-__all__ = ["FastEngine"]
-
 
 class FastEngine(SummingEngine):
     """Make all iterations until the next aggregation in one call, without Python in between.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sdfeel.errors import SdfeelError
 
-__all__ = ["Unsupported"]
-
 
 class Unsupported(SdfeelError):  # noqa: N818 - the word a reader looks for
     """A model or setting that the engine cannot do; the caller takes another engine."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from . import operations as ops
 from .plan import Layer, Plan, Shape
 
-__all__ = ["WIDEST", "SourceFile", "rounded_up", "shape_text", "size_text", "write_layers"]
-
 WIDEST = 16  # elements of the longest vector a machine may have: buffers are rounded up to it
 
 

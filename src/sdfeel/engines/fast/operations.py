@@ -12,20 +12,6 @@ from torch.nn import functional
 
 from .errors import Unsupported
 
-__all__ = [
-    "FUNCTIONS",
-    "METHODS",
-    "MODULES",
-    "Activation",
-    "AveragePool",
-    "Conv",
-    "Flatten",
-    "Linear",
-    "MaxPool",
-    "Op",
-    "Pair",
-]
-
 Pair = tuple[int, int]
 
 

@@ -16,8 +16,6 @@ from . import operations as ops
 from .errors import Unsupported
 from .trace import trace
 
-__all__ = ["Layer", "Plan", "Shape", "make_plan"]
-
 
 @dataclass(frozen=True)
 class Shape:

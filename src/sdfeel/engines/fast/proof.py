@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .compiled import CompiledModel
     from .compiler import Toolchain
 
-__all__ = ["LOSSES", "Proof"]
-
 AGREES = "agrees with autograd"
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from sdfeel.errors import InputError
 
-__all__ = ["AffineRule", "Terms"]
-
 
 @dataclass(frozen=True)
 class Terms:

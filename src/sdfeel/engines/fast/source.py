@@ -13,8 +13,6 @@ from .layers import WIDEST, SourceFile, rounded_up, shape_text, size_text, write
 from .plan import Plan
 from .rule import Terms
 
-__all__ = ["generate"]
-
 _HEADERS = ("vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h")
 
 

@@ -19,8 +19,6 @@ from sdfeel.errors import InputError
 
 from .rule import AffineRule
 
-__all__ = ["Arguments", "Array", "Rows", "Sums", "as_array", "pointer"]
-
 Array = NDArray[Any] | torch.Tensor
 Integers = NDArray[np.int64]
 Rows = tuple[Array, Integers]  # a matrix of models and, for each client, one of its rows

@@ -16,8 +16,6 @@ from torch import nn
 from .errors import Unsupported
 from .operations import FUNCTIONS, METHODS, MODULES, Conv, Flatten, Linear, Op
 
-__all__ = ["trace"]
-
 
 def _is_batch(value: Any, before: torch.fx.Node) -> bool:
     """`x.size(0)` or `x.shape[0]`, written to keep the batch where it is."""
