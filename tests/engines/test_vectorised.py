@@ -54,7 +54,7 @@ def test_chunks_are_of_one_size_and_two_where_that_is_worth_it(
     """However many cores there are: two of them would not share a chunk of 16 as well."""
     found = []
 
-    def steps(engine, network, models, work, positions) -> np.ndarray:
+    def steps(engine, models, work, positions) -> np.ndarray:
         found.append(positions)
         models[torch.from_numpy(positions)] = 0.0
         return np.zeros((len(positions), 1))

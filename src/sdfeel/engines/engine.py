@@ -106,12 +106,16 @@ class Engine(ABC):
     name          as in `ENGINES`
     tells_losses  or it does not know them, and they come back as not a number
     can_restart   a call can be stopped and made again: it remembers nothing of clients
+    learns        whether `add_up` sees to `Work.learning`
+    holds_models  whether `add_up` takes memory for the model of every client of a call
     """
 
     name: str
     problem: Problem
     tells_losses: bool = True
     can_restart: bool = True
+    learns: bool = False
+    holds_models: bool = True
 
     @abstractmethod
     def train(self, work: Work, models: Tensor) -> NDArray[np.float64]:
@@ -120,6 +124,14 @@ class Engine(ABC):
         Returns the mini-batch losses, each taken before its update: (clients x iterations). A loss
         that is not finite comes back as it is.
         """
+
+    def add_up(self, work: Work, sums: Sums) -> NDArray[np.float64]:
+        """Train as `train` does, and add the models up."""
+        start, begin = work.start
+        models = start.new_empty(len(begin), start.shape[1])
+        losses = self.train(work, models)
+        sums.add(models)
+        return losses
 
     @abstractmethod
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
@@ -138,18 +150,3 @@ class Engine(ABC):
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing that must be let go
         """Let go of threads and processes."""
-
-
-class SummingEngine(Engine):
-    """An engine that adds models up itself.
-
-    learns        whether it sees to `Work.learning`
-    holds_models  whether it takes memory for the model of every client of a call
-    """
-
-    learns: bool = False
-    holds_models: bool = True
-
-    @abstractmethod
-    def add_up(self, work: Work, sums: Sums) -> NDArray[np.float64]:
-        """Train as `train` does, and add the models up."""

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sdfeel.engines.engine import SummingEngine, Sums, Work
+from sdfeel.engines.engine import Engine, Sums, Work
 from sdfeel.engines.plain import PlainUpdates, one_thread
 from sdfeel.engines.problem import Problem
 from sdfeel.engines.processes import Processes
 from sdfeel.trees import Tree
 
 
-class LoopEngine(SummingEngine):
+class LoopEngine(Engine):
     """Train clients one after the other, in as many processes as torch is set to use threads."""
 
     name = "loop"
@@ -40,13 +40,7 @@ class LoopEngine(SummingEngine):
 
     def add_up(self, work: Work, sums: Sums) -> NDArray[np.float64]:
         others = self._ready(len(work.clients))
-        if others is not None:
-            return others.carry_out(work, sums)
-        start, begin = work.start
-        models = start.new_empty(len(begin), start.shape[1])
-        losses = self.train(work, models)
-        sums.add(models)
-        return losses
+        return super().add_up(work, sums) if others is None else others.carry_out(work, sums)
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
         return self._updates.predict(model, inputs)

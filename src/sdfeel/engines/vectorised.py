@@ -8,8 +8,8 @@ takes a chunk: two cores on two chunks do more than two cores on one operation a
 from __future__ import annotations
 
 import copy
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 
 import numpy as np
 import torch
@@ -49,29 +49,22 @@ class VectorisedEngine(Engine):
             raise Unsupported("a parameter has a gradient hook, which is called for each client")
         self.problem = problem
         self._chunk = max(1, min(CHUNK_CLIENTS, CHUNK_NUMBERS // (3 * problem.layout.size)))
-        self._networks = [_Network(problem)]  # one for each thread
+        self._network = _Network(problem)
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 0
 
     def train(self, work: Work, models: Tensor) -> NDArray[np.float64]:
         losses = work.no_losses()
         chunks = [part for group in alike(self.problem, work) for part in self._cut(group)]
-        idle = self._idle(len(chunks))
 
         def carry_out(positions: NDArray[np.int64]) -> None:
-            network = idle.get()
-            try:
-                chunk = self._steps(network, models, work, positions)
-                losses[positions, : chunk.shape[1]] = chunk
-            finally:
-                idle.put(network)
+            chunk = self._steps(models, work, positions)
+            losses[positions, : chunk.shape[1]] = chunk
 
-        if self._pool is None or self._cores(len(chunks)) == 1:
-            for positions in chunks:
-                carry_out(positions)
-        else:
+        pool = self._pool_for(len(chunks))
+        if pool is not None:
             free_cores()
-            list(self._pool.map(carry_out, chunks))
+        list((map if pool is None else pool.map)(carry_out, chunks))
         return losses
 
     def _cut(self, group: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -80,37 +73,31 @@ class VectorisedEngine(Engine):
         return np.array_split(group, max(-(-len(group) // self._chunk), 2 if two else 1))
 
     def predict(self, model: Tensor, inputs: Tree) -> Tree:
-        return self._networks[0].predict(self.problem.layout.split(model), inputs)
+        return self._network.predict(self.problem.layout.split(model), inputs)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _cores(self, chunks: int) -> int:
-        on_cpu = self.problem.device.type == "cpu"
-        return max(1, min(torch.get_num_threads(), chunks)) if on_cpu else 1
-
-    def _idle(self, chunks: int) -> SimpleQueue[_Network]:
-        """A network for each thread: a call puts the clients' values into its modules."""
-        threads, cores = torch.get_num_threads(), self._cores(chunks)
-        if cores > 1 and (self._pool is None or self._threads != threads):
+    def _pool_for(self, chunks: int) -> ThreadPoolExecutor | None:
+        """Threads, if there is more than one core and more than one chunk for them."""
+        threads = torch.get_num_threads()
+        cores = min(threads, chunks)
+        if cores <= 1 or self.problem.device.type != "cpu":
+            return None
+        if self._pool is None or self._threads != threads:
             self.close()
             # A chunk alone on a thread has one core; what is left over is shared out.
             share = (max(1, threads // cores),)
             self._pool = ThreadPoolExecutor(threads, "sdfeel-vmap", torch.set_num_threads, share)
             self._threads = threads
-        while len(self._networks) < cores:
-            self._networks.append(_Network(self.problem))
-        idle: SimpleQueue[_Network] = SimpleQueue()
-        for network in self._networks[:cores]:
-            idle.put(network)
-        return idle
+        return self._pool
 
     def _steps(
-        self, network: _Network, models: Tensor, work: Work, positions: NDArray[np.int64]
+        self, models: Tensor, work: Work, positions: NDArray[np.int64]
     ) -> NDArray[np.float64]:
         """Make all iterations of one chunk; rows are gathered once and written back once."""
-        problem, layout = self.problem, self.problem.layout
+        problem, layout, network = self.problem, self.problem.layout, self._network
         places = torch.from_numpy(positions).to(models.device)
         start, begin = work.start
         W = start[torch.from_numpy(begin[positions]).to(start.device)]
@@ -149,8 +136,8 @@ class VectorisedEngine(Engine):
         return losses.numpy()
 
 
-class _Network:
-    """The model as functions of parameters; one of these is used by one thread at a time."""
+class _Network(threading.local):
+    """The model as functions of parameters; each thread puts values into modules of its own."""
 
     def __init__(self, problem: Problem) -> None:
         self._loss, self._layout = problem.loss, problem.layout

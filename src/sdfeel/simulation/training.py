@@ -20,7 +20,7 @@ from sdfeel.algorithm.events import Group, Indices
 from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.methods.method import Method, Period
-from sdfeel.engines.engine import Engine, Learning, SummingEngine, Sums, Work
+from sdfeel.engines.engine import Engine, Learning, Sums, Work
 
 if TYPE_CHECKING:
     from sdfeel.simulation.state import State
@@ -111,7 +111,7 @@ class Training:
                 is_stopped=is_stopped if engine.can_restart else lambda: False,
             )
             sums = Sums(trained.sums, to[block], weights[block], empty)
-            if isinstance(engine, SummingEngine) and self._only_sums(learning):
+            if self._only_sums(learning):
                 losses = engine.add_up(work, sums)
             else:
                 models = work.start[0].new_empty(len(sums.to), work.start[0].shape[1])
@@ -139,8 +139,8 @@ class Training:
     def _learning(self, engine: Engine, group: Group) -> Learning | None:
         """Return what the engine can do of `learn`, if nothing else needs single models."""
         learners = self.algorithm.having("learn")
-        can = isinstance(engine, SummingEngine) and engine.learns and self._is_exact
-        if not can or self.algorithm.having("combine") or len(learners) != 1:
+        can = engine.learns and self._is_exact and not self.algorithm.having("combine")
+        if not can or len(learners) != 1:
             return None
         if type(learners[0]) is not Correction or not learners[0].clients:
             return None
@@ -155,7 +155,7 @@ class Training:
         """Return how many clients an engine gets at a time, at most."""
         blocks, fewest = BLOCK, max(FEWEST, 2 * torch.get_num_threads())
         unwritten = self._only_sums(learning) and not self.state.clients
-        if unwritten and isinstance(engine, SummingEngine) and not engine.holds_models:
+        if unwritten and not engine.holds_models:
             blocks *= UNWRITTEN
         return max(blocks // self.state.models.shape[1], fewest)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.methods.method import Affine
 from sdfeel.algorithm.methods.rates import RateTable
-from sdfeel.engines.engine import SummingEngine, Sums, Work
+from sdfeel.engines.engine import Engine, Sums, Work
 from sdfeel.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.engines.fast.errors import Unsupported
 from sdfeel.engines.fast.rule import AffineRule
@@ -21,7 +21,7 @@ from sdfeel.engines.problem import Problem
 from sdfeel.trees import Pixels, Tree
 
 
-class FastEngine(SummingEngine):
+class FastEngine(Engine):
     """Make all iterations until the next aggregation in one call, without Python in between.
 
     It uses as many threads as torch is set to use (`torch.set_num_threads`, OMP_NUM_THREADS).

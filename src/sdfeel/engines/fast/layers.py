@@ -15,21 +15,16 @@ def rounded_up(elements: int) -> int:
 
 
 def shape_text(shape: Shape) -> str:
-    size = f"(({shape.framed} + VL - 1) / VL * VL)"
-    return (
-        f"((Shape){{{shape.height}, {shape.width}, {shape.channels}, "
-        f"{shape.pad[0]}, {shape.pad[1]}, {size}}})"
-    )
+    numbers = (shape.height, shape.width, shape.channels, *shape.pad, size_text(shape))
+    return f"((Shape){{{', '.join(map(str, numbers))}}})"
 
 
 def size_text(shape: Shape) -> str:
     return f"(({shape.framed} + VL - 1) / VL * VL)"
 
 
-def _window(op: ops.Conv | ops.MaxPool | ops.AveragePool | None) -> str:
-    if op is None or op.kernel is None:
-        return "((Window){0, 0, 0, 0, 0, 0})"
-    numbers = (*op.kernel, *op.step, *op.pad)
+def _window(op: ops.Window | None) -> str:
+    numbers = (0,) * 6 if op is None else (*op.kernel, *op.step, *op.pad)
     return f"((Window){{{', '.join(map(str, numbers))}}})"
 
 

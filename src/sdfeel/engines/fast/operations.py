@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +18,15 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Conv:
-    module: nn.Conv2d
+class Window:
     kernel: Pair
     step: Pair
     pad: Pair
+
+
+@dataclass(frozen=True)
+class Conv(Window):
+    module: nn.Conv2d
 
 
 @dataclass(frozen=True)
@@ -28,19 +34,17 @@ class Linear:
     module: nn.Linear
 
 
-@dataclass(frozen=True)
-class MaxPool:
-    kernel: Pair
-    step: Pair
-    pad: Pair
+class MaxPool(Window):
+    pass
+
+
+class AveragePool(Window):
+    pass
 
 
 @dataclass(frozen=True)
-class AveragePool:
-    kernel: Pair | None  # None: an adaptive pool to `outputs`
-    step: Pair
-    pad: Pair
-    outputs: tuple[int | None, int | None] = (1, 1)
+class AdaptivePool:
+    outputs: tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Flatten:
     features: int | None = None  # what the user says comes out, where the user says it
 
 
-Op = Conv | Linear | MaxPool | AveragePool | Activation | Flatten
+Op = Conv | Linear | MaxPool | AveragePool | AdaptivePool | Activation | Flatten
 
 
 def _pair(value: Any) -> Pair:
@@ -78,7 +82,7 @@ def _conv(m: nn.Conv2d) -> Conv:
         pad = (kernel[0] // 2, kernel[1] // 2)
     else:
         pad = _pair(m.padding)
-    return Conv(m, kernel, _pair(m.stride), pad)
+    return Conv(kernel, _pair(m.stride), pad, m)
 
 
 def _max_pool(
@@ -108,9 +112,9 @@ def _average_pool(
     return AveragePool(_pair(kernel_size), _pair(stride or kernel_size), pad)
 
 
-def _adaptive(output_size: Any) -> AveragePool:
+def _adaptive(output_size: Any) -> AdaptivePool:
     out = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
-    return AveragePool(None, (1, 1), (0, 0), (out[0], out[1]))
+    return AdaptivePool((out[0], out[1]))
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> Flatten:
@@ -143,54 +147,42 @@ def _plain(kind: str) -> Callable[..., Activation]:
     return make
 
 
-# What a call of the network's `forward` means, by function and by name of a tensor's method. Each
-# takes the arguments that follow the tensor; None is "nothing happens".
-FUNCTIONS: dict[Any, Callable[..., Op | None]] = {
-    functional.relu: _plain("RELU"),
-    torch.relu: _plain("RELU"),
-    torch.tanh: _plain("TANH"),
-    functional.tanh: _plain("TANH"),
-    torch.sigmoid: _plain("SIGMOID"),
-    functional.sigmoid: _plain("SIGMOID"),
-    functional.silu: _plain("SILU"),
-    functional.gelu: _gelu,
-    functional.leaky_relu: _leaky,
-    functional.elu: _elu,
-    functional.dropout: _dropout,
-    functional.dropout2d: _dropout,
-    functional.max_pool2d: _max_pool,
-    torch.max_pool2d: _max_pool,
-    functional.avg_pool2d: _average_pool,
-    functional.adaptive_avg_pool2d: _adaptive,
-    torch.flatten: _flatten,
-}
-METHODS: dict[str, Callable[..., Op | None]] = {
-    "relu": _plain("RELU"),
-    "relu_": _plain("RELU"),
-    "tanh": _plain("TANH"),
-    "sigmoid": _plain("SIGMOID"),
-    "flatten": _flatten,
-    "contiguous": lambda: None,
-}
+def _nothing() -> None:
+    """Leave a tensor as it is."""
+
+
+# What a function, a method of a tensor or a module of a network's `forward` means. A function takes
+# the arguments that follow the tensor, a module has attributes of the same names.
+MEANINGS: tuple[tuple[Callable[..., Op | None], *tuple[Any, ...]], ...] = (
+    (_plain("RELU"), functional.relu, torch.relu, "relu", "relu_", nn.ReLU),
+    (_plain("TANH"), functional.tanh, torch.tanh, "tanh", nn.Tanh),
+    (_plain("SIGMOID"), functional.sigmoid, torch.sigmoid, "sigmoid", nn.Sigmoid),
+    (_plain("SILU"), functional.silu, nn.SiLU),
+    (_gelu, functional.gelu, nn.GELU),
+    (_leaky, functional.leaky_relu, nn.LeakyReLU),
+    (_elu, functional.elu, nn.ELU),
+    (_dropout, functional.dropout, functional.dropout2d, nn.Dropout, nn.Dropout2d),
+    (_max_pool, functional.max_pool2d, torch.max_pool2d, nn.MaxPool2d),
+    (_average_pool, functional.avg_pool2d, nn.AvgPool2d),
+    (_adaptive, functional.adaptive_avg_pool2d, nn.AdaptiveAvgPool2d),
+    (_flatten, torch.flatten, "flatten", nn.Flatten),
+    (_nothing, "contiguous", nn.Identity),
+)
+
+
+def _from_module(make: Callable[..., Op | None], module: nn.Module) -> Op | None:
+    attributes, names = vars(module), inspect.signature(make).parameters
+    return make(**{name: attributes[name] for name in names if name in attributes})
+
+
+FUNCTIONS = {key: make for make, *keys in MEANINGS for key in keys if not isinstance(key, type)}
 MODULES: dict[type[nn.Module], Callable[[Any], Op | None]] = {
     nn.Conv2d: _conv,
     nn.Linear: Linear,
-    nn.MaxPool2d: lambda m: _max_pool(
-        m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices
-    ),
-    nn.AvgPool2d: lambda m: _average_pool(
-        m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad, m.divisor_override
-    ),
-    nn.AdaptiveAvgPool2d: lambda m: _adaptive(m.output_size),
-    nn.ReLU: lambda _: Activation("RELU"),
-    nn.Tanh: lambda _: Activation("TANH"),
-    nn.Sigmoid: lambda _: Activation("SIGMOID"),
-    nn.SiLU: lambda _: Activation("SILU"),
-    nn.GELU: lambda m: _gelu(m.approximate),
-    nn.LeakyReLU: lambda m: _leaky(m.negative_slope),
-    nn.ELU: lambda m: _elu(m.alpha),
-    nn.Dropout: lambda m: _dropout(m.p, m.training),
-    nn.Dropout2d: lambda m: _dropout(m.p, m.training),
-    nn.Flatten: lambda m: _flatten(m.start_dim, m.end_dim),
-    nn.Identity: lambda _: None,
+    **{
+        key: partial(_from_module, make)
+        for make, *keys in MEANINGS
+        for key in keys
+        if isinstance(key, type)
+    },
 }

@@ -24,7 +24,7 @@ class Shape:
     height: int
     width: int
     channels: int
-    pad: tuple[int, int] = (0, 0)
+    pad: ops.Pair = (0, 0)
 
     @property
     def elements(self) -> int:
@@ -40,7 +40,7 @@ class Layer:
     """An operation with what is folded into it, and where its parameters lie in the vector."""
 
     op: ops.Op
-    inner: tuple[int, int] = (0, 0)  # a convolution's own height and width, before pooling
+    inner: ops.Pair = (0, 0)  # a convolution's own height and width, before pooling
     pool: ops.MaxPool | None = None
     relu: bool = False
     weight: int = -1
@@ -106,32 +106,24 @@ def _folded(chain: Sequence[ops.Op]) -> list[Layer]:
     return layers
 
 
-def _windows(size: int, kernel: int, step: int, pad: int, what: str) -> int:
-    count = (size + 2 * pad - kernel) // step + 1
-    if count < 1:
-        raise Unsupported(f"{what}: a kernel of {kernel} does not fit into {size} + 2 * {pad}")
-    return count
+def _slide(height: int, width: int, op: ops.Window) -> ops.Pair:
+    """How often a window fits into an image, down and across."""
+    counts = []
+    for size, kernel, step, pad in zip((height, width), op.kernel, op.step, op.pad, strict=True):
+        counts.append((size + 2 * pad - kernel) // step + 1)
+        if counts[-1] < 1:
+            misfit = f"a kernel of {kernel} does not fit into {size} + 2 * {pad}"
+            raise Unsupported(f"{type(op).__name__}: {misfit}")
+    return counts[0], counts[1]
 
 
-def _slide(
-    height: int, width: int, op: ops.Conv | ops.MaxPool | ops.AveragePool, kernel: tuple[int, int]
-) -> tuple[int, int]:
-    name = type(op).__name__
-    return (
-        _windows(height, kernel[0], op.step[0], op.pad[0], name),
-        _windows(width, kernel[1], op.step[1], op.pad[1], name),
-    )
-
-
-def _adapted(op: ops.AveragePool, shape: Shape) -> tuple[ops.AveragePool, ops.Pair]:
+def _adapted(op: ops.AdaptivePool, shape: Shape) -> ops.AveragePool:
     """An adaptive pool whose windows are all equal is an ordinary one."""
-    if op.kernel is not None:
-        return op, op.kernel
     rows, columns = op.outputs[0] or shape.height, op.outputs[1] or shape.width
     if shape.height % rows or shape.width % columns:
         raise Unsupported(f"adaptive pooling of {shape.height}x{shape.width} to {rows}x{columns}")
     kernel = (shape.height // rows, shape.width // columns)
-    return ops.AveragePool(kernel, kernel, (0, 0)), kernel
+    return ops.AveragePool(kernel, kernel, (0, 0))
 
 
 @dataclass
@@ -150,18 +142,17 @@ class _Walk:
                 raise Unsupported(f"view to {op.features} features, but there are {shape.elements}")
             self.flat = True
             return
-        if isinstance(op, ops.Conv | ops.MaxPool | ops.AveragePool) and self.flat:
+        if isinstance(op, ops.Window | ops.AdaptivePool) and self.flat:
             raise Unsupported(f"{type(op).__name__} after flatten or on vectors")
+        if isinstance(op, ops.AdaptivePool):
+            op = _adapted(op, shape)
+            layer = replace(layer, op=op)
         if isinstance(op, ops.Conv):
             layer, shape = self._conv(layer, op, shape)
         elif isinstance(op, ops.Linear):
             layer, shape = self._linear(layer, op, shape)
-        elif isinstance(op, ops.MaxPool):
-            shape = Shape(*_slide(shape.height, shape.width, op, op.kernel), shape.channels)
-        elif isinstance(op, ops.AveragePool):
-            op, kernel = _adapted(op, shape)
-            layer = replace(layer, op=op)
-            shape = Shape(*_slide(shape.height, shape.width, op, kernel), shape.channels)
+        elif isinstance(op, ops.Window):
+            shape = Shape(*_slide(shape.height, shape.width, op), shape.channels)
         self.layers.append(layer)
         self.shapes.append(replace(shape, pad=(0, 0)))
 
@@ -169,9 +160,9 @@ class _Walk:
         if op.module.in_channels != shape.channels:
             raise Unsupported(f"{op.module}: gets {shape.channels} channels")
         self.shapes[-1] = replace(shape, pad=op.pad)
-        inner = after = _slide(shape.height, shape.width, op, op.kernel)
+        inner = after = _slide(shape.height, shape.width, op)
         if layer.pool:
-            after = _slide(*inner, layer.pool, layer.pool.kernel)
+            after = _slide(*inner, layer.pool)
         layer = replace(self._placed(layer, op.module), inner=inner)
         return layer, Shape(*after, op.module.out_channels)
 

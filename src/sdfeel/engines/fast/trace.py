@@ -14,7 +14,7 @@ import torch.fx
 from torch import nn
 
 from .errors import Unsupported
-from .operations import FUNCTIONS, METHODS, MODULES, Conv, Flatten, Linear, Op
+from .operations import FUNCTIONS, MODULES, Conv, Flatten, Linear, Op
 
 
 def _is_batch(value: Any, before: torch.fx.Node) -> bool:
@@ -57,9 +57,7 @@ def _op(node: torch.fx.Node, before: torch.fx.Node, modules: dict[str, nn.Module
         return make(module)
     if node.op == "call_method" and node.target in ("view", "reshape"):
         return _view(before, rest)
-    operation = METHODS.get(str(node.target)) if node.op == "call_method" else None
-    if node.op == "call_function":
-        operation = FUNCTIONS.get(node.target)
+    operation = FUNCTIONS.get(node.target)
     if operation is None:
         name = getattr(node.target, "__name__", node.target)
         raise Unsupported(f"operation {name} ({node.op}) is not supported")
