@@ -2,8 +2,12 @@
 
 They are forked: any model, loss and data that this process holds is there without being sent. What
 a call asks for and the models of clients lie in memory that all see. The numbers of a call's parts
-lie in a pipe: whoever is free takes the next one, and nobody waits for this process, which needs a
-core itself to hear of it.
+lie in a pipe: a process that is free takes the next one, and none waits for this process, which
+needs a core itself to hear of it.
+
+The executors of `concurrent.futures` and `torch.multiprocessing`, over the same memory, were tried
+in its place. They hand out every part through a thread and a queue of this process, at a tenth of a
+millisecond for each: measurably slower wherever a period is short.
 """
 
 from __future__ import annotations
