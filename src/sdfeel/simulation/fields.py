@@ -147,8 +147,21 @@ def _nodes(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else _config(value)
 
 
-RULES_BY_NAME = dict.fromkeys(RULES, Rule)
-BY_NAME = dict.fromkeys(CORRECTIONS, Correction)
+# Settings that are objects of a table: their kind, the table, and the word for none of them.
+TABLES: dict[str, tuple[type, Mapping[str, type], str | None]] = {
+    "optimizer": (Optimizer, OPTIMIZERS, None),
+    "server_optimizer": (ServerOptimizer, SERVER_OPTIMIZERS, "mean"),
+    "averaging_rule": (AveragingRule, dict.fromkeys(RULES, Rule), "mean"),
+    "correction": (Method, dict.fromkeys(CORRECTIONS, Correction), "none"),
+    "pace": (Pace, PACES, None),
+}
+
+
+def _of_table(name: str, **more: Any) -> PlainValidator:
+    kind, known, none = TABLES[name]
+    return PlainValidator(choice(name, kind, known, none=none, **more))
+
+
 Probability = Annotated[float, real(lambda x: 0 < x <= 1, "a probability in (0, 1]")]
 Above0 = Annotated[float, real(lambda x: x > 0, "simulated seconds, above 0")]
 Seconds = Annotated[float, real(lambda x: 0 <= x < math.inf, "seconds, not below 0")]
@@ -156,23 +169,12 @@ Samples = Annotated[int, whole(1, remedy="at least 1, or None for all")]
 AnyScheme = Annotated[Scheme, PlainValidator(_scheme)]
 AnySchedule = Annotated[Schedule, PlainValidator(_schedule)]
 AnyAverager = Annotated[str | Averager | Builder, PlainValidator(_averager)]
-AnyAveragingRule = Annotated[
-    AveragingRule | None,
-    PlainValidator(
-        choice("averaging_rule", AveragingRule, RULES_BY_NAME, none="mean", function=GivenRule)
-    ),
-]
-AnyServerOptimizer = Annotated[
-    ServerOptimizer | None,
-    PlainValidator(choice("server_optimizer", ServerOptimizer, SERVER_OPTIMIZERS, none="mean")),
-]
-AnyOptimizer = Annotated[Optimizer, PlainValidator(choice("optimizer", Optimizer, OPTIMIZERS))]
+AnyAveragingRule = Annotated[AveragingRule | None, _of_table("averaging_rule", function=GivenRule)]
+AnyServerOptimizer = Annotated[ServerOptimizer | None, _of_table("server_optimizer")]
+AnyOptimizer = Annotated[Optimizer, _of_table("optimizer")]
 AnyRate = Annotated[Rate, PlainValidator(_rate)]
-AnyPace = Annotated[Pace, PlainValidator(choice("pace", Pace, PACES))]
-AnyCorrection = Annotated[
-    Method | None,
-    PlainValidator(choice("correction", Method, BY_NAME, none="none", default="two-level")),
-]
+AnyPace = Annotated[Pace, _of_table("pace")]
+AnyCorrection = Annotated[Method | None, _of_table("correction", default="two-level")]
 AnyProfile = Annotated[Any, PlainValidator(_profile)]
 AnyApp = Annotated[Anything, PlainValidator(_app)]
 AnyDevice = Annotated[str, BeforeValidator(_device)]
@@ -181,20 +183,11 @@ Methods = Annotated[Sequence[Method], PlainValidator(_methods)]
 Values = Annotated[Mapping[str, Any], PlainValidator(_config)]
 ValuesOfNodes = Annotated[Mapping[str, Any] | Sequence[Any], PlainValidator(_nodes)]
 
-# Settings that are objects of a table, and the word for none of them.
-TABLES: dict[str, tuple[Mapping[str, type], str | None]] = {
-    "optimizer": (OPTIMIZERS, None),
-    "server_optimizer": (SERVER_OPTIMIZERS, "mean"),
-    "averaging_rule": (RULES_BY_NAME, "mean"),
-    "correction": (BY_NAME, "none"),
-    "pace": (PACES, None),
-}
-
 
 def plain(name: str, value: Any) -> Any:
     """The value of the setting `name`, as JSON and TOML can have it."""
     if name in TABLES:
-        known, none = TABLES[name]
+        _, known, none = TABLES[name]
         if value is None:
             return {"name": none}
         table = to_table(value, known)

@@ -22,29 +22,7 @@ from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import LatencyProfile, load_profile, profile_of
 from sdfeel.errors import InputError, closest
 from sdfeel.network import Network
-from sdfeel.simulation.fields import (
-    Above0,
-    AnyApp,
-    AnyAverager,
-    AnyAveragingRule,
-    AnyCorrection,
-    AnyDevice,
-    AnyOptimizer,
-    AnyPace,
-    AnyProfile,
-    AnyRate,
-    AnySchedule,
-    AnyScheme,
-    AnyServerOptimizer,
-    Codecs,
-    Methods,
-    Probability,
-    Samples,
-    Seconds,
-    Values,
-    ValuesOfNodes,
-    plain,
-)
+from sdfeel.simulation import fields
 from sdfeel.simulation.words import WORDS, word_of_others
 from sdfeel.tables import to_table
 from sdfeel.validation import Count, Seed, validated
@@ -70,68 +48,70 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     steps: Count = _key(1000, "iterations K; with `until` alone, those that fit into it")
-    until: Above0 = _key(math.inf, "simulated seconds after which to stop before K")
-    scheme: AnyScheme = _key(
+    until: fields.Above0 = _key(math.inf, "simulated seconds after which to stop before K")
+    scheme: fields.AnyScheme = _key(
         SCHEMES["sd-feel"], "a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your own"
     )
-    schedule: AnySchedule = _key(
+    schedule: fields.AnySchedule = _key(
         Schedule(), "`Schedule(tau1, tau2, alpha)`, numbers or functions of the round"
     )
-    participation: Probability = _key(
+    participation: fields.Probability = _key(
         1.0, "beta: the probability that a client takes part in a period", "schedule.participation"
     )
-    averager: AnyAverager = _key(
+    averager: fields.AnyAverager = _key(
         "paper",
         "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own",
     )
-    averaging_rule: AnyAveragingRule = _key(
+    averaging_rule: fields.AnyAveragingRule = _key(
         None, "what a server does instead of the weighted mean of its clients"
     )
-    server_optimizer: AnyServerOptimizer = _key(
+    server_optimizer: fields.AnyServerOptimizer = _key(
         None, "what a server does with that mean: fedavgm, fedadagrad, fedadam or fedyogi"
     )
-    optimizer: AnyOptimizer = _key(
+    optimizer: fields.AnyOptimizer = _key(
         SGD(), "what a client does with a gradient: `sdfeel.Momentum(0.9)`"
     )
-    lr: AnyRate = _key(
+    lr: fields.AnyRate = _key(
         Constant(),
         "the rate eta, or a function of the iteration k: `sdfeel.Cosine(0.1, over=2000)`; in a "
         "file a number, and its shape in `rate`",
     )
-    codecs: Codecs = _key(
+    codecs: fields.Codecs = _key(
         codecs_by_way({}),
         "what travels, by way (up, down, between): `{'up': 'int8', 'down': 'int8'}`",
     )
-    pace: AnyPace = _key(
+    pace: fields.AnyPace = _key(
         Synchronous(),
         "who waits for whom: `sdfeel.Deadline(seconds=1.0)`, `sdfeel.Asynchronous()`",
     )
-    correction: AnyCorrection = _key(
+    correction: fields.AnyCorrection = _key(
         None,
         "of clients' and servers' drift: two-level, clients, servers or mtgc, or "
         "`sdfeel.Correction(gamma=0.5)`",
     )
-    methods: Methods = _key(
+    methods: fields.Methods = _key(
         (), "more methods, of your own: objects of subclasses of `sdfeel.Method`"
     )
     batch_size: Count = _key(
         10, "samples of a mini-batch; a client with no more takes all of its data"
     )
     seed: Seed = _key(0, "of batches, participation, devices and codecs: of all that is random")
-    profile: AnyProfile = _key(
+    profile: fields.AnyProfile = _key(
         AUTO,
         "latency profile: a name, the path of a TOML file, a dict with the keys of such a file "
         "or a `LatencyProfile`; auto: `paper` with the paper's network, else `counted`",
         "clock.profile",
     )
-    flower: AnyApp = _key(
+    flower: fields.AnyApp = _key(
         None, "a Flower `ClientApp`, or its import path; in a file `flower:MODULE:APP`", "trainer"
     )
-    run_config: Values = _key({}, "what the app finds as its run_config", "flower.run_config")
-    train_config: Values = _key(
+    run_config: fields.Values = _key(
+        {}, "what the app finds as its run_config", "flower.run_config"
+    )
+    train_config: fields.Values = _key(
         {}, "what every message tells the app, beside `lr`", "flower.train_config"
     )
-    node_config: ValuesOfNodes = _key(
+    node_config: fields.ValuesOfNodes = _key(
         {},
         "what the app finds as its node_config: values for all clients, or a list with one for "
         "each",
@@ -143,13 +123,13 @@ class Settings(BaseModel):
         "flower.processes",
     )
     engine: str = _key("auto", '"auto", "fast", "vectorised", "loop" or "reference"')
-    device: AnyDevice = _key("cpu", "where models are trained, as torch names it: cpu, cuda")
+    device: fields.AnyDevice = _key("cpu", "where models are trained, as torch names it: cpu, cuda")
     evaluate_every: Count | None = _key(
         None,
         "iterations between two evaluations; by default a twentieth of the run",
         "evaluation.every",
     )
-    train_samples: Samples | None = _key(
+    train_samples: fields.Samples | None = _key(
         TRAIN_SAMPLES,
         "samples on which the training loss is taken; None for all",
         "evaluation.train_samples",
@@ -159,7 +139,7 @@ class Settings(BaseModel):
         "whether history has min, mean and max over the servers' own models",
         "evaluation.servers",
     )
-    checkpoint_seconds: Seconds = _key(60.0, "real seconds between two checkpoints")
+    checkpoint_seconds: fields.Seconds = _key(60.0, "real seconds between two checkpoints")
 
     @classmethod
     def of(cls, given: Mapping[str, Any], others: Sequence[str] = ()) -> Settings:
@@ -204,7 +184,7 @@ class Settings(BaseModel):
         for name, key in self.keys().items():
             section, _, leaf = key.rpartition(".")
             place = table.setdefault(section, {}) if section else table
-            value = plain(name, getattr(self, name))
+            value = fields.plain(name, getattr(self, name))
             if isinstance(value, dict) and isinstance(place.get(leaf), dict):
                 place[leaf] |= value
             else:
@@ -239,7 +219,7 @@ def reference() -> list[dict[str, str]]:
             {
                 "key": key,
                 "argument": name,
-                "default": str(plain(name, getattr(defaults, name))),
+                "default": str(fields.plain(name, getattr(defaults, name))),
                 "about": str(Settings.model_fields[name].description),
             }
             for name, key in Settings.keys().items()
