@@ -74,7 +74,7 @@ class Processes:
         self.models = _shared(clients, width, dtype)
         widths = {name: row.width or trained for name, row in chain.rows.items()}
         widths |= dict.fromkeys(chain.shared, trained)
-        self._rows = {name: _shared(clients, own, dtype) for name, own in widths.items()}
+        self._rows = {name: _shared(clients, values, dtype) for name, values in widths.items()}
         self._asked: Indices = _shared(5, max(clients, 3), torch.int64).numpy()
         self._given: Indices = _shared(1, len(widths) + 1, torch.int64).numpy()[0]
         self._numbers = os.pipe()
@@ -108,8 +108,8 @@ class Processes:
             with one_thread():  # a second one would take the core of a process
                 for part in self._in_order(_cut(count, self._hands), work, losses):
                     if sums is not None:
-                        own = Sums(sums.rows, sums.to[part], sums.weights[part], sums.empty)
-                        own.add(self.models[_rows(part)])
+                        of_part = Sums(sums.rows, sums.to[part], sums.weights[part], sums.empty)
+                        of_part.add(self.models[_rows(part)])
         except BaseException:
             self.close()
             raise
@@ -123,8 +123,8 @@ class Processes:
         count = len(work.clients)
         start, begin = work.start
         rows, place = np.unique(begin, return_inverse=True)
-        for own, row in zip(self.start, rows.tolist(), strict=False):
-            own.copy_(start[row])
+        for model, row in zip(self.start, rows.tolist(), strict=False):
+            model.copy_(start[row])
         for name, values in work.rows.items():
             self._rows[name][:count] = values
         for name, values in work.laid_out.items():
@@ -142,9 +142,9 @@ class Processes:
         while following < len(parts):
             work.look_up()
             for place, _ in self._answers.poll(LOOK_UP):
-                number, told = _answer(self._pipes[place])
-                own = told.reshape(len(parts[number]), -1)
-                losses[parts[number], : own.shape[1]] = own
+                number, answer = _answer(self._pipes[place])
+                made = answer.reshape(len(parts[number]), -1)
+                losses[parts[number], : made.shape[1]] = made
                 done.add(number)
             while following in done:
                 yield parts[following]
@@ -154,7 +154,7 @@ class Processes:
         os.write(self._numbers[1], np.array(numbers, dtype=np.uint16).tobytes())
 
     def close(self) -> None:
-        """Who waits for work is told to end; who is at work, because this call failed, is ended."""
+        """Tell processes that wait to end; terminate those that work, because their call failed."""
         if not self._pipes:
             return
         self._write([END] * self._hands)
@@ -171,7 +171,7 @@ class Processes:
     # In another process
 
     def _serve(self, pipe: Connection, others: list[Connection]) -> None:
-        """It ends when it is told to or this one is gone; Ctrl-C is this one's to answer."""
+        """Train parts until told to end, or until the parent is gone; Ctrl-C is the parent's."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for other in others:
@@ -187,9 +187,9 @@ class Processes:
                 pipe.send_bytes(self._trained(call, number))
 
     def _next(self) -> int:
-        """The number of a part that nobody has taken, once there is one."""
-        found = os.read(self._numbers[0], 2)
-        return int.from_bytes(found, sys.byteorder) if found else END
+        """Wait for the number of a part that no other process has taken."""
+        number = os.read(self._numbers[0], 2)
+        return int.from_bytes(number, sys.byteorder) if number else END
 
     def _heard(self) -> _Call:
         number, count = self._asked[0, :2].tolist()
@@ -200,35 +200,35 @@ class Processes:
             if is_given
         }
         chain, each = self._updates.problem.chain, np.arange(count)
-        rows = {name: own for name, own in given.items() if name in chain.rows}
-        shared = {name: (own, each) for name, own in given.items() if name in chain.shared}
+        rows = {name: values for name, values in given.items() if name in chain.rows}
+        shared = {name: (values, each) for name, values in given.items() if name in chain.shared}
         work = Work(clients, first, last, (self.start, place), rows, shared)
         return _Call(number, _cut(count, self._hands), work, self._updates.draws(work))
 
     def _trained(self, call: _Call, number: int) -> bytes:
-        """Train a part of a call: what is said of it."""
-        part, told = call.parts[number], number.to_bytes(2, sys.byteorder)
+        """Train a part of a call; return its answer as bytes."""
+        part, name = call.parts[number], number.to_bytes(2, sys.byteorder)
         try:
             losses = self._updates.carry_out(self.models, call.work, part, call.draws)
         except Exception as problem:
             notes = ", ".join(getattr(problem, "__notes__", []))
-            return told + FAILED + f"{type(problem).__name__}: {problem} ({notes})".encode()
-        return told + DONE + losses.tobytes()
+            return name + FAILED + f"{type(problem).__name__}: {problem} ({notes})".encode()
+        return name + DONE + losses.tobytes()
 
 
 def _answer(pipe: Connection) -> tuple[int, NDArray[np.float64]]:
-    """The number of a part, and its losses; what went wrong is raised."""
+    """Read the number of a part and its losses; raise what went wrong."""
     try:
-        said = pipe.recv_bytes()
+        answer = pipe.recv_bytes()
     except (EOFError, OSError):
         raise RunError("a process that trains clients was lost") from None
-    if said[2:3] == FAILED:
-        raise RuntimeError(said[3:].decode())
-    return int.from_bytes(said[:2], sys.byteorder), np.frombuffer(said[3:])
+    if answer[2:3] == FAILED:
+        raise RuntimeError(answer[3:].decode())
+    return int.from_bytes(answer[:2], sys.byteorder), np.frombuffer(answer[3:])
 
 
 def _keep_memory() -> None:
-    """Keeps glibc from giving back what a step frees and asking for it in the next.
+    """Keep glibc from giving back what a step frees and asking for it in the next.
 
     Whether it does depends on where things lie on the heap, and so on the start of a process.
     """
