@@ -19,15 +19,6 @@ from sdfeel.errors import InputError, closest
 from sdfeel.trees import Pixels, Tree, rows
 from sdfeel.validation import whole_number
 
-__all__ = [
-    "Columns",
-    "from_arrays",
-    "from_flower",
-    "from_huggingface",
-    "from_pandas",
-    "from_tokens",
-]
-
 Names = str | Sequence[str] | Mapping[str, str]
 Scale = float | Sequence[float]
 

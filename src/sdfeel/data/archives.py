@@ -21,8 +21,6 @@ from PIL import Image
 from sdfeel.data.catalogue import Source
 from sdfeel.data.registries import SourceError, apt_package
 
-__all__ = ["UNPACKERS", "SourceError", "ar_member", "debian_files", "gunzip", "tar_members"]
-
 Content = Iterator[tuple[str, bytes]]
 Limits = Mapping[str, int]
 

@@ -10,8 +10,6 @@ from sdfeel.files import cache_folder
 from sdfeel.toml import read_toml
 from sdfeel.validation import Count, Flag, Positive, checked
 
-__all__ = ["DATASETS", "File", "Packed", "Source", "Spec", "dataset_folder", "spec"]
-
 
 @checked("packed")
 class Packed:

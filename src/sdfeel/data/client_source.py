@@ -17,8 +17,6 @@ from sdfeel.data.partitions import partition as make_partition
 from sdfeel.data.reading import is_pair
 from sdfeel.errors import InputError
 
-__all__ = ["ClientSource"]
-
 SHARED_OUT = "one dataset for all is shared out by partition=, such as partition='iid'"
 
 

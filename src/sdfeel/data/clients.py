@@ -24,8 +24,6 @@ from sdfeel.data.reading import (
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels, Tree, joined, leaves, mapped, ready, rows
 
-__all__ = ["ClientData", "count_samples"]
-
 
 @dataclass(frozen=True, eq=False)
 class ClientData:

@@ -22,8 +22,6 @@ from sdfeel.data.download import check
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels
 
-__all__ = ["Dataset", "load", "train_labels"]
-
 Bytes = NDArray[np.uint8]
 
 

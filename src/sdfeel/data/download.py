@@ -21,8 +21,6 @@ from sdfeel.data.resuming import Progress, Resuming
 from sdfeel.errors import RunError
 from sdfeel.files import FileLock, write_atomically
 
-__all__ = ["Download", "Fetched", "check", "fetch", "obtain"]
-
 
 def no_progress(what: str, done: int, total: int) -> None:
     """Report nothing."""

@@ -16,8 +16,6 @@ import torch
 from sdfeel.data.reading import Pair, check_map_style, from_items, outline
 from sdfeel.trees import leaves, mapped, rows
 
-__all__ = ["Fresh", "RandomTransformWarning", "drawn_by", "warn_if_random"]
-
 REREAD = 8  # items that are read once more, of all clients together
 REREAD_SEED = 0x5DFEE1  # by chance none that a user has just given to a generator
 

@@ -17,8 +17,6 @@ from torch.utils.data import (
 from sdfeel.errors import InputError
 from sdfeel.trees import mapped
 
-__all__ = ["unwrapped"]
-
 
 def unwrapped(dataset: Any) -> Any:
     """The samples that a loader goes through, as a map-style dataset; anything else as it is.

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from sdfeel.errors import InputError, closest
 from sdfeel.validation import Count, Positive, checked, whole
 
-__all__ = ["PARTITIONS", "Dirichlet", "FedMA", "Iid", "Shards", "partition"]
-
 Indices = NDArray[np.int64]
 NotNegative = Annotated[int, whole(0)]
 

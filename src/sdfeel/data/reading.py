@@ -12,11 +12,6 @@ from torch.utils.data import Subset, TensorDataset
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels, Tree, mapped
 
-__all__ = [
-    "Pair", "check_map_style", "from_arrays", "from_items", "from_tensors", "is_pair", "outline",
-    "whole_targets",
-]  # fmt: skip
-
 Pair = tuple[Tree, Tree]
 ARRAYS = torch.Tensor | np.ndarray | Pixels
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["SourceError", "apt_package", "debian_address", "npm_address"]
-
 NPM_DEFAULT = "https://registry.npmjs.org/"
 DEBIAN_DEFAULT = "http://deb.debian.org/debian/"
 APT_SECONDS = 300

@@ -14,8 +14,6 @@ import pooch
 
 from sdfeel.data.registries import SourceError
 
-__all__ = ["Progress", "Resuming"]
-
 Progress = Callable[[str, int, int], None]
 """Called with (what is downloaded, bytes so far, bytes in all)."""
 

@@ -35,8 +35,6 @@ from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Samples
 from sdfeel.trees import Tree, mapped
 
-__all__ = ["Brought", "bring_data", "bring_loss", "bring_model"]
-
 
 @dataclass(frozen=True, eq=False)
 class Brought:

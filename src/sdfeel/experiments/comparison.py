@@ -38,8 +38,6 @@ from sdfeel.simulation.result import Result
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Comparison", "carry_out", "compare", "from_config", "load"]
-
 USUAL = ("sd-feel", "hierfavg", "fedavg", "feel")
 EXAMPLE = '["sd-feel", "fedavg"] or {"often": {"schedule": Schedule(1, 1, 5)}}'
 # Arguments of `train` that say where and how a run is carried out: `compare` has its own.

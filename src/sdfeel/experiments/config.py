@@ -16,19 +16,6 @@ from sdfeel.simulation.words import ours
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
-__all__ = [
-    "Experiment",
-    "RunConfig",
-    "Strict",
-    "Variant",
-    "experiment_of",
-    "merge",
-    "presets",
-    "read_table",
-    "run_config",
-    "with_settings",
-]
-
 MAX_BYTES = 2**20
 LEVELS = 32  # of tables in each other, as a dotted key names them
 

@@ -23,8 +23,6 @@ from sdfeel.experiments.run import run
 from sdfeel.files import FileLock, check_writable
 from sdfeel.simulation.listening import Progress
 
-__all__ = ["Interrupted", "Job", "JobProgress", "Run", "Started", "run_all", "run_from", "slug"]
-
 Started = Callable[[str, str], None]
 # Carries out a run in a folder, or in none; gives None if the folder holds the result already.
 Run = Callable[[Path | None, Started, Callable[[Progress], None]], Result | None]

@@ -24,8 +24,6 @@ from sdfeel.simulation.listening import Progress
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.trees import rows
 
-__all__ = ["build_model", "build_network", "data_of", "run", "simulation_of"]
-
 
 def run(
     config: RunConfig,

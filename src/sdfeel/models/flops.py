@@ -11,8 +11,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sdfeel.trees import Tree, called, leaves
 
-__all__ = ["count_flops", "count_flops_on", "layers_flops"]
-
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 # Layers with parameters and without products of matrices.
 OTHERS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.PReLU, nn.Embedding)

@@ -11,8 +11,6 @@ from torch import nn
 
 from sdfeel.errors import InputError, closest
 
-__all__ = ["MODELS", "build", "cifar_cnn", "logistic_regression", "mlp", "mnist_cnn", "paper_cnn"]
-
 Shape = Sequence[int]
 
 

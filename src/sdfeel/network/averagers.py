@@ -26,16 +26,6 @@ from sdfeel.errors import InputError, closest
 from sdfeel.network.mixing import Matrix, metropolis_matrix, spectrum, weighted_norm
 from sdfeel.validation import whole_number
 
-__all__ = [
-    "AVERAGERS",
-    "Averager",
-    "Builder",
-    "Route",
-    "build_averager",
-    "leja_order",
-    "route_of",
-]
-
 Route = Literal["neighbours", "all-reduce", "cloud"]
 CHUNKS = 64
 

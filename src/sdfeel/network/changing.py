@@ -14,8 +14,6 @@ from sdfeel.network.clusters import Clusters
 from sdfeel.network.graphs import GraphLike, as_graph, check_connected
 from sdfeel.network.network import Network
 
-__all__ = ["ChangingNetwork", "Turn"]
-
 # A graph and for how many rounds it lasts.
 Turn = tuple[GraphLike, int]
 # Graphs of a function that are kept: those of more rounds are asked for again.

@@ -11,8 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sdfeel.errors import InputError
 
-__all__ = ["Clusters", "Shares"]
-
 
 @dataclass(frozen=True)
 class Clusters:

@@ -11,8 +11,6 @@ import networkx as nx
 
 from sdfeel.errors import InputError, closest
 
-__all__ = ["GRAPHS", "GraphLike", "as_graph", "build_graph", "check_connected", "read_graph"]
-
 GraphLike: TypeAlias = "nx.Graph | Iterable[tuple[int, int]] | str"
 
 MAX_FILE_BYTES = 64 * 2**20

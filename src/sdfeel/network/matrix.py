@@ -13,8 +13,6 @@ from sdfeel.errors import InputError
 from sdfeel.network.averagers import Averager
 from sdfeel.network.mixing import weighted_norm
 
-__all__ = ["MatrixAverager"]
-
 CLOSE = 1e-6
 
 

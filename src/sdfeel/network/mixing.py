@@ -19,16 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 Matrix = NDArray[np.float64]
 
-__all__ = [
-    "Matrix",
-    "MixingMatrix",
-    "Spectrum",
-    "metropolis_matrix",
-    "paper_mixing",
-    "spectrum",
-    "weighted_norm",
-]
-
 # Eigenvalues closer than this, relative to the largest, count as one.
 SAME = 1e-9
 

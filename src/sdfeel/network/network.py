@@ -17,8 +17,6 @@ from sdfeel.network.graphs import GraphLike, as_graph, build_graph
 from sdfeel.network.mixing import MixingMatrix, paper_mixing
 from sdfeel.validation import whole_number
 
-__all__ = ["Network"]
-
 
 class Network:
     """Clusters of clients and a connected graph of their edge servers.

@@ -14,8 +14,6 @@ from safetensors.torch import load, save
 from sdfeel.errors import InputError
 from sdfeel.files import write_atomically
 
-__all__ = ["Checkpoint", "Row", "read_checkpoint", "save_models", "write_checkpoint"]
-
 FORMAT = "sdfeel-checkpoint-3"
 MAX_BYTES = 64 * 2**30
 

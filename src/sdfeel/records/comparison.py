@@ -11,8 +11,6 @@ from sdfeel.errors import InputError
 from sdfeel.files import write_report
 from sdfeel.records.reading import RunRecord, read_run
 
-__all__ = ["COMPARISON", "note_runs", "read_runs"]
-
 COMPARISON = "comparison.json"
 VERSION = 1
 MAX_BYTES = 2**22

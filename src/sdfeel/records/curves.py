@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["Curve", "first_reach"]
-
 Floats = NDArray[np.float64]
 
 # Metrics whose name has one of these words get better as they fall.

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from sdfeel.records.checkpoints import Checkpoint, Row
     from sdfeel.records.trace import Trace
 
-__all__ = ["RunFolder", "environment", "metrics_csv"]
-
 
 class RunFolder:
     """Keeps a run on disk: the loop's `Keeper`.

@@ -16,8 +16,6 @@ import pandas as pd
 
 from sdfeel.errors import InputError
 
-__all__ = ["FollowedRun", "FollowedTable", "RunRecord", "read_run"]
-
 MOST_BYTES = 2**30  # of a table
 MOST_JSON = 64 * 2**20
 Stamp = tuple[int, int, int]

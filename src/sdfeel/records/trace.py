@@ -19,8 +19,6 @@ from sdfeel.files import write_atomically
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MOST_LINKS", "Trace"]
-
 # A network with more links gets no column for each: the trace would outgrow the metrics.
 MOST_LINKS = 500
 

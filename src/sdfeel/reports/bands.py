@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from sdfeel.errors import InputError
 from sdfeel.records.curves import Curve
 
-__all__ = ["BAND_NAMES", "Band", "BandKind", "band"]
-
 BandKind = Literal["range", "quartiles"]
 BAND_NAMES: dict[BandKind, str] = {"range": "min to max", "quartiles": "quartiles"}
 

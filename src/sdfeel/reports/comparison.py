@@ -15,8 +15,6 @@ from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.settings import compare_settings, setting_text
 from sdfeel.reports.tables import Row, compare_table
 
-__all__ = ["Written", "write_comparison"]
-
 
 @dataclass(frozen=True)
 class Written:

@@ -29,16 +29,6 @@ from sdfeel.reports.style import (
     new_figure,
 )  # fmt: skip
 
-__all__ = [
-    "Curves",
-    "Panel",
-    "figure_bytes",
-    "figure_of_metrics",
-    "figure_panels",
-    "plot_curves",
-    "save_figure",
-]
-
 # One table per label, or one per seed.
 Curves = Mapping[str, pd.DataFrame | Sequence[pd.DataFrame]]
 Bands = Mapping[str, Band | None]

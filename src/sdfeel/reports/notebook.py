@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import html_table
 
-__all__ = ["shown"]
-
 
 def shown(table: pd.DataFrame, figure: Figure | None) -> str:
     """Write table and figure as HTML that loads nothing from elsewhere, every word escaped."""

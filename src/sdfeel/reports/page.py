@@ -16,8 +16,6 @@ from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import html_table
 from sdfeel.reports.settings import flatten, setting_text
 
-__all__ = ["write_page"]
-
 NARROW = 5.0  # inches: figures of one column are not blown up to the whole page
 
 

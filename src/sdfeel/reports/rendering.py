@@ -12,15 +12,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    "column_headings",
-    "format_value",
-    "heading",
-    "html_table",
-    "markdown_table",
-    "rich_table",
-]
-
 Rows = Sequence[Mapping[str, Any]]
 
 NOTHING = "–"

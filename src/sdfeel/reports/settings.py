@@ -8,8 +8,6 @@ from typing import Any
 from sdfeel.records.reading import RunRecord
 from sdfeel.reports.rendering import format_value
 
-__all__ = ["compare_settings", "flatten", "group_runs", "setting_text"]
-
 # What may differ between two seeds of one setting.
 NOT_IDENTITY = {"seed", "out", "engine"}
 Settings = Mapping[str, Any]

@@ -19,11 +19,6 @@ from matplotlib.artist import Artist
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS", "COLUMN", "PAGE", "LineStyle", "drawing", "legend_below", "line_style",
-    "line_styles", "new_figure",
-]  # fmt: skip
-
 # Inches: one column and the full width of a two-column paper.
 COLUMN = 3.5
 PAGE = 7.16

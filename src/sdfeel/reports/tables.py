@@ -16,8 +16,6 @@ from sdfeel.errors import InputError
 from sdfeel.records.curves import Curve
 from sdfeel.records.reading import RunRecord
 
-__all__ = ["Row", "Runs", "all_evaluations", "compare_table", "metrics_of", "time_to"]
-
 Row = dict[str, Any]
 # By label: one run, or one per seed; a bare table of metrics will do.
 Run = RunRecord | pd.DataFrame

@@ -9,8 +9,6 @@ from matplotlib.patches import Patch
 
 from sdfeel.reports.style import COLOURS, PAGE, drawing, new_figure
 
-__all__ = ["figure_of_timeline"]
-
 BAR = 0.11  # inches
 
 

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from sdfeel.errors import InputError
 from sdfeel.reports.style import COLOURS, COLUMN, drawing, legend_below, new_figure
 
-__all__ = ["draw_topology"]
-
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

@@ -32,8 +32,6 @@ from typing import Annotated, Literal
 
 from sdfeel.validation import Count, NotNegative, Positive, Share, checked, real
 
-__all__ = ["Constants", "Lemma2", "Theorem1", "Version"]
-
 Version = Literal["literal", "corrected"]
 Contraction = Annotated[
     float,

@@ -23,8 +23,6 @@ from sdfeel.network import Network
 from sdfeel.theory.bound import Constants
 from sdfeel.theory.split import KappaSplit, kappa_split
 
-__all__ = ["Estimate", "MeasuredConstants", "Probe", "measure"]
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 Progress = Callable[[int, int, str], None]
 

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 
 from sdfeel.network import Averager, Shares
 
-__all__ = ["Ages", "ages", "disagreement_eigenvalues"]
-
 Array = NDArray[np.float64]
 
 

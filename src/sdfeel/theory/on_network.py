@@ -11,8 +11,6 @@ from sdfeel.network import Averager, Network
 from sdfeel.theory.bound import Constants, Lemma2, Theorem1, Version
 from sdfeel.theory.participation import HEURISTIC, ParticipationTerms, participation
 
-__all__ = ["NetworkBound", "bound_on"]
-
 
 @dataclass(frozen=True)
 class NetworkBound:

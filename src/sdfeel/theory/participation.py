@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from sdfeel.errors import InputError
 from sdfeel.network import Shares
 
-__all__ = ["HEURISTIC", "ParticipationTerms", "participation"]
-
 HEURISTIC = (
     "participation below 1 enters as a heuristic that agrees with simulation; "
     "Theorem 1 does not cover it"

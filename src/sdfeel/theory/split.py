@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from sdfeel.network import Shares
 
-__all__ = ["KappaSplit", "kappa_split"]
-
 
 @dataclass(frozen=True)
 class KappaSplit:

@@ -24,8 +24,6 @@ from sdfeel.planner.search import recommend
 from sdfeel.simulation.settings import Settings
 from sdfeel.tables import to_table
 
-__all__ = ["Choice", "Choose", "choose", "kept"]
-
 
 class Choice(BaseModel):
     """What the planner recommends, and what it cost to find out.

@@ -29,8 +29,6 @@ from sdfeel.files import write_report
 from sdfeel.reports.tables import Row
 from sdfeel.simulation.loading import load
 
-__all__ = ["bias_rows", "cluster_losses"]
-
 FILE = "clusters.csv"
 COLUMNS = ("server", "samples", "rate", "loss")
 PART = 500  # samples at a time

@@ -13,8 +13,6 @@ from sdfeel.experiments.reproduce.verdicts import Verdict
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.tables import Row
 
-__all__ = ["FigureResult", "command", "notes", "results_document", "sentence", "verdict_rows"]
-
 BIAS = (
     "The final models on all training samples of each cluster. The last columns are the part of "
     "its loss that a cluster of twice the rate has more, beyond what it has with the model of the "

@@ -9,10 +9,6 @@ import numpy as np
 
 from sdfeel.records.curves import Curve
 
-__all__ = [
-    "END", "MIDDLE", "WHOLE", "level", "level_noise", "noise", "shared_stretch", "time_ratio",
-]  # fmt: skip
-
 # Parts of the stretch: the last fifth, the fifth in the middle, all of it.
 END, MIDDLE, WHOLE = (0.8, 1.0), (0.4, 0.6), (0.0, 1.0)
 GRID = 201

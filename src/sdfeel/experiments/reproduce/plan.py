@@ -23,8 +23,6 @@ from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_tar
 from sdfeel.experiments.run import build_network
 from sdfeel.models import build, count_flops
 
-__all__ = ["RUNS", "PlannedRun", "Reproduction", "carry_out", "reproduction_of"]
-
 RUNS = "runs"  # the folder of all runs, in that of the reproduction
 TURNS = 10  # rounds, or turns of the slowest group, from which the work of a run is taken
 

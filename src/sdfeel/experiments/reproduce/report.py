@@ -30,8 +30,6 @@ from sdfeel.reports.page import write_page
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.tables import Row, all_evaluations, compare_table
 
-__all__ = ["write_reports"]
-
 Records = Mapping[str, Sequence[RunRecord]]
 
 

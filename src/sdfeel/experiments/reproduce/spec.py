@@ -12,20 +12,6 @@ from sdfeel.experiments.config import Strict, Variant
 from sdfeel.toml import read_toml
 from sdfeel.validation import Count, Positive
 
-__all__ = [
-    "TARGETS",
-    "Bias",
-    "Claim",
-    "Drawing",
-    "Planned",
-    "Planning",
-    "Profile",
-    "Setting",
-    "Target",
-    "read_target",
-    "setting",
-]
-
 # In the order of the paper; the last ones go beyond it.
 TARGETS = (
     "fig3",

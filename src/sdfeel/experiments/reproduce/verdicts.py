@@ -38,8 +38,6 @@ from sdfeel.experiments.reproduce.measures import (
 from sdfeel.experiments.reproduce.spec import Claim
 from sdfeel.records.curves import Curve
 
-__all__ = ["Finding", "Outcome", "Verdict", "decide", "judge"]
-
 Outcome = Literal["pass", "fail", "inconclusive"]
 # Below this part of the measured level a difference is what rounding grows to: curves coincide.
 ROUNDING = 1e-4
