@@ -91,6 +91,7 @@ class Dialler:
             self._problem("the own certificate has expired")
             return
         stream: Stream | None = None
+        answered_by: Identity | None = None
         try:
             stream = await self.transport.dial(self.peer, Call.LINK)
             hello, nonce = self.hello(), self.credentials.challenge()
@@ -101,7 +102,8 @@ class Dialler:
             if answer is None or answer.WhichOneof("body") != "hello":
                 self._problem("the stream ended")
                 return
-            self._answered_by = self.credentials.check_edge(self.peer, answer.hello, nonce)
+            answered_by = self.credentials.check_edge(self.peer, answer.hello, nonce)
+            self._answered_by = answered_by
             self.check(answer.hello, self.peer)
             self._last_problem = ""
             await self._link.serve(stream, answer.hello, self.states())
@@ -113,7 +115,9 @@ class Dialler:
         except TimeoutError:
             self._problem("no answer")
         finally:
-            self._answered_by = None
+            # After a renewal the new stream has put its own identity here before the old one ends.
+            if self._answered_by is answered_by:
+                self._answered_by = None
             if stream is not None:
                 stream.close()
                 await stream.wait_closed()
