@@ -167,7 +167,8 @@ def _print(result: Result, as_json: bool, profile: bool, figure: Path | None) ->
     table = Table(box=None, show_header=False, pad_edge=False)
     for key, value in summary.items():
         if key != "phases":
-            table.add_row(key.replace("_", " "), _text(value))
+            name = "simulated seconds" if key == "seconds" else key.replace("_", " ")
+            table.add_row(name, _text(value))
     console.print(table)
     if profile:
         console.print(_profile_table(result))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError, closest
 from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.words import ours
+from sdfeel.simulation.words import WORDS, ours
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
@@ -207,7 +207,7 @@ def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
 def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> None:
     """Refuse what no setting took and nothing is made of; drop sections that were emptied."""
     made = set(RunConfig.model_fields) - {"settings"}
-    known = {key.partition(".")[0] for key in keys} | made
+    known = {"rate"} | {key.partition(".")[0] for key in keys} | made
     for name in list(rest):
         if name in made:
             continue
@@ -222,7 +222,9 @@ def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> No
 
 
 def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
-    """Name a key that lies in a table with it: `schedule.tau1` for `tau1`."""
+    """Name our key for a word of others, or one in a table: `schedule.tau1` for `tau1`."""
+    if name in WORDS:
+        return f"did you mean {WORDS[name][0]!r}?"
     parts = {"schedule": list(Schedule.__dataclass_fields__)}
     for table, kind in RunConfig.model_fields.items():
         inner = kind.annotation
