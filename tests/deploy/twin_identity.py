@@ -16,12 +16,11 @@ from sdfeel.deploy.trust.identity import Credentials, Identity, check
 
 
 class TwinAuthority:
-    """Issues and revokes; `files` are broken while an operator copies them by halves."""
+    """Issues and revokes."""
 
     def __init__(self) -> None:
         self.serials: dict[str, int] = {}
         self.revoked: set[int] = set()
-        self.torn: set[str] = set()
         self._last = 0
 
     def renew(self, name: str) -> None:
@@ -56,11 +55,6 @@ class TwinCredentials(Credentials):
     def stamp(self) -> tuple[int, int]:
         return self._authority.serials[self.name], 0
 
-    def own_pem(self) -> bytes:
-        if self.name in self._authority.torn:
-            raise ValueError("Unable to load PEM file")
-        return str(self._authority.serials[self.name]).encode()
-
     def is_revoked(self, serial: int) -> bool:
         return serial in self._authority.revoked
 
@@ -68,7 +62,7 @@ class TwinCredentials(Credentials):
         return b"nonce"
 
     def prove(self, nonce: bytes, caller: Identity | None) -> dict[str, bytes]:
-        return {"certificate": self.own_pem()} if nonce else {}
+        return {"certificate": str(self.stamp[0]).encode()} if nonce else {}
 
     def check_edge(self, edge: str, answer: Any, nonce: bytes) -> Identity:
         identity = Identity("edge", edge, int(answer.certificate))

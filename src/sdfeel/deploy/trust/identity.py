@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import secrets
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import grpc
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.wire import Refused
 from sdfeel.deploy.trust.authority import SKEW
+from sdfeel.deploy.trust.last_good import UNREADABLE, LastGood
 from sdfeel.deploy.trust.proof import NONCE_BYTES, Signed, sign, verified
-from sdfeel.deploy.trust.revocation import RevocationList, stamp_of
+from sdfeel.deploy.trust.revocation import RevocationList
 from sdfeel.errors import InputError
 
 __all__ = ["Credentials", "Identity", "check", "identify", "identity_of"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,44 @@ class Identity:
         return self.until is not None and self.until <= datetime.datetime.now(datetime.UTC)
 
 
+@dataclass(frozen=True)
+class _Own:
+    """A node's file: certificate and private key."""
+
+    pem: bytes
+    certificate: x509.Certificate
+
+
+def _parse_own(pem: bytes) -> _Own:
+    certificate = x509.load_pem_x509_certificate(pem)
+    key = serialization.load_pem_private_key(pem, None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError("not a key that `sdfeel provision` made")
+    if key.public_key() != certificate.public_key():
+        raise ValueError("the key belongs to another certificate")
+    return _Own(pem, certificate)
+
+
+def _parse_ca(pem: bytes) -> tuple[bytes, x509.Certificate]:
+    return pem, x509.load_pem_x509_certificate(pem)
+
+
+def _read(path: Path, parse: Callable[[bytes], T], is_private: bool = False) -> LastGood[T]:
+    """For the first time: what is wrong is an InputError."""
+    if not path.is_file():
+        raise InputError("certificate", str(path), "is missing; `sdfeel provision` makes it")
+    if is_private and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise InputError("certificate", str(path), "holds a private key and must have mode 600")
+    try:
+        return LastGood(path, parse)
+    except UNREADABLE as problem:
+        raise InputError(
+            "certificate",
+            str(path),
+            f"is damaged: {problem}; copy it again from where `sdfeel provision` wrote it",
+        ) from None
+
+
 class Credentials:
     """A node's own certificate and key, the CA and the revocation list, read again when changed."""
 
@@ -44,43 +88,22 @@ class Credentials:
         self.plaintext = deployment.security.plaintext
         self.role, self.name = role, name
         folder = deployment.path(deployment.security.folder)
-        self._own = folder / role / f"{name}.pem"
-        self._ca = folder / "ca.pem"
-        self._revoked = RevocationList(folder / "revoked.pem", self._ca)
-        self._read_at: tuple[int, int] | None = None
-        self._certificate: x509.Certificate | None = None
+        self._revoked = RevocationList(folder / "revoked.pem", folder / "ca.pem")
         if not self.plaintext:
-            self._check_files()
-
-    def _check_files(self) -> None:
-        for path in (self._own, self._ca):
-            if not path.is_file():
-                raise InputError(
-                    "certificate", str(path), "is missing; `sdfeel provision` makes it"
-                )
-        if stat.S_IMODE(self._own.stat().st_mode) & 0o077:
-            raise InputError(
-                "certificate", str(self._own), "holds a private key and must have mode 600"
-            )
-        try:
-            x509.load_pem_x509_certificate(self._ca.read_bytes())
-            x509.load_pem_x509_certificate(self._own.read_bytes())
-        except ValueError as problem:
-            raise InputError(
-                "certificate", str(self._own), f"or ca.pem is damaged: {problem}"
-            ) from None
+            self._own = _read(folder / role / f"{name}.pem", _parse_own, is_private=True)
+            self._ca = _read(folder / "ca.pem", _parse_ca)
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Changes when the node's certificate was renewed."""
-        return (0, 0) if self.plaintext else stamp_of(self._own)
+        """Changes when the node's certificate was renewed, once the new file is whole."""
+        return (0, 0) if self.plaintext else self._own.stamp
 
     def own_pem(self) -> bytes:
         """Certificate and private key."""
-        return self._own.read_bytes()
+        return self._own.value.pem
 
     def authority(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self._ca.read_bytes())
+        return self._ca.value[1]
 
     def server(self) -> grpc.ServerCredentials:
         """For a listener: the certificate is looked up anew for each connection."""
@@ -98,8 +121,8 @@ class Credentials:
         )
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        pem = self._own.read_bytes()
-        return grpc.ssl_server_certificate_configuration([(pem, pem)], self._ca.read_bytes())
+        pem = self.own_pem()
+        return grpc.ssl_server_certificate_configuration([(pem, pem)], self._ca.value[0])
 
     def channel(
         self, address: str, edge: str, options: Iterable[tuple[str, int]]
@@ -108,8 +131,8 @@ class Credentials:
         extra: list[tuple[str, int | str]] = list(options)
         if self.plaintext:
             return grpc.aio.insecure_channel(address, options=extra)
-        pem = self._own.read_bytes()
-        credentials = grpc.ssl_channel_credentials(self._ca.read_bytes(), pem, pem)
+        pem = self.own_pem()
+        credentials = grpc.ssl_channel_credentials(self._ca.value[0], pem, pem)
         extra.append(("grpc.ssl_target_name_override", f"{edge}.edge.sdfeel"))
         return grpc.aio.secure_channel(address, credentials, options=extra)
 
@@ -121,11 +144,7 @@ class Credentials:
 
         How long it still counts, and whether the revocation list came with it, is for `lifetime`.
         """
-        if not self.plaintext and self.stamp != self._read_at:
-            with contextlib.suppress(OSError, ValueError):
-                self._certificate = x509.load_pem_x509_certificate(self._own.read_bytes())
-                self._read_at = self.stamp
-        return self._certificate
+        return None if self.plaintext else self._own.value.certificate
 
     @property
     def has_expired(self) -> bool:
@@ -152,15 +171,14 @@ class Credentials:
         if self.plaintext or caller is None or len(nonce) != NONCE_BYTES:
             return {}
         who = f"{caller.role}/{caller.name}"
-        certificate, signature = sign(self._own.read_bytes(), nonce, who, self.name)
+        certificate, signature = sign(self.own_pem(), nonce, who, self.name)
         return {"certificate": certificate, "proof": signature}
 
     def check_edge(self, edge: str, answer: Signed, nonce: bytes) -> Identity | None:
         """Who answered, for `check` later on; Refused if it is revoked or proves nothing."""
         if self.plaintext:
             return None
-        ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
-        found = verified(ca, answer, nonce, f"{self.role}/{self.name}", edge)
+        found = verified(self.authority(), answer, nonce, f"{self.role}/{self.name}", edge)
         identity = identity_of(found)
         if (identity.role, identity.name) != ("edge", edge):
             raise Refused("role", f"{identity.role}/{identity.name} answers as edge/{edge}")
