@@ -224,6 +224,25 @@ def test_a_restart_changes_nothing() -> None:
     load(lossy, notes, [None] * len(changes))
     assert not lossy.open
     assert not lossy.owed
+    assert list(lossy.settled) == [("b", used.id)], "it is in the model and cannot be taken back"
+
+
+def test_a_power_cut_at_one_end_that_loses_a_change_keeps_the_mean() -> None:
+    """Large changes are files that are not flushed; the checkpoint that names them is."""
+    trial = make(Trial, PAIR)
+    for link in trial.links:
+        trial.do(("connect", *link))
+    for name in trial.edges:
+        trial.do(("start", name))
+    trial._deliver_all()
+    (name, *_) = trial.edges
+    trial.do(("save", name))
+    trial.do(("saved", name))
+    trial.do(("crash", name))
+    disk = trial.edges[name].disk
+    assert [row["used"] for row in disk.notes["open"]] == [True]
+    disk.changes = [None] * len(disk.changes)  # type: ignore[list-item]
+    trial.check()
 
 
 def test_in_doubt_below_goes_with_what_is_in_doubt_above() -> None:

@@ -46,9 +46,15 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
 def load(
     agreement: Agreement[Change], notes: dict[str, Any], changes: Sequence[Change | None]
 ) -> None:
-    """Restarted from this checkpoint; a change that was lost with a disk's cache is None."""
+    """Restart from this checkpoint; a change that was lost with a disk's cache is None.
+
+    What was used is in the checkpoint's model. Without its change it cannot be taken back any more,
+    so it counts as settled: the other end hears that it was used. What was in doubt is forgotten.
+    """
     agreement.checkpoint = int(notes["checkpoint"])
     agreement.known_lives = {peer: int(life) for peer, life in notes.get("lives", {}).items()}
+    for peer, *id_, own in notes["settled"]:
+        agreement.settled[peer, _id(id_)] = int(own)
     for row in notes["open"]:
         change = changes[row["change"]]
         if change is not None:
@@ -63,9 +69,9 @@ def load(
                 own=int(row["own"]),
             )
             agreement.open[transaction.peer, transaction.id] = transaction
+        elif row["used"]:
+            agreement.settled[row["peer"], _id(row["id"])] = int(row["own"])
     _drop_orphans(agreement)
-    for peer, *id_, own in notes["settled"]:
-        agreement.settled[peer, _id(id_)] = int(own)
     for peer, place in notes["owed"]:
         owed = changes[place]
         if owed is not None:
