@@ -96,10 +96,7 @@ class Algorithm:
             servers, agree = network.merged(), scheme.averager or "paper"
         schedule = scheme.schedule(schedule)
         messages = {way: codec.bits(parameters) for way, codec in codecs.items() if not codec.exact}
-        if scheme.uplink == "nobody":
-            uplink = Uplink.between_clients(profile, network, servers, parameters, messages, seed)
-        else:
-            uplink = Uplink.of(profile, network, parameters, scheme.uplink, messages, seed)
+        uplink = Uplink.of(profile, network, servers, parameters, scheme.uplink, messages, seed)
         parts: dict[str, Method | None] = {"correction": correction}
         parts |= {f"methods[{number}]": method for number, method in enumerate(methods)}
         parts |= {"averaging_rule": averaging_rule, "server_optimizer": server_optimizer}
@@ -236,8 +233,6 @@ class Algorithm:
         A device takes part if it is on from then until it has made its steps and uploaded.
         """
         drawn = self.participation.present(period)
-        if self.uplink.presence is None:
-            return drawn
         return self.uplink.there(drawn, begun[self.network.clusters.server_of], steps)
 
 

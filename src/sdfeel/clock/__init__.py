@@ -13,22 +13,7 @@ from sdfeel.clock.profiles import (
 )
 
 __all__ = [
-    "Availability",
-    "Destination",
-    "DeviceClass",
-    "Devices",
-    "Diurnal",
-    "EventClock",
-    "Exponential",
-    "Latencies",
-    "LatencyProfile",
-    "LogUniform",
-    "Lognormal",
-    "Presence",
-    "Trace",
-    "Uplink",
-    "load_profile",
-    "profile_names",
-    "profile_of",
-    "profile_table",
-]
+    "Availability", "Destination", "DeviceClass", "Devices", "Diurnal", "EventClock", "Exponential",
+    "Latencies", "LatencyProfile", "LogUniform", "Lognormal", "Presence", "Trace", "Uplink",
+    "load_profile", "profile_names", "profile_of", "profile_table",
+]  # fmt: skip

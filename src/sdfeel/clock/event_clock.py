@@ -47,43 +47,44 @@ class Uplink:
         cls,
         profile: LatencyProfile,
         network: Network,
+        servers: Network,
         parameters: int,
         to: Destination,
-        messages: Mapping[str, float] | None = None,
-        seed: int = 0,
+        messages: Mapping[str, float],
+        seed: int,
     ) -> Uplink:
-        """`messages`: bits by way, where it is not the model as it is; `seed`: of the devices."""
+        """Return the uplink of a network's clients.
+
+        Args:
+            profile: what computing and sending cost.
+            network: the user's; servers: the scheme's, which are its clients if `to` is "nobody".
+            parameters: numbers in a model.
+            to: where clients send their models.
+            messages: bits by way, where it is not the model as it is.
+            seed: of the devices.
+        """
         latencies = profile.latencies(parameters, network.clients, network.servers, messages, seed)
         shared = profile.cloud_uplink == "shared-backhaul"
         given = profile.availability
         presence = None if given is None else given.draw(network.clients, seed)
         bits = profile.bits(parameters, messages)
-        return cls(latencies, network, to, shared, bits, presence)
+        uplink = cls(latencies, network, to, shared, bits, presence)
+        return uplink._between_clients(servers) if to == "nobody" else uplink
 
-    @classmethod
-    def between_clients(
-        cls,
-        profile: LatencyProfile,
-        network: Network,
-        apart: Network,
-        parameters: int,
-        messages: Mapping[str, float] | None = None,
-        seed: int = 0,
-    ) -> Uplink:
+    def _between_clients(self, apart: Network) -> Uplink:
         """Return the uplink of clients without servers; `apart` is the network of the clients.
 
         A link between two of them is as fast as the slower one's link to its server, and nothing
         goes up or down.
         """
-        known = cls.of(profile, network, parameters, "server", messages, seed)
-        bits = {**known.bits, "up": 0.0, "down": 0.0}
-        each = known.latencies.t_ct_sr * (bits["between"] / known.bits["up"])
+        bits = {**self.bits, "up": 0.0, "down": 0.0}
+        each = self.latencies.t_ct_sr * (bits["between"] / self.bits["up"])
         links = {
             (min(a, b), max(a, b)): float(max(each[a], each[b])) for a, b in apart.graph.edges()
         }
         none = np.zeros_like(each)
-        latencies = replace(known.latencies, t_ct_sr=none, links=links, from_server=None)
-        return cls(latencies, apart, "nobody", False, bits, known.presence)
+        latencies = replace(self.latencies, t_ct_sr=none, links=links, from_server=None)
+        return replace(self, latencies=latencies, network=apart, bits=bits)
 
     def seconds(self, present: Mask) -> Seconds:
         """Upload time of every client, given who uploads at the same time."""
@@ -99,6 +100,12 @@ class Uplink:
         length = self.bits["up"] / self.bits["between"] if self.bits else 1.0
         backhaul = (sharing * times.t_sr_cd * length)[server_of]
         return times.t_ct_sr + backhaul + times.per_message
+
+    def stay(self, clients: NDArray[np.int64], begin: Seconds, seconds: Seconds) -> Mask:
+        """Return which clients are on from `begin` for so many seconds."""
+        if self.presence is None:
+            return np.ones(len(clients), dtype=bool)
+        return self.presence.stay(clients, begin, seconds)
 
     def there(self, drawn: Mask, begin: Seconds, steps: int) -> Mask:
         """Return the drawn clients that are on from `begin` until their models are uploaded."""
@@ -162,15 +169,6 @@ class EventClock:
         self.at = self.at + np.minimum(spent, most)
         compute = np.minimum(spent - upload, most)
         return compute, np.minimum(upload, most - compute), np.zeros_like(spent)
-
-    def close_upload(
-        self, seconds: float, present: Mask, steps: int
-    ) -> tuple[Seconds, Seconds, Seconds]:
-        """Count a period that ends when `seconds` are over, whichever clients are done by then."""
-        before = self.at
-        compute, upload, _ = self.upload(present, steps, seconds)
-        self.at = before + seconds
-        return compute, upload, seconds - compute - upload
 
     def exchange(self, averager: Averager) -> None:
         """Inter-cluster aggregation by the averager's route."""

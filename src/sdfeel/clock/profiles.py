@@ -12,7 +12,7 @@ rates, and `[availability]` says when they are there: see `devices.py` and `avai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -233,25 +233,19 @@ def profile_of(
 
 
 # The keys of a profile's file beside [rates].
-TABLE = (
-    "flops_per_step", "bits_per_parameter", "seconds_per_message", "cloud_uplink", "summary",
-    "links", "devices", "availability",
-)  # fmt: skip
+TABLE = [key.name for key in fields(LatencyProfile) if key.name not in ("name", *RATES, *DOWN)]
 
 
 def profile_table(profile: LatencyProfile) -> dict[str, Any]:
     """Return a profile without its name, as a table that `profile_of` reads back."""
     rates = {rate: getattr(profile, rate) for rate in (*RATES, *DOWN)}
-    table: dict[str, Any] = {key: getattr(profile, key) for key in TABLE[:5]}
+    table: dict[str, Any] = {key: getattr(profile, key) for key in TABLE}
     table["flops_per_step"] = table["flops_per_step"] or "counted"
     table["rates"] = {key: rate for key, rate in _plain(rates).items() if rate is not None}
-    if profile.links:
-        table["links"] = {f"{a}-{b}": rate for (a, b), rate in profile.links.items()}
-    if profile.devices is not None:
-        table["devices"] = profile.devices.table()
-    if profile.availability is not None:
-        table["availability"] = table_of(profile.availability)
-    return table
+    table["links"] = {f"{a}-{b}": rate for (a, b), rate in profile.links.items()}
+    table["devices"] = profile.devices and profile.devices.table()
+    table["availability"] = profile.availability and table_of(profile.availability)
+    return {key: value for key, value in table.items() if value not in (None, {})}
 
 
 def _plain(value: Any) -> Any:

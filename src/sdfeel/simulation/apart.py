@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,9 +19,7 @@ from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.engines.problem import Problem
 from sdfeel.errors import InputError
 from sdfeel.records.checkpoints import Row
-from sdfeel.simulation.samples import test_samples
 from sdfeel.simulation.settings import AUTO, Settings
-from sdfeel.trees import Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +65,3 @@ class Apart:
             rate=algorithm.rate,
             about=self.about,
         )
-
-    def test_samples(self, test: Any, problem: Problem) -> tuple[Tree, Tree] | None:
-        """Check what the model is tested on here, beside what trainers measure."""
-        if test is None:
-            return None
-        try:
-            whole = ClientData.from_datasets([test])
-        except InputError as empty:
-            raise InputError("test", empty.value, empty.remedy) from None
-        return test_samples(test, replace(problem, data=whole))

@@ -176,8 +176,7 @@ class Evaluation:
         for number, weight in enumerate(weights):
             model = servers[number].clone() if state.ranks.leads else torch.empty_like(mean)
             numbers = self._of(engine, state, state.ranks.broadcast(model), self.train, test)
-            for name, value in numbers.items():
-                total[name] = total.get(name, 0.0) + float(weight) * value
+            _add(total, float(weight), numbers)
         return total
 
     def _of_clients(self, engine: Engine, state: State) -> Row:
@@ -198,8 +197,7 @@ class Evaluation:
                 numbers = {f"train_{k}": v for k, v in self._on(engine, whole, samples)}
                 if test is not None:
                     numbers |= {f"test_{k}": v for k, v in self._on(engine, whole, test)}
-                for key, value in numbers.items():
-                    total[key] = total.get(key, 0.0) + float(weights[client]) * value
+                _add(total, float(weights[client]), numbers)
             row |= {f"{short}_{key}": state.ranks.total(value) for key, value in total.items()}
         return row
 
@@ -238,6 +236,11 @@ class Evaluation:
                 f"server_{key}_max": max(column),
             }
         return row
+
+
+def _add(total: Row, weight: float, numbers: Row) -> None:
+    for name, value in numbers.items():
+        total[name] = total.get(name, 0.0) + weight * value
 
 
 def _disagreement(shares: Shares, mean: Tensor, servers: Tensor) -> float:

@@ -53,40 +53,29 @@ class Routes:
         places: list[list[int]] = [[] for _ in range(ranks.size)]
         for place, server in enumerate(servers):
             places[ranks.home[server]].append(place)
-        if len(servers) <= FEW:
-            return cls._with_all(near, places, ranks.rank)
-        mine, known = places[ranks.rank], list[int]()
-        into: dict[int, slice] = {}
-        sent: dict[int, list[int]] = {}
+        mine, coming, going = places[ranks.rank], dict[int, list[int]](), dict[int, list[int]]()
         for other, theirs in enumerate(places):
-            is_own = other == ranks.rank
-            coming = mine if is_own else [j for j in theirs if not near[j].isdisjoint(mine)]
-            into[other] = slice(len(known), len(known) + len(coming))
-            known += coming
-            if not is_own and coming:  # a link has two ends: then something is sent too
-                sent[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
-        own_rows = into.pop(ranks.rank)
-        out: dict[int, slice | list[int]] = {
-            other: [known.index(j) for j in servers] for other, servers in sent.items()
-        }
-        return cls(tuple(known), own_rows, out, {rank: into[rank] for rank in sent}, False)
+            needed = [j for j in theirs if not near[j].isdisjoint(mine)]
+            if other != ranks.rank and needed:  # a link has two ends: then something is sent too
+                coming[other] = needed
+                going[other] = [j for j in mine if not near[j].isdisjoint(theirs)]
+        is_product = len(servers) <= FEW
+        known = list(range(len(servers)))
+        if not is_product:
+            held = {**coming, ranks.rank: mine}
+            known = [j for other in range(ranks.size) for j in held.get(other, ())]
+        row_of = {place: row for row, place in enumerate(known)}
 
-    @classmethod
-    def _with_all(
-        cls, near: Sequence[set[int]], places: Sequence[Sequence[int]], rank: int
-    ) -> Routes:
-        """A row is a place; what lies between two that are sent is sent along."""
-        mine = places[rank]
-        out: dict[int, slice | list[int]] = {}
-        into: dict[int, slice] = {}
-        for other, theirs in enumerate(places):
-            coming = [j for j in theirs if not near[j].isdisjoint(mine)]
-            if other != rank and coming:
-                going = [j for j in mine if not near[j].isdisjoint(theirs)]
-                out[other] = slice(going[0], going[-1] + 1)
-                into[other] = slice(coming[0], coming[-1] + 1)
-        own_rows = slice(mine[0], mine[-1] + 1) if mine else slice(0, 0)
-        return cls(tuple(range(len(near))), own_rows, out, into, True)
+        def span(listed: Sequence[int]) -> slice:
+            return slice(row_of[listed[0]], row_of[listed[-1]] + 1) if listed else slice(0, 0)
+
+        # A span has rows of every server in it: what lies between two that are sent is sent along.
+        out: dict[int, slice | list[int]] = {
+            other: span(sent) if is_product else [row_of[j] for j in sent]
+            for other, sent in going.items()
+        }
+        into = {other: span(places_of_rank) for other, places_of_rank in coming.items()}
+        return cls(tuple(known), span(mine), out, into, is_product)
 
     @cached_property
     def far(self) -> list[int]:

@@ -86,9 +86,11 @@ class Keeper(Protocol):
 
     def stop(self) -> bool:
         """Return whether the run should end now, after a last save."""
+        return False
 
     def due(self) -> bool:
         """Return whether it is time for a checkpoint."""
+        return False
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""
@@ -97,17 +99,11 @@ class Keeper(Protocol):
         """The servers' models at an evaluation."""
 
 
-class NoKeeper:
+class NoKeeper(Keeper):
     """Runs to the end and saves nothing."""
 
     keeps = False
     rescue = ""
-
-    def stop(self) -> bool:
-        return False
-
-    def due(self) -> bool:
-        return False
 
     def save(self, checkpoint: Checkpoint) -> None:
         pass

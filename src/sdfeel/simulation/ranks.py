@@ -7,7 +7,8 @@ variables. Whole clusters live on a rank; the messages between ranks are tensors
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -189,15 +190,13 @@ class Ranks:
         return rows[begin : begin + counts[self.rank]].clone()
 
 
-class _lost:  # noqa: N801 - used as a word: `with _lost():`
+@contextmanager
+def _lost() -> Iterator[None]:
     """Turn a broken connection into words."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, problem: object, trace: object) -> None:
-        if kind is not None and issubclass(kind, RuntimeError):
-            raise RunError(
-                "another rank was lost, so the job ends here; start it again with --resume to go "
-                f"on from the last checkpoint ({str(problem).splitlines()[0][:120]})"
-            ) from None
+    try:
+        yield
+    except RuntimeError as problem:
+        raise RunError(
+            "another rank was lost, so the job ends here; start it again with --resume to go "
+            f"on from the last checkpoint ({str(problem).splitlines()[0][:120]})"
+        ) from None

@@ -34,17 +34,16 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     return problem.data.stored(chosen)
 
 
-def test_samples(test: Any, problem: Problem) -> Samples | None:
-    """Check what a user gives to test on, like the clients' data."""
+def test_samples(test: Any, problem: Problem, is_apart: bool) -> Samples | None:
+    """Check what a user gives to test on: like the clients' data, unless only trainers see it."""
     if test is None:
         return None
     try:
         data = ClientData.from_datasets([test])
     except InputError as empty:
         raise InputError("test", empty.value, empty.remedy) from None
-    shapes_here, clients = (
-        [tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, problem.data)
-    )
+    like = data if is_apart else problem.data
+    shapes_here, clients = ([tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, like))
     if shapes_here != clients:
         shapes = [tuple(tensor.shape) for tensor in leaves(data.inputs)]
         raise InputError(
@@ -53,7 +52,7 @@ def test_samples(test: Any, problem: Problem) -> Samples | None:
             f"samples must have the clients' shape {clients[0] if len(clients) == 1 else clients}",
         )
     dtype, device = problem.layout.dtype, problem.device
-    trees = (_scaled_as(problem.data.inputs, data.inputs), data.targets)
+    trees = (_scaled_as(like.inputs, data.inputs), data.targets)
     inputs, targets = (placed(tree, dtype, device) for tree in trees)
     try:
         check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))

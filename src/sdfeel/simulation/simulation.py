@@ -140,7 +140,7 @@ class Simulation:
             )
         if clients is not None:
             source.forget()
-        tested = (test_samples if apart is None else apart.test_samples)(test, problem)
+        tested = test_samples(test, problem, apart is not None)
         if metrics is None:
             judged = problem.data.targets if apart is None or tested is None else tested[1]
             metrics = usual_metrics(problem.loss, judged)

@@ -18,7 +18,7 @@ so an edge server can apply it to models that do not fit in memory together (`Ru
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,8 @@ from sdfeel.algorithm.methods.method import Floats, Method, Period, Rows
 from sdfeel.errors import InputError
 from sdfeel.validation import Anything, BelowHalf, Positive, checked
 
-RULES = ("mean", "clip", "trimmed", "median")
+Name = Literal["mean", "clip", "trimmed", "median"]
+RULES: tuple[str, ...] = get_args(Name)
 
 
 class AveragingRule(Method):
@@ -51,7 +52,7 @@ class Rule(AveragingRule):
             is, of fewer none can be.
     """
 
-    name: Literal["mean", "clip", "trimmed", "median"] = "mean"
+    name: Name = "mean"
     limit: Positive = 10.0
     trim: BelowHalf = 0.2
 

@@ -154,6 +154,18 @@ class Codec(ABC):
         return arrived
 
 
+class _EachAlone(Codec):
+    """A codec that sends a number of one kind for each value."""
+
+    kind: ClassVar[str]
+
+    def layout(self, values: int) -> dict[str, tuple[str, int]]:
+        return {"values": (self.kind, values)}
+
+    def bits(self, values: int) -> int:
+        return 8 * np.dtype(self.kind).itemsize * values
+
+
 def _refuse_beyond(codec: str, values: Floats, most: float) -> None:
     """A value that is not finite, or too large, has no place in a message."""
     if not (np.abs(values).max(initial=0.0) < most):
@@ -163,9 +175,10 @@ def _refuse_beyond(codec: str, values: Floats, most: float) -> None:
 
 
 @checked("codecs")
-class Float32(Codec):
+class Float32(_EachAlone):
     """Send values as they are."""
 
+    kind: ClassVar[str] = "<f4"
     exact: ClassVar[bool] = True
 
     def encode(self, values: Floats, draw: Draw) -> Message:
@@ -174,16 +187,12 @@ class Float32(Codec):
     def decode(self, message: Message, like: Floats) -> Floats:
         return message["values"]
 
-    def layout(self, values: int) -> dict[str, tuple[str, int]]:
-        return {"values": ("<f4", values)}
-
-    def bits(self, values: int) -> int:
-        return 32 * values
-
 
 @checked("codecs")
-class Float16(Codec):
+class Float16(_EachAlone):
     """Round to nearest, with 11 bits of precision; larger values than 65,504 become infinite."""
+
+    kind: ClassVar[str] = "<f2"
 
     def encode(self, values: Floats, draw: Draw) -> Message:
         if not np.abs(values).max(initial=0.0) < 65520:  # from there on it would become infinite
@@ -196,16 +205,12 @@ class Float16(Codec):
     def decode(self, message: Message, like: Floats) -> Floats:
         return message["values"].astype(like.dtype)
 
-    def layout(self, values: int) -> dict[str, tuple[str, int]]:
-        return {"values": ("<f2", values)}
-
-    def bits(self, values: int) -> int:
-        return 16 * values
-
 
 @checked("codecs")
-class BFloat16(Codec):
+class BFloat16(_EachAlone):
     """Round to nearest, ties to even: the upper half of a float32, with its range."""
+
+    kind: ClassVar[str] = "<u2"
 
     def encode(self, values: Floats, draw: Draw) -> Message:
         _refuse_beyond("bfloat16", values, 3.39e38)
@@ -214,12 +219,6 @@ class BFloat16(Codec):
 
     def decode(self, message: Message, like: Floats) -> Floats:
         return (message["values"].astype("<u4") << 16).view("<f4").astype(like.dtype)
-
-    def layout(self, values: int) -> dict[str, tuple[str, int]]:
-        return {"values": ("<u2", values)}
-
-    def bits(self, values: int) -> int:
-        return 16 * values
 
 
 def _scaled(values: Floats, most: int, name: str) -> tuple[Floats, Floats]:

@@ -104,12 +104,8 @@ class Momentum(Optimizer):
     def affine(self) -> Affine | None:
         if self.clip is not None:
             return None
-        return Affine(
-            decay=self.weight_decay,
-            prox=self.prox,
-            momentum=self.momentum,
-            nesterov=self.nesterov and self.momentum > 0,
-        )
+        is_nesterov = self.nesterov and self.momentum > 0
+        return Affine(self.weight_decay, self.prox, None, self.momentum, is_nesterov)
 
 
 @checked("optimizer")

@@ -166,13 +166,9 @@ class _Clusters:
         members, pace, times = self.members[server], self.pace, self.times
         present = self.algorithm.participation.among(members, int(self.turns[server]))
         present &= times.steps[members] > 0
-        presence = self.algorithm.uplink.presence
-        if presence is not None:
-            drawn = members[present]
-            begin = np.full(len(drawn), self.begun[server])
-            length = np.full(len(drawn), times.deadline[server])
-            present[present] = presence.stay(drawn, begin, length)
         clients = members[present]
+        begin, length = (np.full(len(clients), x[server]) for x in (self.begun, times.deadline))
+        clients = clients[self.algorithm.uplink.stay(clients, begin, length)]
         steps, samples = times.steps[clients], self.samples[clients]
         shares = samples / samples.sum() if len(clients) else samples
         is_unequal = len(clients) > 0 and bool((steps != steps[0]).any())

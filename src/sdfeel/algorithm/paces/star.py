@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
 import numpy as np
 
-from sdfeel.algorithm.events import Event, Group
+from sdfeel.algorithm.events import SPANS, Event, Group
 from sdfeel.algorithm.paces.pace import Pace, bytes_sent
 from sdfeel.errors import InputError
 from sdfeel.validation import Count, NotNegative, Positive, Share, checked
@@ -64,10 +64,8 @@ class StarPace(Pace):
         network, uplink = algorithm.network, algorithm.uplink
         tau1 = algorithm.schedule.at(0).tau1
         everyone, whole_share = np.ones(network.clients, dtype=bool), np.ones(1)
-        upload, down = (
-            uplink.seconds(everyone),
-            [uplink.down(away, 0) for away in (~everyone, everyone)],
-        )
+        upload = uplink.seconds(everyone)
+        down = [uplink.down(away, 0) for away in (~everyone, everyone)]
         length = tau1 * uplink.latencies.t_cmp + upload
         begun, waited = np.zeros(network.clients), np.zeros(1)
         turns, made = np.zeros((2, network.clients), dtype=np.int64)
@@ -78,9 +76,8 @@ class StarPace(Pace):
             client = np.array([np.argmin(ready)])
             at, began = float(ready[client[0]]), begun[client]
             present = algorithm.participation.among(client, int(turns[client[0]]))
-            if uplink.presence is not None and present.all():
-                present = uplink.presence.stay(client, began, length[client])
             there, how = client[present], Taking(waits=True)
+            there = there[uplink.stay(there, began[present], length[there])]
             if len(there):
                 came += 1
                 how = self.takes(version - int(taken[client[0]]), came)
@@ -98,12 +95,9 @@ class StarPace(Pace):
             group = Group(
                 int(client[0]), 0, k, there, first, made[there], whole_share[: len(there)], **how
             )
-            spans = {
+            spans = dict.fromkeys(SPANS, np.zeros(1)) | {
                 "compute": length[client] - upload[client],
                 "upload": upload[client],
-                "slack": np.zeros(1),
-                "wait": np.zeros(1),
-                "exchange": np.zeros(1),
                 "download": np.array([seconds]),
             }
             sent = bytes_sent(algorithm, len(there), None)

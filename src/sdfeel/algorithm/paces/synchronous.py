@@ -117,12 +117,9 @@ class Deadline(Synchronous):
                 f"the fastest client and {needed.max():.4g} s at the slowest",
             )
         members = algorithm.network.clusters.members
-        late = [
-            d
-            for d, clients in enumerate(members)
-            if needed[list(clients)].min() > self.seconds * SLACK
-        ]
-        if late:
+        fastest = np.array([needed[list(clients)].min() for clients in members])
+        late = np.flatnonzero(fastest > self.seconds * SLACK)
+        if len(late):
             warnings.warn(
                 f"no client of server {late[0]} is done within {self.seconds:g} s: the data of "
                 f"{len(late)} cluster(s) never counts",
@@ -135,9 +132,11 @@ class Deadline(Synchronous):
         return algorithm.present(period, steps, begun) & in_time
 
     def _collect(self, clock: EventClock, present: Mask, steps: int) -> Collected:
-        if self.ends_early:
-            return clock.upload(present, steps, most=self.seconds)
-        return clock.close_upload(self.seconds, present, steps)
+        begun = clock.at
+        compute, upload, slack = clock.upload(present, steps, most=self.seconds)
+        if not self.ends_early:
+            clock.at, slack = begun + self.seconds, self.seconds - compute - upload
+        return compute, upload, slack
 
     def _needed(self, algorithm: Algorithm, steps: int) -> Array:
         """Seconds that each client takes for so many steps and an upload, were all there."""
