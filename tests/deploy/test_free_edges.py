@@ -290,6 +290,22 @@ def test_after_a_rollback_all_go_on_from_the_mean_of_what_they_had(tmp_path: Pat
         roll_back(deployment, 0)
 
 
+def test_a_rollback_may_come_twice(tmp_path: Path) -> None:
+    """Nothing was trained in between. What lay there at first is what stays aside."""
+    deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)
+    for edge in "abc":
+        kept(tmp_path, edge, lambda turn: {"a": turn // 2})
+    goals = roll_back(deployment, 5)
+    aside = tmp_path / "state" / "a" / f"period-{goals['a']:09d}.safetensors.undone"
+    before = aside.read_bytes()
+    assert roll_back(deployment, 5) == goals
+    assert aside.read_bytes() == before
+    found, _ = Store(tmp_path / "state" / "a", {"edge": "a"}).load(3)
+    assert found is not None
+    mean = sum(TOPOLOGY.share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items())
+    assert found.model.array() == pytest.approx(mean)
+
+
 def test_a_checkpoint_that_has_heard_of_later_turns_is_not_gone_back_to(tmp_path: Path) -> None:
     """An edge that was away counts fewer turns: by its own number it would not be late."""
     deployment = parse_deployment(content(periods=6, pace=PACE), tmp_path)

@@ -12,6 +12,7 @@ the folder is flushed: after `save` returns, a power cut leaves this period or a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -280,10 +281,11 @@ class Store:
         write_model(self._prepared(period), found.layout, model, notes)
 
     def begin_from(self, period: int) -> None:
-        """What was prepared takes its place; what was there, and what is later, is put aside."""
+        """Put what was prepared in its place; what was there, and what is later, goes aside."""
         self.roll_back(period)
         path = self._path(period)
-        os.link(path, path.with_name(path.name + UNDONE))
+        with contextlib.suppress(FileExistsError):  # of a rollback before this one: it stays
+            os.link(path, path.with_name(path.name + UNDONE))
         self._prepared(period).replace(path)
 
     def _prepared(self, period: int) -> Path:
