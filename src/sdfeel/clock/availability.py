@@ -131,7 +131,6 @@ class Diurnal:
     share: Share
 
     def draw(self, clients: int, seed: int) -> Presence:
-        """Return when each of `clients` clients is on."""
         phases = uniform(seed, PURPOSE - 1, clients) * self.period
         return _InTurns([self._day(float(phase)) for phase in phases], self.period)
 
@@ -179,7 +178,6 @@ class Trace:
                 raise InputError("availability.trace", _line(*second), remedy)
 
     def draw(self, clients: int, seed: int) -> Presence:  # noqa: ARG002
-        """Return when each of `clients` clients is on."""
         spans: list[Spans] = [[] for _ in range(clients)]
         for client, begin, end in sorted(self.trace):
             if not 0 <= client < clients:

@@ -64,7 +64,6 @@ class LogUniform:
             raise InputError("least", self.least, f"at most `most`, {self.most:g}")
 
     def draw(self, u: Vector) -> Vector:
-        """Return parts of the rates, from numbers in [0, 1)."""
         drawn: Vector = self.least * (self.most / self.least) ** u
         return drawn
 

@@ -114,9 +114,7 @@ class PlainUpdates:
         chain, size = self.problem.chain, self._size
         w, begun = self._row[None, :size], anchor[None, :size]
         rows = {name: rows[place : place + 1] for name, rows in work.rows.items()}
-        for name, row in chain.rows.items():
-            if name not in rows:
-                rows[name] = new_row(row, begun)
+        rows |= {n: new_row(row, begun) for n, row in chain.rows.items() if n not in rows}
         for name, (shared, index) in work.shared.items():
             rows[name] = shared[int(index[place])][None]
         clients, etas = np.array([drawn.client]), drawn.etas.tolist()

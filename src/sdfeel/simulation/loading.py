@@ -41,22 +41,17 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     servers = _tensors(record.path / "servers.safetensors").get("servers")
     if servers is None or servers.shape[-1] != ParameterLayout.of(module).size:
         raise InputError("folder", str(folder), "its servers.safetensors does not fit the model")
-    summary = record.summary
+    summary = {"phases": {}, **record.summary}
+    same = ("scheme", "engine", "iterations", "seconds", "interrupted", "phases", *KEPT)
     return Result(
         model=module.eval(),
         history=record.metrics,
-        scheme=str(summary["scheme"]),
-        engine=str(summary["engine"]),
-        iterations=int(summary["iterations"]),
-        seconds=float(summary["seconds"]),
-        phases=dict(summary.get("phases", {})),
-        interrupted=bool(summary["interrupted"]),
         servers=servers,
         config=record.config,
         network=record.network,
         environment=record.environment,
         folder=record.path,
-        **{name: summary[name] for name in KEPT},
+        **{name: summary[name] for name in same},
     )
 
 

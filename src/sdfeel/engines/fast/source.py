@@ -13,6 +13,7 @@ from .layers import WIDEST, SourceFile, rounded_up, shape_text, size_text, write
 from .plan import Plan
 from .rule import Terms
 
+_FUNCTIONS = {"EXP": "exp", "EXPM1": "expm1", "TANH_": "tanh", "ERF": "erf"}
 _HEADERS = ("vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h")
 
 
@@ -69,15 +70,7 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
         f"#define TABLES {tables}",
         f"#define WIDE {int(_wide(plan, double))}",
         *(f"#define {term.upper()} {int(there)}" for term, there in asdict(terms).items()),
-        *(
-            f"#define {name} {function}{suffix}"
-            for name, function in (
-                ("EXP", "exp"),
-                ("EXPM1", "expm1"),
-                ("TANH_", "tanh"),
-                ("ERF", "erf"),
-            )
-        ),
+        *(f"#define {name} {function}{suffix}" for name, function in _FUNCTIONS.items()),
     ]
     kernels = files(__package__).joinpath("kernels")
     headers = [kernels.joinpath(name).read_text() for name in _HEADERS]
