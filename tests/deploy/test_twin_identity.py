@@ -73,6 +73,25 @@ def test_a_revoked_neighbour_is_left_also_after_a_renewal(
     play(story)
 
 
+def test_an_edge_that_is_replacing_a_stream_can_be_stopped(
+    authority: TwinAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new stream is not answered in time, and closing the old one takes long."""
+
+    async def wait_closed(self: End) -> None:
+        await asyncio.sleep(10.0)
+
+    async def story(world: TwinWorld) -> None:
+        world.net.slow |= {("e00", "e01"): 0.5, ("e01", "e00"): 0.5}
+        monkeypatch.setattr(End, "wait_closed", wait_closed)
+        authority.renew("e00")
+        await asyncio.sleep(3.0)
+        async with asyncio.timeout(60.0):
+            await world.edges["e00"].stop()
+
+    play(story)
+
+
 @pytest.mark.parametrize("averager", ["paper", "all-reduce"])
 def test_a_certificate_that_is_copied_by_halves_changes_nothing(
     tmp_path: Path, averager: str, monkeypatch: pytest.MonkeyPatch

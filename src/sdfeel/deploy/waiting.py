@@ -1,11 +1,15 @@
-"""One bell for everything that an edge waits for: whoever changes something rings it."""
+"""One bell for everything that an edge waits for: whoever changes something rings it.
+
+And the end of a task that another one has begun.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["Bell"]
+__all__ = ["Bell", "end"]
 
 
 class Bell:
@@ -35,6 +39,16 @@ class Bell:
                 timer.cancel()
                 self._waiters.pop(waiter, None)
         return True
+
+
+async def end(task: asyncio.Future[Any]) -> None:
+    """End a task and wait until it is over, whatever comes out of it.
+
+    Awaiting the task itself and suppressing CancelledError would also swallow the end of the task
+    that waits.
+    """
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.waiting import end
 
 __all__ = ["Dialler"]
 
@@ -66,9 +66,7 @@ class Dialler:
                     await asyncio.sleep(pause)
         finally:
             if current is not None:
-                current.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await current
+                await end(current)
 
     def _check_revoked(self, current: asyncio.Task[None]) -> None:
         """The other end's certificate may be revoked while the stream stands."""
@@ -82,9 +80,7 @@ class Dialler:
     async def _replace(self, before: asyncio.Task[None]) -> None:
         """Gives the new stream time to take over, then ends the old one."""
         await asyncio.wait({before}, timeout=2 * RENEWAL_SECONDS)
-        before.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await before
+        await end(before)
 
     async def _connect(self) -> None:
         if self.credentials.has_expired:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import check_done
-from sdfeel.deploy.waiting import Bell
+from sdfeel.deploy.waiting import Bell, end
 
 __all__ = ["Key", "Link", "Offer"]
 
@@ -138,11 +137,9 @@ class Link:
         except StreamLost:
             pass  # link-down says it
         finally:
-            pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await pump
             if self._stream is stream:
                 self._ended()
+            await end(pump)
 
     def _ended(self) -> None:
         self._stream = self._outbox = None

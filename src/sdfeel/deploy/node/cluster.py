@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from sdfeel.deploy.observe.refusals import Refusals
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
-from sdfeel.deploy.waiting import Bell
+from sdfeel.deploy.waiting import Bell, end
 
 __all__ = ["Cluster", "Tasks"]
 
@@ -211,14 +210,12 @@ class Cluster:
         except StreamLost:
             pass  # client-down says it
         finally:
-            pump.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await pump
             if self.sessions.get(name) is session:
                 del self.sessions[name]
                 self._guests.discard(name)
                 self._tell("client-down", name, client=name)
             self._changed()
+            await end(pump)
 
     def _changed(self) -> None:
         self._metrics.clients.set(len(self.sessions))
