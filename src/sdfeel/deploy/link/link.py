@@ -142,9 +142,10 @@ class Link:
             await end(pump)
 
     def _ended(self) -> None:
+        problem = self._outbox.problem if self._outbox is not None else ""
         self._stream = self._outbox = None
         self._inbox.end()
-        self.log("link-down", peer=self.peer)
+        self.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
         self.hooks.lost()
         self.bell.ring()
 

@@ -21,6 +21,7 @@ class Outbox:
 
     as_message   what a chunk is in this kind of stream
     sent         is told the bytes of every chunk
+    problem      why nothing can be sent any more, if that is not the stream's fault
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Outbox:
         most: int,
     ) -> None:
         self._stream, self._as_message, self._sent, self._most = stream, as_message, sent, most
+        self.problem = ""
         self.words: deque[Any] = deque()
         self._models: deque[tuple[Any, Load]] = deque()
         self._due = asyncio.Event()
@@ -88,6 +90,10 @@ class Outbox:
                     self._idle.set()
         except StreamLost:
             return  # its reader sees the end as well, and tells
+        except OSError as problem:
+            # Half of a model may have been sent: nothing that follows would be understood.
+            self.problem = f"a model cannot be read from this edge's disk: {problem}"
+            self._stream.close(self.problem)
         finally:
             self._idle.set()
 

@@ -213,7 +213,9 @@ class Cluster:
             if self.sessions.get(name) is session:
                 del self.sessions[name]
                 self._guests.discard(name)
-                self._tell("client-down", name, client=name)
+                problem = session.outbox.problem
+                reason = {"reason": problem} if problem else {}
+                self._tell("client-down", name, client=name, **reason)
             self._changed()
             await end(pump)
 
