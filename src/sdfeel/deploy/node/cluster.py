@@ -214,8 +214,8 @@ class Cluster:
                 del self.sessions[name]
                 self._guests.discard(name)
                 problem = session.outbox.problem
-                reason = {"reason": problem} if problem else {}
-                self._tell("client-down", name, client=name, **reason)
+                why = {"reason": problem} if problem else {}
+                self._tell("client-down", name, client=name, **why)
             self._changed()
             await end(pump)
 
