@@ -222,11 +222,8 @@ def _check_rows(dataset: Any) -> None:
         splits = ", ".join(repr(name) for name in dataset)
         raise InputError("dataset", type(dataset).__name__, f"has splits; give one of {splits}")
     if not all(hasattr(dataset, n) for n in ("column_names", "__len__", "__getitem__")):
-        raise InputError(
-            "dataset",
-            type(dataset).__name__,
-            "needs named columns, a length and rows by number, as a datasets.Dataset has",
-        )
+        remedy = "needs named columns, a length and rows by number, as a datasets.Dataset has"
+        raise InputError("dataset", type(dataset).__name__, remedy)
 
 
 def _as_pixels(
@@ -266,11 +263,8 @@ def _numbers(frame: Any, name: Hashable) -> NDArray[Any]:
     column = frame[name]
     values = np.array(column)  # a copy: what pandas gives cannot be written to
     if values.dtype.kind not in "iufb":
-        raise InputError(
-            f"column {name!r}",
-            str(column.dtype),
-            "must be numbers; categories become class numbers by .astype('category').cat.codes",
-        )
+        remedy = "must be numbers; categories become class numbers by .astype('category').cat.codes"
+        raise InputError(f"column {name!r}", str(column.dtype), remedy)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         value = "missing" if np.isnan(values[row]) else float(values[row])

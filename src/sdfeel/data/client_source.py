@@ -52,9 +52,8 @@ class ClientSource:
             samples = given.samples if is_store else _lengths(given, clients)
             return cls(given, None, samples, loaders)
         if not isinstance(partition, str) and len(partition) != clients:
-            raise InputError(
-                "partition", f"{len(partition)} parts", f"the network has {clients} clients"
-            )
+            remedy = f"the network has {clients} clients"
+            raise InputError("partition", f"{len(partition)} parts", remedy)
         whole = given if isinstance(given, ClientData) else ClientData.from_datasets([given])
         if isinstance(partition, str):
             partition = make_partition(partition, _labels(given, whole, partition), clients, seed)
@@ -112,12 +111,11 @@ def _labels(given: Any, whole: ClientData, partition: str) -> NDArray[np.int64]:
     if not isinstance(whole.targets, Tensor):
         raise InputError("partition", partition, "goes by labels; give row numbers instead")
     if isinstance(given, list) and whole.targets.ndim > 1:
-        raise InputError(
-            "partition",
-            partition,
+        remedy = (
             "shares out one dataset by class numbers; leave it out where each client has its own, "
-            "as in a list of pairs",
+            "as in a list of pairs"
         )
+        raise InputError("partition", partition, remedy)
     labels: NDArray[np.int64] = whole.targets.numpy()
     return labels
 

@@ -208,12 +208,11 @@ def count_samples(dataset: Any, client: int) -> int:
     if isinstance(dataset, ClientData):
         return rows(dataset.inputs)
     if isinstance(dataset, Mapping) or hasattr(dataset, "iloc"):
-        raise InputError(
-            field,
-            list(dataset),
+        remedy = (
             "must be a pair (inputs, targets) or a map-style dataset; sdfeel.data.from_pandas "
-            "makes clients of one DataFrame",
+            "makes clients of one DataFrame"
         )
+        raise InputError(field, list(dataset), remedy)
     pair = from_arrays(dataset)
     if pair is None:
         check_map_style(field, dataset)

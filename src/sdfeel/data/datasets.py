@@ -92,11 +92,8 @@ def train_labels(name: str) -> NDArray[np.int64]:
 def _read(dataset: Spec) -> Arrays:
     folder = dataset_folder(dataset.name)
     if not dataset.embedded and not any((folder / file.name).exists() for file in dataset.files):
-        raise InputError(
-            "dataset",
-            dataset.name,
-            f"not on this machine (looked in {folder}); run `sdfeel data fetch {dataset.name}`",
-        )
+        remedy = f"not on this machine (looked in {folder}); run `sdfeel data fetch {dataset.name}`"
+        raise InputError("dataset", dataset.name, remedy)
     check(dataset, folder)
     paths = [folder / file.name for file in dataset.files]
     images, labels, test_images, test_labels = _LAYOUTS[dataset.layout](paths)

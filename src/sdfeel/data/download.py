@@ -16,14 +16,10 @@ import pooch
 
 from sdfeel.data.archives import UNPACKERS
 from sdfeel.data.catalogue import File, Packed, Source, Spec, dataset_folder, spec
-from sdfeel.data.registries import SourceError, debian_address, npm_address
+from sdfeel.data.registries import DEBIAN_MIRROR, SourceError, npm_address
 from sdfeel.data.resuming import Progress, Resuming
 from sdfeel.errors import RunError
 from sdfeel.files import FileLock, write_atomically
-
-
-def no_progress(what: str, done: int, total: int) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,7 @@ class Fetched:
     tried: tuple[str, ...] = ()
 
 
-def fetch(name: str, progress: Progress = no_progress) -> Fetched:
+def fetch(name: str, progress: Progress = lambda *_: None) -> Fetched:
     """Make the data set ready for `load`; quick if it already is.
 
     Raises:
@@ -64,7 +60,7 @@ def obtain(
     files: Sequence[File],
     sources: Sequence[Source],
     folder: Path,
-    progress: Progress = no_progress,
+    progress: Progress = lambda *_: None,
 ) -> Fetched:
     """Fill `folder` with `files` from the first of `sources` that delivers them all."""
     if not _faults(files, folder):  # before the lock, which a read-only cache would not allow
@@ -100,7 +96,7 @@ def _mirrors(sources: Sequence[Source]) -> Iterator[tuple[Source, str]]:
     for source in sources:
         addresses = list(source.addresses)
         addresses += [npm_address(source.npm)] if source.npm else []
-        addresses += [debian_address(source.debian)] if source.debian else []
+        addresses += [DEBIAN_MIRROR + source.debian] if source.debian else []
         for address in addresses or [""]:
             yield source, address
 
@@ -124,17 +120,14 @@ def _deliver(
     needed = {file.name: file for file in files}
     limits = {file.name: file.size for file in files}
     for name, content in UNPACKERS[source.unpack](source, paths, limits):
-        if name in needed:
-            _keep(content, needed.pop(name), folder)
+        if name not in needed:
+            continue
+        fault = _difference(BytesIO(content), needed.pop(name), "sha256", "md5")
+        if fault is not None:
+            raise SourceError(f"its {name} {fault}")
+        write_atomically(folder / name, content)
     if needed:
         raise SourceError(f"it lacks {', '.join(needed)}")
-
-
-def _keep(content: bytes, file: File, folder: Path) -> None:
-    fault = _difference(BytesIO(content), file, "sha256", "md5")
-    if fault is not None:
-        raise SourceError(f"its {file.name} {fault}")
-    write_atomically(folder / file.name, content)
 
 
 def _faults(files: Sequence[File], folder: Path) -> dict[File, str]:
@@ -212,7 +205,7 @@ class Download:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    def retrieve(self, folder: Path, progress: Progress = no_progress) -> Path:
+    def retrieve(self, folder: Path, progress: Progress = lambda *_: None) -> Path:
         """Download to `folder`, unless it lies there already, placed by hand."""
         path = folder / self.filename
         fault = _fault(path, self.packed) if path.exists() else None

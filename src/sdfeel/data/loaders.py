@@ -28,9 +28,8 @@ def unwrapped(dataset: Any) -> Any:
         return dataset
     inner = dataset.dataset
     if isinstance(inner, IterableDataset):
-        raise InputError(
-            "data", type(inner).__name__, "a DataLoader of a map-style dataset: it is drawn from"
-        )
+        remedy = "a DataLoader of a map-style dataset: it is drawn from"
+        raise InputError("data", type(inner).__name__, remedy)
     sampler = dataset.sampler
     if isinstance(sampler, SubsetRandomSampler):
         inner = Subset(inner, sorted(sampler.indices))

@@ -64,12 +64,11 @@ class Dirichlet:
             counts = self._counts(sizes, clients, rng)
             if counts is not None and counts.sum(axis=0).min() >= self.min_samples:
                 return _deal(classes, counts, rng)
-        raise InputError(
-            "min_samples",
-            self.min_samples,
+        remedy = (
             f"not reached by {clients} clients in {MAX_DRAWS:,} draws at concentration "
-            f"{self.concentration}: lower it, use fewer clients or a larger concentration",
+            f"{self.concentration}: lower it, use fewer clients or a larger concentration"
         )
+        raise InputError("min_samples", self.min_samples, remedy)
 
     def _counts(self, sizes: Indices, clients: int, rng: np.random.Generator) -> Indices | None:
         """Return how many samples of each class each client gets: shape (classes, clients).

@@ -55,9 +55,8 @@ def from_arrays(dataset: Any) -> Pair | None:
         return _tensor(inputs), _tensor(targets)
     except TypeError as problem:  # an array of words or objects
         remedy = _remedy("" if getattr(targets, "dtype", np.dtype(int)).kind in "OUS" else None)
-        raise InputError(
-            "data", "arrays that hold no numbers", f"{str(problem).split('. ')[0]}; {remedy}"
-        ) from None
+        remedy = f"{str(problem).split('. ')[0]}; {remedy}"
+        raise InputError("data", "arrays that hold no numbers", remedy) from None
 
 
 def _of_pandas(value: Any) -> Any:
@@ -138,12 +137,11 @@ def from_items(dataset: Any, indices: Sequence[int], client: int) -> Pair:
             remedy = f"must be tensors, numpy arrays or numbers; {_remedy(target)}"
             raise InputError(field, kinds, remedy) from None
         if pairs and outline(pair) != outline(pairs[0]):
-            raise InputError(
-                field,
-                outline(pair),
+            remedy = (
                 f"sample {indices[0]} has {outline(pairs[0])}; sequences of several lengths are "
-                "filled up by sdfeel.data.from_tokens",
+                "filled up by sdfeel.data.from_tokens"
             )
+            raise InputError(field, outline(pair), remedy)
         pairs.append(pair)
     inputs, targets = (
         mapped(lambda *tensors: torch.stack(tensors), *column)
@@ -186,8 +184,4 @@ def whole_targets(targets: Tree) -> Tree:
 
 def outline(tree: Tree) -> Tree:
     """The shapes of a structure: equal where samples can be stacked."""
-    if isinstance(tree, dict):
-        return {key: outline(inner) for key, inner in tree.items()}
-    if isinstance(tree, tuple | list):
-        return tuple(outline(inner) for inner in tree)
-    return tuple(tree.shape)
+    return mapped(lambda tensor: tuple(tensor.shape), tree)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NPM_DEFAULT = "https://registry.npmjs.org/"
-DEBIAN_DEFAULT = "http://deb.debian.org/debian/"
+DEBIAN_MIRROR = "http://deb.debian.org/debian/"
 APT_SECONDS = 300
 
 
@@ -40,11 +40,6 @@ def _npm_registry() -> str:
         if equals and key.strip() == "registry":
             return os.path.expandvars(value.strip().strip("\"'")) or NPM_DEFAULT
     return NPM_DEFAULT
-
-
-def debian_address(pool_path: str) -> str:
-    """Return where Debian's default mirror keeps a package; apt is tried before it."""
-    return DEBIAN_DEFAULT + pool_path
 
 
 @contextmanager

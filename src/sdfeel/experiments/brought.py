@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sdfeel.data import ClientData, ClientSource, Dataset
+from sdfeel.data import ClientData, Dataset
 from sdfeel.errors import InputError
 from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Samples
@@ -40,16 +40,16 @@ from sdfeel.trees import Tree, mapped
 class Brought:
     """Data as a run takes it.
 
-    source   what each client holds, if the function says so; else `whole` is to be shared out
-    shape    of a sample
-    classes  how many labels there are; None where targets are no labels
+    shape          of a sample
+    classes        how many labels there are; None where targets are no labels
+    is_shared_out  the function says what each client holds; else `whole` is one store for all
     """
 
-    whole: ClientData | None
-    source: ClientSource | None
+    whole: ClientData
     test: Samples | None
     shape: Any
     classes: int | None
+    is_shared_out: bool = False
 
     @classmethod
     def of_dataset(cls, dataset: Dataset) -> Brought:
@@ -57,7 +57,7 @@ class Brought:
         ends = np.array([0, len(dataset.train_targets)])
         whole = ClientData(dataset.train_pixels, dataset.train_targets, ends)
         test = (dataset.test_pixels, dataset.test_targets)
-        return cls(whole, None, test, dataset.shape, dataset.classes)
+        return cls(whole, test, dataset.shape, dataset.classes)
 
 
 def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int) -> Brought:
@@ -80,10 +80,7 @@ def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int)
         remedy = f"gives data for {len(train)} clients; there are {clients}"
         raise InputError("data.name", name, remedy)
     whole = _read("train", name, train if is_shared_out else [train])
-    if is_shared_out:
-        source = ClientSource.of(whole, None, clients, seed)
-        return Brought(None, source, samples, *_about(whole))
-    return Brought(whole, None, samples, *_about(whole))
+    return Brought(whole, samples, *_about(whole), is_shared_out)
 
 
 def bring_model(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from sdfeel.simulation.words import WORDS, ours
 from sdfeel.toml import read_toml
 from sdfeel.validation import validated
 
+PRESETS = Path(__file__).with_name("presets")
 MAX_BYTES = 2**20
 LEVELS = 32  # of tables in each other, as a dotted key names them
 
@@ -118,18 +118,16 @@ class Experiment(Strict):
 
 def presets() -> dict[str, str]:
     """Return the presets that come with sdfeel: name -> what it is (the file's first line)."""
-    folder = resources.files("sdfeel.experiments") / "presets"
     return {
-        entry.name.removesuffix(".toml"): entry.read_text("utf-8").splitlines()[0].lstrip("# ")
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        path.stem: path.read_text("utf-8").splitlines()[0].lstrip("# ")
+        for path in sorted(PRESETS.glob("*.toml"))
     }
 
 
 def read_table(source: str) -> dict[str, Any]:
     """Read the table of a preset, a TOML file or a Flower project."""
     if source in presets():
-        path = resources.files("sdfeel.experiments") / "presets" / f"{source}.toml"
-        return read_toml(path.read_text("utf-8"), "config")
+        return read_toml(PRESETS / f"{source}.toml", "config")
     if Path(source).is_dir() or Path(source).name == "pyproject.toml":
         from sdfeel.flower.project import project_table  # Flower is optional
 
@@ -137,12 +135,11 @@ def read_table(source: str) -> dict[str, Any]:
         return merge(table, change)
     if source.endswith(".toml"):
         return read_toml(Path(source), "config", MAX_BYTES)
-    raise InputError(
-        "config",
-        source,
+    remedy = (
         "the path of a .toml file, the folder of a Flower project, or a preset; "
-        f"{closest(source, presets())}",
+        f"{closest(source, presets())}"
     )
+    raise InputError("config", source, remedy)
 
 
 def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,9 +213,8 @@ def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> No
             raise InputError(f"{where}: {name}", inner, f"unknown key; {_hint(name, keys, known)}")
         for key, value in inner.items() if isinstance(inner, dict) else [("", inner)]:
             leaves = [k.partition(".")[2] for k in keys if k.startswith(f"{name}.")]
-            raise InputError(
-                f"{where}: {name}.{key}", value, f"unknown key; {closest(str(key), leaves)}"
-            )
+            remedy = f"unknown key; {closest(str(key), leaves)}"
+            raise InputError(f"{where}: {name}.{key}", value, remedy)
 
 
 def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:

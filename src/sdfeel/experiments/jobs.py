@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sdfeel.api import Result
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.run import run
 from sdfeel.files import FileLock, check_writable
+from sdfeel.records.reading import FollowedRun
 from sdfeel.simulation.listening import Progress
 
 Started = Callable[[str, str], None]
@@ -181,15 +181,8 @@ def slug(label: str) -> str:
 
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
-    table, summary = _json(folder / "run.json"), _json(folder / "summary.json")
+    kept = FollowedRun(folder)
+    kept.look()
     wanted = json.loads(json.dumps(config.table(), default=str))
-    is_same = {key: table.get(key) for key in wanted} == wanted
-    return is_same and summary.get("interrupted") is False
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    is_same = {key: kept.config.get(key) for key in wanted} == wanted
+    return is_same and (kept.summary or {}).get("interrupted") is False

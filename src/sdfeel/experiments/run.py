@@ -112,9 +112,8 @@ def data_of(config: RunConfig, clients: int) -> Brought:
     if ":" in chosen.name:
         return _brought(chosen.name, json.dumps(chosen.arguments, default=str), clients, seed)
     if chosen.arguments:
-        raise InputError(
-            "data.arguments", chosen.arguments, "go with a function: data.name = my_file:load"
-        )
+        remedy = "go with a function: data.name = my_file:load"
+        raise InputError("data.arguments", chosen.arguments, remedy)
     return _dataset(chosen.name)
 
 
@@ -138,13 +137,10 @@ def _brought(name: str, arguments: str, clients: int, seed: int) -> Brought:
 def build_network(config: NetworkConfig) -> Network:
     """Build the network: a graph by name or from a file, clusters by size or by list."""
     if config.clusters is None:
-        name = "path" if config.graph_file is not None else config.graph
-        sized = Network.build(name, config.servers, config.clients_per_server, **config.options)
-        clusters, graph = sized.clusters, sized.graph
+        clusters = Network.build("path", config.servers, config.clients_per_server).clusters
     else:
-        clusters, graph = Clusters.of(config.clusters), config.graph
-    if config.graph_file is not None:
-        graph = read_graph(config.graph_file, clusters.servers)
+        clusters = Clusters.of(config.clusters)
+    graph = _graph_of(config, clusters.servers)
     network = Network(clusters, graph, clients_graph=config.clients_graph)
     if config.graphs is None:
         return network
@@ -152,7 +148,7 @@ def build_network(config: NetworkConfig) -> Network:
     return ChangingNetwork.of(network, graphs)
 
 
-def _graph_of(config: GraphTurn, servers: int) -> nx.Graph:
+def _graph_of(config: NetworkConfig | GraphTurn, servers: int) -> nx.Graph:
     if config.graph_file is not None:
         return read_graph(config.graph_file, servers)
     return build_graph(config.graph, servers, **config.options)
@@ -160,23 +156,19 @@ def _graph_of(config: GraphTurn, servers: int) -> nx.Graph:
 
 def _client_source(config: RunConfig, data: Brought, clients: int) -> ClientSource:
     """Share out the training samples to the clients."""
-    if data.source is not None or data.whole is None:
+    if data.is_shared_out:
         if config.data.partition != DataConfig().partition or config.data.concentration is not None:
             remedy = "the function has shared out the data: it gives a list, one for each client"
             raise InputError("data.partition", config.data.partition, remedy)
-        assert data.source is not None  # noqa: S101 - one of the two is there
-        return data.source
+        return ClientSource.of(data.whole, None, clients, _seed(config))
     options = {}
     if config.data.concentration is not None:
         options["concentration"] = config.data.concentration
     labels = data.whole.targets
     if data.classes is None and config.data.partition != "iid":
         remedy = "goes by labels, and the targets are none: data.partition = iid, or let the "
-        raise InputError(
-            "data.partition",
-            config.data.partition,
-            f"{remedy}function give a list of clients' data",
-        )
+        remedy += "function give a list of clients' data"
+        raise InputError("data.partition", config.data.partition, remedy)
     numbers = labels.numpy() if data.classes is not None else np.zeros(rows(labels), dtype=int)
     parts = partition(config.data.partition, numbers, clients, _seed(config), **options)
     return ClientSource.of(data.whole, parts, clients, _seed(config))
@@ -194,9 +186,8 @@ def build_model(config: RunConfig, data: Brought | None) -> nn.Module:
         folder = None if config.flower.folder is None else Path(config.flower.folder)
         return bring_model(chosen.name, chosen.arguments, shape, classes, seed, folder)
     if chosen.arguments:
-        raise InputError(
-            "model.arguments", chosen.arguments, "go with a function: model.name = my_file:build"
-        )
+        remedy = "go with a function: model.name = my_file:build"
+        raise InputError("model.arguments", chosen.arguments, remedy)
     if data is None:
         remedy = "is needed: what makes the app's first model, model.name = my_app.task:Net"
         raise InputError("model.name", None, f"{remedy}; or run the project's folder")

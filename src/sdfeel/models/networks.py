@@ -34,9 +34,8 @@ def paper_cnn(shape: Shape, classes: int = 10) -> nn.Sequential:
         (3, 32, 32): cifar_cnn,
     }
     if tuple(shape) not in known:
-        raise InputError(
-            "sample shape", tuple(shape), f"the paper's CNN takes one of {list(known)}"
-        )
+        remedy = f"the paper's CNN takes one of {list(known)}"
+        raise InputError("sample shape", tuple(shape), remedy)
     return known[tuple(shape)](classes)
 
 

@@ -195,26 +195,23 @@ def _checked(averager: Any, graph: nx.Graph, shares: NDArray[np.float64]) -> Ave
             "`Averager`"
         )  # fmt: skip
     if averager.shares.shape != shares.shape or not np.allclose(averager.shares, shares):
-        raise InputError(
-            "averager",
-            averager.name,
+        remedy = (
             "was built for clusters of another size: build it on network.with_samples(...), or "
-            "pass its name or the function that builds it",
+            "pass its name or the function that builds it"
         )
+        raise InputError("averager", averager.name, remedy)
     A = averager.generator
     if not (np.allclose(A.sum(axis=0), 0) and np.allclose(A @ shares, 0)):
-        raise InputError(
-            "averager",
-            averager.name,
+        remedy = (
             "moves the weighted mean: the columns of its generator must sum to 0, and the "
-            "generator times m-tilde must be 0",
+            "generator times m-tilde must be 0"
         )
+        raise InputError("averager", averager.name, remedy)
     if averager.route == "neighbours":
         for a, b in zip(*np.nonzero(A), strict=True):
             if a != b and not graph.has_edge(a, b):
-                raise InputError(
-                    "averager", averager.name, f"uses a link {a}-{b} that the network does not have"
-                )
+                remedy = f"uses a link {a}-{b} that the network does not have"
+                raise InputError("averager", averager.name, remedy)
     return averager
 
 

@@ -24,27 +24,22 @@ class Clusters:
         seen: dict[int, int] = {}
         for server, clients in enumerate(self.members):
             if not clients:
-                raise InputError(
-                    f"clusters[{server}]",
-                    [],
-                    "an edge server needs at least one client; leave the server out or move one",
+                remedy = (
+                    "an edge server needs at least one client; leave the server out or move one"
                 )
+                raise InputError(f"clusters[{server}]", [], remedy)
             for client in clients:
                 if client in seen:
-                    raise InputError(
-                        f"clusters[{server}]",
-                        list(clients),
+                    remedy = (
                         f"client {client} is attached to server {seen[client]} already; "
-                        "a client belongs to exactly one server",
+                        "a client belongs to exactly one server"
                     )
+                    raise InputError(f"clusters[{server}]", list(clients), remedy)
                 seen[client] = server
         missing = sorted(set(range(len(seen))) - set(seen))
         if missing:
-            raise InputError(
-                "clusters",
-                [list(clients) for clients in self.members],
-                f"clients are numbered 0 to C-1, but {missing[:5]} have no server",
-            )
+            remedy = f"clients are numbered 0 to C-1, but {missing[:5]} have no server"
+            raise InputError("clusters", [list(clients) for clients in self.members], remedy)
 
     @classmethod
     def of(cls, clusters: Sequence[Sequence[int]]) -> Clusters:
@@ -52,9 +47,8 @@ class Clusters:
         try:
             members = tuple(tuple(int(client) for client in cluster) for cluster in clusters)
         except (TypeError, ValueError):
-            raise InputError(
-                "clusters", clusters, "a list of client numbers for each server: [[0, 1], [2]]"
-            ) from None
+            remedy = "a list of client numbers for each server: [[0, 1], [2]]"
+            raise InputError("clusters", clusters, remedy) from None
         return cls(members)
 
     @classmethod
@@ -93,16 +87,12 @@ class Shares:
 
     def __post_init__(self) -> None:
         if len(self.samples) != self.clusters.clients:
-            raise InputError(
-                "samples",
-                len(self.samples),
-                f"one number of samples for each of the {self.clusters.clients} clients",
-            )
+            remedy = f"one number of samples for each of the {self.clusters.clients} clients"
+            raise InputError("samples", len(self.samples), remedy)
         for client, count in enumerate(self.samples):
             if not (np.isfinite(count) and count > 0):
-                raise InputError(
-                    f"samples[{client}]", count, "every client needs data: a number above 0"
-                )
+                remedy = "every client needs data: a number above 0"
+                raise InputError(f"samples[{client}]", count, remedy)
 
     @classmethod
     def of(cls, clusters: Clusters, samples: ArrayLike | None = None) -> Shares:
@@ -141,20 +131,17 @@ class Shares:
         return np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
 
     def _per_server(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        totals = np.zeros(self.clusters.servers)
-        np.add.at(totals, self.clusters.server_of, counts)
-        return totals
+        totals = np.bincount(self.clusters.server_of, counts, self.clusters.servers)
+        return totals.astype(np.float64)
 
     @property
     def V(self) -> NDArray[np.float64]:  # noqa: N802 - the paper's name
         """C x D: V[i, d] = m-hat_i if i in C_d (eq. 3 as a matrix)."""
-        V = np.zeros((self.clusters.clients, self.clusters.servers))
-        V[np.arange(self.clusters.clients), self.clusters.server_of] = self.within
-        return V
+        return np.ascontiguousarray(self.B.T) * self.within[:, None]
 
     @property
     def B(self) -> NDArray[np.float64]:  # noqa: N802 - the paper's name
         """D x C: B[d, i] = 1 if i in C_d (eq. 4 as a matrix)."""
-        B = np.zeros((self.clusters.servers, self.clusters.clients))
-        B[self.clusters.server_of, np.arange(self.clusters.clients)] = 1.0
+        servers = np.arange(self.clusters.servers)
+        B: NDArray[np.float64] = np.equal.outer(servers, self.clusters.server_of).astype(np.float64)
         return B

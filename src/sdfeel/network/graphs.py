@@ -48,9 +48,8 @@ def _torus(servers: int) -> nx.Graph:
     """The most square grid with wrapped borders: 2 x 5 for ten servers."""
     rows = max(r for r in range(1, int(servers**0.5) + 1) if servers % r == 0)
     if rows == 1:
-        raise InputError(
-            "servers", servers, "a torus needs rows x columns with both above 1: not a prime number"
-        )
+        remedy = "a torus needs rows x columns with both above 1: not a prime number"
+        raise InputError("servers", servers, remedy)
     grid = nx.grid_2d_graph(rows, servers // rows, periodic=True)
     return nx.convert_node_labels_to_integers(grid, ordering="sorted")
 
@@ -64,9 +63,8 @@ def _random(servers: int, seed: int = 0, degree: float | None = None) -> nx.Grap
         graph = nx.fast_gnp_random_graph(servers, p, seed=int(seed) * 1000 + attempt)
         if nx.is_connected(graph):
             return graph
-    raise InputError(
-        "degree", degree, f"no connected random graph of {servers} servers in 1,000 draws; raise it"
-    )
+    remedy = f"no connected random graph of {servers} servers in 1,000 draws; raise it"
+    raise InputError("degree", degree, remedy)
 
 
 def _small_world(servers: int, seed: int = 0, degree: int = 4, rewire: float = 0.2) -> nx.Graph:
@@ -104,9 +102,8 @@ def build_graph(name: str, servers: int, **options: float) -> nx.Graph:
     try:
         return GRAPHS[name](servers, **options)
     except TypeError:
-        raise InputError(
-            "graph options", options, f"{name} does not take all of these options"
-        ) from None
+        remedy = f"{name} does not take all of these options"
+        raise InputError("graph options", options, remedy) from None
     except InputError:
         raise
     except (nx.NetworkXException, ValueError, ArithmeticError) as problem:
@@ -132,12 +129,11 @@ def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
         named = {server for edge in edges for server in edge}
         servers = len(named)
         if max(named) >= servers:
-            raise InputError(
-                "graph file",
-                str(path),
+            remedy = (
                 f"servers are numbered from 0 without a gap: it names {servers} of them, "
-                f"but also server {max(named)}",
+                f"but also server {max(named)}"
             )
+            raise InputError("graph file", str(path), remedy)
     return as_graph(edges, servers)
 
 
@@ -180,17 +176,15 @@ def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx
         try:
             links = [(int(a), int(b)) for a, b in graph]
         except (TypeError, ValueError):
-            raise InputError(
-                "graph", graph, "a networkx.Graph, a name, or pairs of servers: [(0, 1), (1, 2)]"
-            ) from None
+            remedy = "a networkx.Graph, a name, or pairs of servers: [(0, 1), (1, 2)]"
+            raise InputError("graph", graph, remedy) from None
         built = nx.empty_graph(servers)
         built.add_edges_from(links)
     nodes = set(built.nodes())
     if nodes != set(range(servers)):
         strange = sorted(nodes ^ set(range(servers)), key=str)[:5]
-        raise InputError(
-            "graph", f"{len(nodes)} nodes", f"the nodes must be 0 to {servers - 1}; see {strange}"
-        )
+        remedy = f"the nodes must be 0 to {servers - 1}; see {strange}"
+        raise InputError("graph", f"{len(nodes)} nodes", remedy)
     loops = list(nx.selfloop_edges(built))
     if loops:
         raise InputError("graph", loops[:5], "a server is not its own neighbour: remove the loop")
@@ -204,9 +198,8 @@ def check_connected(field: str, graph: nx.Graph) -> None:
     """Raise InputError unless every server can be reached from every other."""
     parts = [sorted(part) for part in nx.connected_components(graph)]
     if len(parts) > 1:
-        raise InputError(
-            field,
-            f"{len(parts)} parts",
+        remedy = (
             f"the servers must be connected, but these parts have no link between them: "
-            f"{', '.join(str(part[:8]) for part in parts[:5])}",
+            f"{', '.join(str(part[:8]) for part in parts[:5])}"
         )
+        raise InputError(field, f"{len(parts)} parts", remedy)

@@ -35,56 +35,48 @@ class MatrixAverager:
         except (TypeError, ValueError, RuntimeError):
             matrix = np.empty(0)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
-            raise InputError(
-                "averager",
-                given,
+            remedy = (
                 "a name, a square matrix, an `Averager`, or a function (graph, shares, alpha) -> "
-                "`Averager`",
+                "`Averager`"
             )
+            raise InputError("averager", given, remedy)
         if not np.isfinite(matrix).all():
             raise InputError("averager", matrix.tolist(), "a matrix of finite numbers")
         sums = matrix.sum(axis=0)
         if not np.allclose(sums, 1, atol=CLOSE):
             column = int(np.argmax(np.abs(sums - 1)))
-            raise InputError(
-                "averager",
-                matrix.tolist(),
+            remedy = (
                 f"column {column} sums to {sums[column]:.6g}, not to 1: server d takes p[j, d] of "
-                "the model of server j",
+                "the model of server j"
             )
+            raise InputError("averager", matrix.tolist(), remedy)
         return cls(tuple(tuple(row) for row in matrix.tolist()))
 
     def __call__(self, graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Averager:
         """Return the averager on a network; a matrix that does not fit it is refused by name."""
         P = np.array(self.rows)
         if len(P) != len(shares):
-            raise InputError(
-                "averager", f"a {len(P)} x {len(P)} matrix", f"there are {len(shares)} servers"
-            )
+            remedy = f"there are {len(shares)} servers"
+            raise InputError("averager", f"a {len(P)} x {len(P)} matrix", remedy)
         moved = P @ shares - shares
         if not np.allclose(moved, 0, atol=CLOSE):
             shown = ", ".join(f"{share:.4g}" for share in shares)
-            raise InputError(
-                "averager",
-                P.tolist(),
+            remedy = (
                 "moves the weighted mean: P m-tilde = m-tilde must hold, with the clusters' shares "
-                f"of the data m-tilde = ({shown})",
+                f"of the data m-tilde = ({shown})"
             )
+            raise InputError("averager", P.tolist(), remedy)
         for a, b in zip(*np.nonzero(P), strict=True):
             if a != b and not graph.has_edge(int(a), int(b)):
-                raise InputError(
-                    "averager", float(P[a, b]), f"p[{a}, {b}] uses a link that the graph lacks"
-                )
+                remedy = f"p[{a}, {b}] uses a link that the graph lacks"
+                raise InputError("averager", float(P[a, b]), remedy)
         # What is off by rounding is put right: the mean stays to the last digits.
         P = P - np.diag(P.sum(axis=0) - 1)
         mean = np.outer(shares, np.ones(len(shares)))
         contraction = weighted_norm(np.linalg.matrix_power(P, alpha) - mean, shares)
         if contraction > 1 + CLOSE:
-            raise InputError(
-                "averager",
-                P.tolist(),
-                f"enlarges disagreement {contraction:.4g}-fold: the servers would drift apart",
-            )
+            remedy = f"enlarges disagreement {contraction:.4g}-fold: the servers would drift apart"
+            raise InputError("averager", P.tolist(), remedy)
         return Averager(
             "matrix",
             "neighbours",

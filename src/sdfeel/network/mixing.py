@@ -72,7 +72,8 @@ class MixingMatrix:
 def spectrum(graph: nx.Graph, cluster_shares: ArrayLike) -> Spectrum:
     """L' and its eigenvalues by the symmetric solver: L' is similar to Omega^1/2 L Omega^1/2."""
     shares = np.asarray(cluster_shares, dtype=float)
-    L = _laplacian(graph)
+    links: Matrix = nx.to_numpy_array(graph, nodelist=range(graph.number_of_nodes()), weight=None)
+    L = np.diag(links.sum(axis=1)) - links
     root = 1 / np.sqrt(shares)
     eigenvalues = np.linalg.eigvalsh(root[:, None] * L * root[None, :])[::-1].copy()
     eigenvalues[-1] = 0.0
@@ -114,8 +115,3 @@ def weighted_norm(X: Matrix, weights: ArrayLike) -> float:
     """
     root = np.sqrt(np.asarray(weights, dtype=float))
     return float(np.linalg.norm(X / root[:, None] * root[None, :], ord=2))
-
-
-def _laplacian(graph: nx.Graph) -> Matrix:
-    links: Matrix = nx.to_numpy_array(graph, nodelist=range(graph.number_of_nodes()), weight=None)
-    return np.diag(links.sum(axis=1)) - links

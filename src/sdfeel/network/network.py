@@ -59,11 +59,8 @@ class Network:
         else:
             sizes = list(clients_per_server)
         if len(sizes) != servers or any(size < 1 for size in sizes):
-            raise InputError(
-                "clients_per_server",
-                clients_per_server,
-                f"a number of at least 1, or a list of {servers} of them",
-            )
+            remedy = f"a number of at least 1, or a list of {servers} of them"
+            raise InputError("clients_per_server", clients_per_server, remedy)
         return cls(Clusters.of_sizes(sizes), build_graph(graph, servers, **options))
 
     @classmethod

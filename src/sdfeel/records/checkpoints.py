@@ -87,20 +87,18 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
         SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError,
         RecursionError,
     ) as problem:  # fmt: skip
-        raise InputError(
-            "checkpoint",
-            str(path),
+        remedy = (
             f"truncated, damaged or not a checkpoint of sdfeel ({problem}); start the run anew in "
-            "another folder, or restore the file",
-        ) from None
+            "another folder, or restore the file"
+        )
+        raise InputError("checkpoint", str(path), remedy) from None
     if run is not None and fingerprint != run:
-        raise InputError(
-            "checkpoint",
-            str(path),
+        remedy = (
             "belongs to another run: data, model, network, schedule, seed, lr and batch size must "
             "be those it was started with, the model's first weights too: torch.manual_seed(0) "
-            "before it is made gives the same ones again",
+            "before it is made gives the same ones again"
         )
+        raise InputError("checkpoint", str(path), remedy)
     return checkpoint, engine
 
 

@@ -38,9 +38,8 @@ def read_runs(folder: str | Path) -> tuple[str, dict[str, list[RunRecord]]]:
             text = file.read(MAX_BYTES + 1)
         content = json.loads(text) if len(text) <= MAX_BYTES else None
     except OSError as problem:
-        raise InputError(
-            "comparison", str(folder), f"holds no {COMPARISON}: {problem.strerror}"
-        ) from None
+        remedy = f"holds no {COMPARISON}: {problem.strerror}"
+        raise InputError("comparison", str(folder), remedy) from None
     except (ValueError, RecursionError) as problem:
         raise InputError("comparison", str(path), f"is damaged: {problem}") from None
     title, runs = _checked(content, path)
@@ -56,9 +55,8 @@ def _checked(content: Any, path: Path) -> tuple[str, dict[str, list[str]]]:
         raise InputError("comparison", version, f"{path}: this sdfeel reads version {VERSION}")
     for label, names in content["runs"].items():
         if not isinstance(names, list) or not names or not all(_inside(name) for name in names):
-            raise InputError(
-                "comparison", names, f"{path}: {label!r} needs folders that lie in this one"
-            )
+            remedy = f"{path}: {label!r} needs folders that lie in this one"
+            raise InputError("comparison", names, remedy)
     if not content["runs"]:
         raise InputError("comparison", str(path), "is damaged: it names no run")
     return str(content.get("title", "")), content["runs"]

@@ -79,11 +79,10 @@ class RunFolder:
             left_over.unlink(missing_ok=True)
         if self.checkpoint.exists():
             if not resume:
-                raise InputError(
-                    "out",
-                    str(self.path),
-                    "holds a run already: add --resume to go on with it, or name another folder",
+                remedy = (
+                    "holds a run already: add --resume to go on with it, or name another folder"
                 )
+                raise InputError("out", str(self.path), remedy)
             checkpoint = self._read()
             self.write_rows(checkpoint[0].rows)
         else:

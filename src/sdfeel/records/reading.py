@@ -60,11 +60,8 @@ def read_run(folder: str | Path) -> RunRecord:
             "that was given as --out"
         )  # fmt: skip
     if not (path / "metrics.csv").is_file():
-        raise InputError(
-            "run",
-            str(path / "metrics.csv"),
-            "is not there: the run has not come to its first evaluation",
-        )
+        remedy = "is not there: the run has not come to its first evaluation"
+        raise InputError("run", str(path / "metrics.csv"), remedy)
     run = FollowedRun(path)
     run.look(is_complete=True)
     for file in run.problems.keys() - {"trace.csv"}:  # a trace is no part of a record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -226,5 +226,4 @@ def setting() -> Setting:
 
 
 def _table(name: str) -> dict[str, Any]:
-    path = resources.files("sdfeel.experiments.reproduce") / "settings" / f"{name}.toml"
-    return read_toml(path.read_text("utf-8"), name)
+    return read_toml(Path(__file__).with_name("settings") / f"{name}.toml", name)

@@ -47,6 +47,7 @@ UNITS = {
     "keeps": "of the second's",
     **dict.fromkeys(("behind", "sooner", "rougher"), "ratio"),
 }
+PARTS = {"end": END, "whole": WHOLE}
 # Student's t, 97.5 %, for 1, 2, ... degrees of freedom.
 STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 
@@ -163,8 +164,8 @@ def _many_seeds(findings: Sequence[Finding]) -> tuple[Outcome, str]:
         return "pass" if low > 0 else "fail", note
     if 0 < right < len(margins):
         return "inconclusive", note
-    noisy = _root_mean_square([finding.tolerance for finding in findings])
-    if not abs(float(np.mean(margins))) > noisy / math.sqrt(len(margins)):
+    noisy = math.hypot(*(finding.tolerance for finding in findings)) / len(margins)
+    if not abs(float(np.mean(margins))) > noisy:
         return "inconclusive", f"{note}, by no more than the noise of the curves"
     return "pass" if right else "fail", f"{note}; their 95 % interval includes 0"
 
@@ -172,7 +173,7 @@ def _many_seeds(findings: Sequence[Finding]) -> tuple[Outcome, str]:
 def _gaps(claim: Claim, pairs: Sequence[tuple[Curve, Curve]]) -> Finding:
     """Measure by how much the first of each pair is better; the least of them counts."""
     stop = shared_stretch([curve for pair in pairs for curve in pair])
-    part = END if claim.at == "end" else WHOLE
+    part = PARTS[claim.at]
     gaps = []
     for better, worse in pairs:
         ends = level(better, stop, part), level(worse, stop, part)
@@ -187,10 +188,6 @@ def _order(claim: Claim, curves: Sequence[Curve]) -> Finding:
     return _gaps(claim, list(pairwise(curves)))
 
 
-def _best(claim: Claim, curves: Sequence[Curve]) -> Finding:
-    return _gaps(claim, [(curves[0], rival) for rival in curves[1:]])
-
-
 def _within(claim: Claim, curves: Sequence[Curve]) -> Finding:
     gap = _order(claim, curves)
     return Finding(abs(gap.value), claim.threshold - abs(gap.value), gap.tolerance)
@@ -199,7 +196,7 @@ def _within(claim: Claim, curves: Sequence[Curve]) -> Finding:
 def _keeps(claim: Claim, curves: Sequence[Curve]) -> Finding:
     """Measure by which part of the second's level the first is worse; below 0 it is better."""
     gap = _order(claim, curves)
-    size = abs(level(curves[1], shared_stretch(curves), END if claim.at == "end" else WHOLE))
+    size = abs(level(curves[1], shared_stretch(curves), PARTS[claim.at]))
     lost = -gap.value / size
     return Finding(lost, claim.threshold - lost, gap.tolerance / size)
 
@@ -254,7 +251,7 @@ def _falls(claim: Claim, curves: Sequence[Curve]) -> Finding:
 
 FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
     "order": _order,
-    "best": _best,
+    "best": lambda claim, curves: _gaps(claim, [(curves[0], rival) for rival in curves[1:]]),
     "within": _within,
     "keeps": _keeps,
     "most": _most,
@@ -270,10 +267,6 @@ def _curve(metrics: pd.DataFrame, claim: Claim) -> Curve:
     is_falling = "accuracy" not in claim.y
     curve = Curve.of(metrics, claim.x, claim.y, is_falling)
     return curve or Curve(nothing, nothing * math.nan, is_falling)
-
-
-def _root_mean_square(values: Sequence[float]) -> float:
-    return math.sqrt(float(np.mean(np.square(values))))
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float] | None:
