@@ -59,9 +59,9 @@ class Watcher:
         while not self._ending.is_set():
             try:
                 asyncio.run(self._follow())
-            except* SdfeelError as problems:  # a certificate that is not there yet, say
+            except* Exception as problems:  # a certificate that is not there yet, say
                 with self._lock:
-                    self._shown = {"problem": str(_first(problems)), "edges": []}
+                    self._shown = {"problem": _in_words(_first(problems)), "edges": []}
             self._ending.wait(EVERY)
 
     async def _follow(self) -> None:
@@ -125,6 +125,13 @@ def _with_last_words(row: EdgeStatus, before: EdgeStatus | None) -> EdgeStatus:
     return replace(before, phase=row.phase, period=row.period)
 
 
-def _first(problems: BaseExceptionGroup[SdfeelError]) -> BaseException:
+def _in_words(problem: BaseException) -> str:
+    if isinstance(problem, SdfeelError):
+        return str(problem)
+    kind = type(problem).__name__
+    return f"The edges cannot be asked: {problem or kind} ({kind}). They are asked again."
+
+
+def _first(problems: BaseExceptionGroup[Exception]) -> BaseException:
     found = problems.exceptions[0]
     return _first(found) if isinstance(found, BaseExceptionGroup) else found
