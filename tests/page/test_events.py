@@ -130,3 +130,15 @@ def test_counts_and_the_end_have_no_length(events: Events) -> None:
         "north refused 2 upload(s)", "1 upload(s) came late to north", "north finished",
     ]  # fmt: skip
     assert all(e.ended == e.began for e in events.list)
+
+
+def test_a_warning_that_counts_hours_is_one_incident(events: Events, time: Time) -> None:
+    """Its words are the newest; another warning of the same edge is another incident."""
+    renew = "`sdfeel provision FILE --node north` renews it"
+    for period, left in enumerate((6.0, 5.9, 5.8), start=4):
+        time.now += 360
+        ends = f"the certificate ends in {left} h; {renew}"
+        events.take([replace(NORTH, period=period, warnings=(ends, "state disk: full"))])
+    assert [(e.cause, e.ended) for e in events.list] == [(ends, None), ("state disk: full", None)]
+    events.take([replace(NORTH, period=9)])
+    assert all(e.ended == time.now for e in events.list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +97,9 @@ class Events:
         if edge in self._last or row.period > 0:
             yield from self._clients(row, rows)
         for warning in row.warnings:
-            yield ("warning", edge, warning), (f"{edge} warns", warning, "over")
+            # A warning may count hours: it is the same one while only its numbers change.
+            kind = re.sub(r"[0-9.]+", "#", warning)
+            yield ("warning", edge, kind), (f"{edge} warns", warning, "over")
         stalled = self._stalled(row)
         if stalled:
             what = f"{edge} stalls in period {row.period + 1}, {row.phase}"
