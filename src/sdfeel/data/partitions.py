@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sdfeel.errors import InputError, closest
-from sdfeel.validation import Count, Positive, checked, whole
+from sdfeel.validation import Count, Positive, checked, whole, whole_number
 
 Indices = NDArray[np.int64]
 NotNegative = Annotated[int, whole(0)]
@@ -109,12 +109,6 @@ PARTITIONS: dict[str, type[Iid | Shards | Dirichlet]] = {
 }
 
 
-@checked("")
-class _Draw:
-    clients: Count
-    seed: NotNegative
-
-
 def partition(
     name: str, labels: ArrayLike, clients: int, seed: int, **options: Any
 ) -> list[Indices]:
@@ -137,7 +131,7 @@ def partition(
     """
     if name not in PARTITIONS:
         raise InputError("partition", name, closest(name, PARTITIONS))
-    draw = _Draw(clients, seed)
+    clients, seed = whole_number(clients, field="clients"), whole_number(seed, 0, field="seed")
     known = [field.name for field in fields(PARTITIONS[name])]
     for option in options.keys() - set(known):
         remedy = closest(option, known) if known else "it takes no options"
@@ -146,9 +140,9 @@ def partition(
     array = np.asarray(labels)
     if array.ndim != 1 or array.dtype.kind not in "iub":
         raise InputError("labels", array, "must be a vector of integers, one per sample")
-    if draw.clients > len(array):
+    if clients > len(array):
         raise InputError("clients", clients, f"there are only {len(array)} samples to share out")
-    return share_out(array.astype(np.int64), draw.clients, np.random.default_rng(draw.seed))
+    return share_out(array.astype(np.int64), clients, np.random.default_rng(seed))
 
 
 def _check_enough(field: str, each: int, clients: int, samples: int) -> None:

@@ -143,27 +143,24 @@ def _call(
     named: Mapping[str, Any],
 ) -> Any:
     """Call the user's function with the usual arguments before the named ones, or without."""
-    signature, chosen, reason = _signature(function), usual, ""
+    signature, reasons = _signature(function), []
     for given in (usual, ()):
-        if signature is None:
-            break
         try:
-            signature.bind(*given, **named)
+            if signature is not None:
+                signature.bind(*given, **named)
+            break
         except TypeError as problem:
-            reason = reason or str(problem)
-            continue
-        chosen, reason = given, ""
-        break
-    if reason:
+            reasons.append(str(problem))
+    else:
         words = [f"{key}=..." for key in named]
         called = f"function({', '.join(words)})"
         if usual:
             whole = ", ".join(["shape", "classes", *words])
             called = f"function({whole}), here with {usual}, or as {called}"
-        remedy = f"is called as {called}: {reason}; see {section}.arguments"
+        remedy = f"is called as {called}: {reasons[0]}; see {section}.arguments"
         raise InputError(f"{section}.name", name, remedy)
     try:
-        return function(*chosen, **named)
+        return function(*given, **named)
     except Exception as problem:
         problem.add_note(f"from {section}.name = {name!r}")
         raise

@@ -43,11 +43,10 @@ class ChangingNetwork(Network):
         samples: ArrayLike | None = None,
         clients_graph: GraphLike = "ring",
     ) -> None:
-        checked = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
-        self.graphs = graphs if callable(graphs) else _turns(graphs, checked.servers)
+        self.clusters = clusters if isinstance(clusters, Clusters) else Clusters.of(clusters)
+        self.graphs = graphs if callable(graphs) else _turns(graphs, self.servers)
         self._asked: dict[frozenset[frozenset[int]], Network] = {}
-        self._clusters = checked
-        super().__init__(checked, self._graph_of(0), samples, clients_graph)
+        super().__init__(self.clusters, self._graph_of(0), samples, clients_graph)
 
     @classmethod
     def of(cls, network: Network, graphs: Any) -> ChangingNetwork:
@@ -87,7 +86,7 @@ class ChangingNetwork(Network):
     def _graph_of(self, number: int) -> nx.Graph:
         if callable(self.graphs):
             try:
-                return as_graph(self.graphs(number), self._clusters.servers, is_connected=False)
+                return as_graph(self.graphs(number), self.servers, is_connected=False)
             except InputError as mistake:
                 where = f"graph of round {number}: {mistake.field}"
                 raise InputError(where, mistake.value, mistake.remedy) from None
@@ -99,9 +98,9 @@ class ChangingNetwork(Network):
         raise AssertionError
 
     def __repr__(self) -> str:
-        graphs = (
-            "a function of the round" if callable(self.graphs) else f"{len(self.graphs)} graphs"
-        )
+        graphs = "a function of the round"
+        if not callable(self.graphs):
+            graphs = f"{len(self.graphs)} graphs"
         return f"ChangingNetwork({self.clients} clients, {self.servers} servers, {graphs})"
 
 

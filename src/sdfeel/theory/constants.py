@@ -167,7 +167,7 @@ class Probe:
 
     def client_gradients(self) -> NDArray[np.float64]:
         """Grad F_i for every client, one row each."""
-        return np.stack([self._gradient(x, y) for x, y in self.parts])
+        return np.stack([self._gradient(x, y).double().numpy() for x, y in self.parts])
 
     def variance(self, gradients: NDArray[np.float64], batch_size: int) -> float:
         """sigma^2: weighted mean over the clients of E||g - grad F_i||^2, drawn as in training."""
@@ -177,7 +177,7 @@ class Probe:
                 continue  # a full gradient has no noise
             for _ in range(BATCHES):
                 rows = torch.from_numpy(self.rng.choice(len(x), batch_size, replace=False))
-                off = self._gradient(x[rows], y[rows]) - gradients[client]
+                off = self._gradient(x[rows], y[rows]).double().numpy() - gradients[client]
                 noise[client] += float(off @ off) / BATCHES
         return float(self.network.shares.client @ noise)
 
@@ -196,15 +196,12 @@ class Probe:
         rows = torch.from_numpy(np.sort(self.rng.choice(len(x), samples, replace=False)))
         return x[rows], y[rows]
 
-    def _gradient(self, x: Tensor, y: Tensor) -> NDArray[np.float64]:
-        parts = torch.autograd.grad(self.criterion(self.model(x), y), self.parameters)
-        return _flat(parts).double().numpy()
+    def _gradient(self, x: Tensor, y: Tensor, create_graph: bool = False) -> Tensor:
+        loss = self.criterion(self.model(x), y)
+        return _flat(torch.autograd.grad(loss, self.parameters, create_graph=create_graph))
 
     def _curvature(self, x: Tensor, y: Tensor) -> float:
-        parts = torch.autograd.grad(
-            self.criterion(self.model(x), y), self.parameters, create_graph=True
-        )
-        gradient = _flat(parts)
+        gradient = self._gradient(x, y, create_graph=True)
         direction = torch.from_numpy(self.rng.normal(size=len(gradient))).to(gradient.dtype)
         size = 0.0
         for _ in range(POWER_STEPS):

@@ -68,14 +68,8 @@ def ages(
     period = tau1 * tau2
     last = period if horizon is None else min(period, horizon)
     inside = float(np.mean(_grown(np.arange(min(tau1, last)), decay) ** 2))
-    steps = np.arange(last)
-    between = 0.0
-    if len(eigenvalues):
-        keeps = eigenvalues * (1 - decay) ** period
-        residue = eigenvalues * _grown(np.array([period]), decay) / (1 - keeps)
-        residue = residue * (last == period)
-        path = residue[:, None] * (1 - decay) ** steps + _grown(steps, decay)
-        between = float(np.mean(path**2))
+    path = _path(eigenvalues, period, last, decay)
+    between = float(np.mean(path**2)) if len(eigenvalues) else 0.0
     return Ages(inside, between, _noise(tau1, tau2, eigenvalues, shares, decay))
 
 
@@ -90,14 +84,17 @@ def _noise(tau1: int, tau2: int, eigenvalues: Array, shares: Shares | None, deca
         averaged = float(np.sum(weights)) - float(np.sum(shares.client**2))
     squared = 1 - (1 - decay) ** 2
     inside = float(np.mean(_grown(np.arange(tau1), squared)))
-    between = 0.0
-    if len(eigenvalues):
-        keeps = eigenvalues**2 * (1 - squared) ** period
-        residue = eigenvalues**2 * _grown(np.array([period]), squared) / (1 - keeps)
-        steps = np.arange(period)
-        path = residue[:, None] * (1 - squared) ** steps + _grown(steps, squared)
-        between = float(np.mean(path))
+    path = _path(eigenvalues**2, period, period, squared)
+    between = float(np.mean(path)) if len(eigenvalues) else 0.0
     return alone * inside + averaged * between
+
+
+def _path(eigenvalues: Array, period: int, last: int, decay: float) -> Array:
+    """The age after 0 .. last-1 iterations, a row for each eigendirection: r + f without decay."""
+    keeps = eigenvalues * (1 - decay) ** period
+    residue = eigenvalues * _grown(np.array([period]), decay) / (1 - keeps) * (last == period)
+    steps = np.arange(last)
+    return np.asarray(residue[:, None] * (1 - decay) ** steps + _grown(steps, decay))
 
 
 def _grown(steps: NDArray[np.int64], decay: float) -> Array:
