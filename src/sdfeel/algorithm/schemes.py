@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import networkx as nx
@@ -71,33 +72,22 @@ def no_exchange(graph: nx.Graph, shares: NDArray[np.float64], alpha: int) -> Ave
     return Averager("none", "neighbours", shares, nothing, (), 1.0, 0.0)
 
 
+_star = partial(Scheme, servers="one", schedule=_whole_round)
+_alone = partial(Scheme, servers="clients", schedule=_every_period, uplink="nobody")
+
 SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (
         Scheme("sd-feel", "edge servers average their clients and exchange with neighbours"),
         Scheme("hierfavg", "as sd-feel, with a cloud in place of the exchanges", averager="exact"),
-        Scheme(
-            "fedavg",
-            "a cloud averages all clients every tau1 tau2 steps",
-            servers="one",
-            schedule=_whole_round,
-            uplink="cloud",
-        ),
-        Scheme(
+        _star("fedavg", "a cloud averages all clients every tau1 tau2 steps", uplink="cloud"),
+        _star(
             "feel",
             "one edge server that reaches the five clients of one cluster",
-            servers="one",
-            schedule=_whole_round,
             drawn=5,
             reach="cluster",
         ),
-        Scheme(
-            "feel-all",
-            "one edge server that draws five of all clients each round",
-            servers="one",
-            schedule=_whole_round,
-            drawn=5,
-        ),
+        _star("feel-all", "one edge server that draws five of all clients each round", drawn=5),
         Scheme(
             "sync-sgd",
             "everyone is averaged at every step (Remark 3)",
@@ -105,38 +95,23 @@ SCHEMES: dict[str, Scheme] = {
             schedule=_every_step,
             uplink="cloud",
         ),
-        Scheme(
+        _star(
             "fedasync",
             "a cloud mixes in each client's model when it comes",
-            servers="one",
-            schedule=_whole_round,
             uplink="cloud",
             pace=FedAsync(),
         ),
-        Scheme(
+        _star(
             "fedbuff",
             "a cloud moves whenever ten clients have come",
-            servers="one",
-            schedule=_whole_round,
             uplink="cloud",
             pace=FedBuff(),
         ),
-        Scheme(
+        _alone(
             "d-psgd",
             "no servers: clients exchange with their neighbours every tau1 steps",
-            servers="clients",
-            schedule=_every_period,
             averager="metropolis",
-            uplink="nobody",
         ),
-        Scheme(
-            "local",
-            "every client trains alone",
-            servers="clients",
-            schedule=_every_period,
-            averager=no_exchange,
-            uplink="nobody",
-            each=True,
-        ),
+        _alone("local", "every client trains alone", averager=no_exchange, each=True),
     )
 }

@@ -29,6 +29,7 @@ class Rows:
     models  of servers; begun: of groups, their server's model when they began; held: what clients
             got of it; aside: what servers have put aside, in float64
     clients, servers  what methods and codecs remember, as `name.row`
+    row_of_client, row_of_server, rows_of_groups  the rows of those held here, by number
     """
 
     def __init__(self, problem: Problem, algorithm: Algorithm, start: Tensor, ranks: Ranks) -> None:
@@ -36,8 +37,8 @@ class Rows:
         start, self._size = start.to(problem.device), problem.layout.parameters
         self.models = start.repeat(len(ranks.servers), 1)
         self.aside = torch.zeros_like(self.models, dtype=torch.float64)
-        self._row_of = {server: row for row, server in enumerate(ranks.servers)}
-        self.rows_of_groups = self._row_of
+        self.row_of_server = {server: row for row, server in enumerate(ranks.servers)}
+        self.rows_of_groups = self.row_of_server
         # As long as nobody moves a server's model, these are the very same rows.
         self.begun = self.models
         if algorithm.pace.groups == "clients":
@@ -45,8 +46,8 @@ class Rows:
             self.begun = start.repeat(len(ranks.clients), 1)
         self.held = self.begun if algorithm.codecs["down"].exact else self.begun.clone()
         self.clients, self.servers = self._first_rows(start)
-        self._row_of_client = np.full(max(ranks.clients, default=-1) + 1, -1)
-        self._row_of_client[ranks.clients] = np.arange(len(ranks.clients))
+        self.row_of_client = np.full(max(ranks.clients, default=-1) + 1, -1)
+        self.row_of_client[ranks.clients] = np.arange(len(ranks.clients))
 
     def _first_rows(self, start: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Return what methods and codecs remember at the beginning."""
@@ -80,18 +81,10 @@ class Rows:
 
     # Rows of some
 
-    def rows_of_clients(self, clients: Indices) -> Indices:
-        """Return the rows of these clients among those held here."""
-        return self._row_of_client[clients]
-
-    def row_of_server(self, server: int) -> int:
-        """Return the row of a server among those held here."""
-        return self._row_of[server]
-
     def rows_of(self, method: Method, group: Group) -> OwnRows:
         """Rows of a group's server, to be changed; and of its clients, to be read."""
-        clients = self.rows_of_clients(group.clients)
-        return OwnRows(self.servers, self.clients, method.name, self._row_of[group.server], clients)
+        server, here = self.row_of_server[group.server], self.row_of_client[group.clients]
+        return OwnRows(self.servers, self.clients, method.name, server, here)
 
     def all_rows_of(self, method: Method) -> dict[str, Floats]:
         """Rows of all servers and clients held here."""
@@ -117,7 +110,9 @@ class Rows:
 
     def model_of(self, client: int) -> Tensor:
         """The model of a client's server, which is held here."""
-        return self.models[self._row_of[int(self.algorithm.network.clusters.server_of[client])]]
+        return self.models[
+            self.row_of_server[int(self.algorithm.network.clusters.server_of[client])]
+        ]
 
     def all_servers(self) -> Tensor:
         """D x M: at the leading process the models of all servers."""

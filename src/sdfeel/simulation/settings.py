@@ -6,6 +6,7 @@ A field's name is that of the argument of `sdfeel.train`; its key that of a TOML
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,13 +34,6 @@ AUTO = "auto"  # the latency profile that goes by the model
 
 def _key(default: Any, description: str, key: str | None = None, **more: Any) -> Any:
     return Field(default, description=description, json_schema_extra={"key": key}, **more)
-
-
-# Settings that say what is done, and not on what or how fast.
-OF_ALGORITHM = (
-    "scheme", "schedule", "averager", "participation", "averaging_rule", "server_optimizer",
-    "optimizer", "correction", "methods", "lr", "codecs", "pace", "seed",
-)  # fmt: skip
 
 
 class Settings(BaseModel):
@@ -206,6 +200,11 @@ class Settings(BaseModel):
         """Return the algorithm of these settings on a network, for models of so many numbers."""
         given = {name: getattr(self, name) for name in OF_ALGORITHM}
         return Algorithm.of(network=network, profile=profile, parameters=parameters, **given)
+
+
+# Settings that say what is done, and not on what or how fast; the profile comes with its FLOPs.
+_PARTS = inspect.signature(Algorithm.of).parameters.keys() - {"profile"}
+OF_ALGORITHM = Settings.model_fields.keys() & _PARTS
 
 
 def reference() -> list[dict[str, str]]:

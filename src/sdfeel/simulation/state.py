@@ -64,7 +64,8 @@ class State(Rows):
                 self._combine(group, trained)
         if self._are_means(event.groups):
             for group in groups:
-                mean, row = trained.sums[trained.place[group.number]], self._row_of[group.server]
+                mean = trained.sums[trained.place[group.number]]
+                row = self.row_of_server[group.server]
                 if len(group.clients):
                     self._optimize(group, self.held[row], mean)
                 else:
@@ -115,13 +116,13 @@ class State(Rows):
                 }
                 both = ChainMap(client_rows, self.rows_of(method, group))
                 method.learn(as_array(moved), as_array(move), both, period)
-        here = self.rows_of_clients(group.clients)
+        here = self.row_of_client[group.clients]
         for name, rows in trained.rows.items():
             self.clients[name][here] = rows[trained.part[group.number]]
 
     def _merge(self, group: Group, total: Tensor) -> None:
         """The formula of `Group`, in float64; total is the weighted sum of its clients' models."""
-        row, number = self._row_of[group.server], self.rows_of_groups[group.number]
+        row, number = self.row_of_server[group.server], self.rows_of_groups[group.number]
         weights = group.scale if self.algorithm.having("combine") else group.total
         # The factors of the server's model, of what it was and of what clients got of it.
         factors = [group.keep, -((group.keep - 1) + group.follow), group.follow - weights]
@@ -180,7 +181,7 @@ class State(Rows):
 
     def _swap(self, event: Event, mixing: Averager) -> None:
         """Exchange one server's model with its neighbours; the others keep theirs."""
-        here = [self._row_of[d] for d in mixing.among or () if d in self._row_of]
+        here = [self.row_of_server[d] for d in mixing.among or () if d in self.row_of_server]
         if "between.held" not in self.servers:
             self.models[here] = exchanged(mixing, self.models[here], self.ranks)
             return
@@ -192,12 +193,12 @@ class State(Rows):
             for end, far in ((near, other), (other, near)):
                 last_shown = self.servers["between.held"][self.links.index((end, far))]
                 draw = Draw(self.problem.seed, np.array([end]), event.number, BETWEEN + far)
-                change = self.models[self._row_of[end]] - last_shown
+                change = self.models[self.row_of_server[end]] - last_shown
                 last_shown += self._through("between", change[None], draw)[0]
                 shown[end] = last_shown.double()
             for end, far in ((near, other), (other, near)):
                 weight = float(P[place(far), place(end)])
-                models[self._row_of[end]] += weight * (shown[far] - shown[end])
+                models[self.row_of_server[end]] += weight * (shown[far] - shown[end])
         self.models[here] = models[here].to(self.models.dtype)
 
     # Eq. (4)
@@ -210,7 +211,7 @@ class State(Rows):
         if self.algorithm.pace.groups == "servers" and is_whole:
             self.begun = self.models
         else:
-            self.begun[rows] = self.models[[self._row_of[group.server] for group in groups]]
+            self.begun[rows] = self.models[[self.row_of_server[group.server] for group in groups]]
         if is_plain:
             self.held = self.begun
         elif groups:

@@ -88,8 +88,8 @@ class Training:
         counts = [len(group.clients) for group in busy]
         to = np.repeat([trained.place[group.number] for group in busy], counts)
         begin = np.repeat([self.state.rows_of_groups[group.number] for group in busy], counts)
-        servers = np.repeat([self.state.row_of_server(group.server) for group in busy], counts)
-        here, chain = self.state.rows_of_clients(clients), self.algorithm.chain
+        servers = np.repeat([self.state.row_of_server[group.server] for group in busy], counts)
+        here, chain = self.state.row_of_client[clients], self.algorithm.chain
         trained.rows = {n: rows[torch.from_numpy(here)] for n, rows in self.state.clients.items()}
         learning, empty = self._learning(engine, busy[0]), np.ones(len(groups), dtype=bool)
         is_whole = self._keeps_models or learning is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def _all(words: str, key: str, remedy: str) -> dict[str, tuple[str, str]]:
-    return dict.fromkeys(words.split(), (key, remedy))
+    return {word: (key.format(word), remedy) for word in words.split()}
 
 
 # Their word -> our key in a file, and what is said of it in Python. `tau1=3` is the commonest.
@@ -22,19 +22,18 @@ WORDS = {
         "server_optimizer.name",
         "is called server_optimizer: sdfeel.FedAdam()",
     ),
-    **_all("momentum", "optimizer.momentum", "is an optimizer's: optimizer=sdfeel.Momentum(0.9)"),
-    **_all("nesterov", "optimizer.nesterov", "is an optimizer's: optimizer=sdfeel.Momentum(0.9)"),
-    **_all("weight_decay", "optimizer.weight_decay", "is the optimizer's: sdfeel.SGD(...)"),
-    **_all("prox", "optimizer.prox", "is the optimizer's: optimizer=sdfeel.SGD(prox=0.01)"),
-    **_all("clip", "optimizer.clip", "is the optimizer's: optimizer=sdfeel.SGD(clip=1.0)"),
-    **_all("tau1", "schedule.tau1", "is the schedule's: schedule=Schedule(2, 1, 5)"),
-    **_all("tau2", "schedule.tau2", "is the schedule's: schedule=Schedule(2, 1, 5)"),
-    **_all("alpha", "schedule.alpha", "is the schedule's: schedule=Schedule(2, 1, 5)"),
+    **_all(
+        "momentum nesterov", "optimizer.{}", "is an optimizer's: optimizer=sdfeel.Momentum(0.9)"
+    ),
+    **_all("weight_decay", "optimizer.{}", "is the optimizer's: sdfeel.SGD(...)"),
+    **_all("prox", "optimizer.{}", "is the optimizer's: optimizer=sdfeel.SGD(prox=0.01)"),
+    **_all("clip", "optimizer.{}", "is the optimizer's: optimizer=sdfeel.SGD(clip=1.0)"),
+    **_all("tau1 tau2 alpha", "schedule.{}", "is the schedule's: schedule=Schedule(2, 1, 5)"),
     **_all("epochs iterations num_rounds", "steps", "steps= says how many local updates"),
     **_all("criterion loss_fn", "model.loss", "is called loss here"),
     **_all("test_data test_dataset validation", "data.name", "is called test here"),
     **_all("topology graph", "network.graph", "is the network's: Network([[0, 1]], [])"),
-    **_all("clusters", "network.clusters", "is the network's: Network([[0, 1]], [])"),
+    **_all("clusters", "network.{}", "is the network's: Network([[0, 1]], [])"),
 }
 
 
