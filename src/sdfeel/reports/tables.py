@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,21 +64,18 @@ def compare_table(
     """
     if not runs:
         raise InputError("runs", {}, "at least one run to compare")
-    seeds = {label: _list(of) for label, of in runs.items()}
+    seeds = {label: _records(label, of) for label, of in runs.items()}
     measured = {label: TRAINING if _is_untested(of) else TEST for label, of in seeds.items()}
-    rows = [_ending(label, of, measured[label]) for label, of in seeds.items()]
+    has_bands = any(len(of) > 1 for of in seeds.values())
+    rows = [_ending(label, of, measured[label], has_bands) for label, of in seeds.items()]
     if accuracies is None:
         accuracies = _levels([row["accuracy"] for row in rows])
-    has_bands = any(row["seeds"] > 1 for row in rows)
     for row in rows:
         label = row["label"]
-        if not has_bands:
-            for name in ("seeds", "loss_min", "loss_max", "accuracy_min", "accuracy_max"):
-                del row[name]
         if TRAINING in measured.values():
             row["accuracy_of"] = f"{'training' if measured[label] == TRAINING else 'test'} samples"
         for level in accuracies:
-            times = [time_to(metrics_of(run), measured[label], level) for run in seeds[label]]
+            times = [time_to(run.metrics, measured[label], level) for run in seeds[label]]
             row[f"seconds_to_accuracy_{level:g}"] = _median(
                 [math.inf if time is None else time for time in times]
             )
@@ -95,52 +93,44 @@ def all_evaluations(runs: Mapping[str, Sequence[RunRecord]], name: str) -> pd.Da
     return whole[[name, "seed", *whole.columns.drop([name, "seed"])]]
 
 
-def metrics_of(run: Run) -> pd.DataFrame:
-    return run.metrics if isinstance(run, RunRecord) else run
-
-
-def _list(of: Run | Sequence[Run]) -> Sequence[Run]:
-    """Return the runs under a label as a list, which one run alone is not."""
+def _records(label: str, of: Run | Sequence[Run]) -> list[RunRecord]:
+    """Return the runs under a label as records, which a bare table of metrics is not."""
     several = [of] if isinstance(of, RunRecord | pd.DataFrame) else of
     if not several:
         raise InputError("runs", [], "at least one run under each label")
-    return several
+    return [
+        run if isinstance(run, RunRecord) else RunRecord(Path(), {"scheme": label}, run)
+        for run in several
+    ]
 
 
-def _is_untested(seeds: Sequence[Run]) -> bool:
+def _is_untested(seeds: Sequence[RunRecord]) -> bool:
     """Return whether there are accuracies on training samples only."""
-    columns = [metrics_of(run).columns for run in seeds]
-    return not any(TEST in names for names in columns) and any(TRAINING in c for c in columns)
+    columns = {name for run in seeds for name in run.metrics.columns}
+    return TEST not in columns and TRAINING in columns
 
 
-def _ending(label: str, seeds: Sequence[Run], accuracy: str) -> Row:
-    losses = [_last(run, "train_loss", "loss") for run in seeds]
-    accuracies = [_last(run, accuracy, "accuracy") for run in seeds]
-    first = seeds[0]
-    iterations = _median(_last(run, "iteration", "iterations") for run in seeds)
-    return {
-        "label": label,
-        "scheme": first.scheme if isinstance(first, RunRecord) else label,
-        "seeds": len(seeds),
-        "iterations": None if iterations is None else int(iterations),
-        "seconds": _median(_last(run, "seconds", "seconds") for run in seeds),
-        "loss": _median(losses),
-        "loss_min": _edge(losses, min),
-        "loss_max": _edge(losses, max),
-        "accuracy": _median(accuracies),
-        "accuracy_min": _edge(accuracies, min),
-        "accuracy_max": _edge(accuracies, max),
-        "disagreement": _median(_last(run, "disagreement", "disagreement") for run in seeds),
-    }
+def _ending(label: str, seeds: Sequence[RunRecord], accuracy: str, has_bands: bool) -> Row:
+    row: Row = {"label": label, "scheme": seeds[0].scheme}
+    if has_bands:
+        row["seeds"] = len(seeds)
+    columns = {"iterations": "iteration", "seconds": "seconds", "loss": "train_loss"}
+    columns |= {"accuracy": accuracy, "disagreement": "disagreement"}
+    for name, column in columns.items():
+        values = [_last(run, column, name) for run in seeds]
+        row[name] = _median(values)
+        if has_bands and name in ("loss", "accuracy"):
+            row |= {f"{name}_min": _edge(values, min), f"{name}_max": _edge(values, max)}
+    if row["iterations"] is not None:
+        row["iterations"] = int(row["iterations"])
+    return row
 
 
-def _last(run: Run, column: str, in_summary: str) -> float | None:
+def _last(run: RunRecord, column: str, in_summary: str) -> float | None:
     """Return the last value that was recorded, or else what the summary says."""
-    metrics = metrics_of(run)
-    if column in metrics.columns and len(recorded := metrics[column].dropna()):
+    if column in run.metrics.columns and len(recorded := run.metrics[column].dropna()):
         return float(recorded.iloc[-1])
-    summary = (run.summary if isinstance(run, RunRecord) else None) or {}
-    value = summary.get(in_summary)
+    value = (run.summary or {}).get(in_summary)
     return float(value) if isinstance(value, int | float) else None
 
 
