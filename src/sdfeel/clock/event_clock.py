@@ -53,15 +53,9 @@ class Uplink:
         messages: Mapping[str, float],
         seed: int,
     ) -> Uplink:
-        """Return the uplink of a network's clients.
+        """Return the way from a network's clients; `servers` is the network of the scheme.
 
-        Args:
-            profile: what computing and sending cost.
-            network: the user's; servers: the scheme's, which are its clients if `to` is "nobody".
-            parameters: numbers in a model.
-            to: where clients send their models.
-            messages: bits by way, where it is not the model as it is.
-            seed: of the devices.
+        messages  bits by way, where it is not the model as it is; seed: of the devices
         """
         latencies = profile.latencies(parameters, network.clients, network.servers, messages, seed)
         shared = profile.cloud_uplink == "shared-backhaul"
