@@ -23,9 +23,7 @@ LEVELS = 32  # of tables in each other, as a dotted key names them
 class Strict(BaseModel):
     """Unknown keys are refused, and nothing is changed once it is read."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=False, arbitrary_types_allowed=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
 class GraphTurn(Strict):

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from sdfeel.algorithm.methods.codecs import WAYS
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
 from sdfeel.data import fetch
-from sdfeel.experiments.config import RunConfig
+from sdfeel.experiments.config import RunConfig, Strict
 from sdfeel.experiments.reproduce.spec import Planned, Planning
 from sdfeel.experiments.run import simulation_of
 from sdfeel.files import FileLock, write_report
@@ -25,7 +25,7 @@ from sdfeel.simulation.settings import Settings
 from sdfeel.tables import to_table
 
 
-class Choice(BaseModel):
+class Choice(Strict):
     """What the planner recommends, and what it cost to find out.
 
     codecs         by way, of what it chose; those that are not named are as the figure has them
@@ -34,8 +34,6 @@ class Choice(BaseModel):
     of             candidates that it ranked
     trained        iterations of all its runs together
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tau1: int
     tau2: int

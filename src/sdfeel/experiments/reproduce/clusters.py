@@ -28,6 +28,7 @@ from sdfeel.experiments.run import simulation_of
 from sdfeel.files import write_report
 from sdfeel.reports.tables import Row
 from sdfeel.simulation.loading import load
+from sdfeel.trees import cut
 
 FILE = "clusters.csv"
 COLUMNS = ("server", "samples", "rate", "loss")
@@ -64,21 +65,17 @@ def _losses(config: RunConfig, folder: Path) -> list[Row]:
     )
     algorithm = alone.algorithm(network, simulation.profile, problem.layout.parameters)
     rate = times_of(Asynchronous(), algorithm).rate
-    rows = []
+    losses = []
     for server, members in enumerate(network.clusters.members):
         total, count = 0.0, 0
         for client in members:
-            begin, end = (int(at) for at in problem.data.offsets[client : client + 2])
-            for at in range(begin, end, PART):
-                many = min(PART, end - at)
-                inputs, targets = problem.data.part(slice(at, at + many))
+            for inputs, targets in cut(problem.data.client(client), PART):
                 with torch.no_grad():
-                    total += float(problem.loss(model(inputs), targets)) * many
-                count += many
-        rows.append(
-            {"server": server, "samples": count, "rate": rate[server], "loss": total / count}
-        )
-    return rows
+                    total += float(problem.loss(model(inputs), targets)) * len(targets)
+                count += len(targets)
+        row = {"server": server, "samples": count, "rate": rate[server], "loss": total / count}
+        losses.append(row)
+    return losses
 
 
 def bias_rows(bias: Bias, losses: Mapping[str, Sequence[pd.DataFrame]]) -> list[Row]:
