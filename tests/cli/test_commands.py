@@ -133,6 +133,7 @@ def test_compare_writes_figures_a_table_and_a_page_and_does_nothing_twice(sdfeel
     [
         (("run", "--set", "stepz=3"), ["stepz", "did you mean 'steps'"]),
         (("run", "--set", "schedule.tau3=3"), ["schedule.tau3", "tau1"]),
+        (("run", "--set", "ratee.name=cosine"), ["ratee", "did you mean 'rate'"]),
         (("run", "--set", "lr=0"), ["lr", "above 0"]),
         (("run", "--set", "schedule.participation=1.5"), ["participation", "1.5"]),
         (("run", "--set", "schedule.alpha=0"), ["alpha", "0"]),
