@@ -168,7 +168,7 @@ class TwinWorld:
         self.lives[name] += 1
         disk: Any = Disk(self.disks[name], self, name)
         door: Any = Door(self.net, "edge", name)
-        edge = EdgeServer(self.deployment, name, Path(), None, door, disk)
+        edge = EdgeServer(self.deployment, name, Path(), None, door, disk, chance=self._luck())
         self.edges[name] = edge
         await edge.start()
         self.tasks[name] = asyncio.ensure_future(self._run(edge))
@@ -181,9 +181,13 @@ class TwinWorld:
     def _start_client(self, name: str) -> None:
         trainer = self.trainer(name)
         door: Any = Door(self.net, "client", name)
-        client = ClientProgram(self.deployment, name, trainer, None, door)
+        client = ClientProgram(self.deployment, name, trainer, None, door, self._luck())
         self.clients[name] = client
         self.tasks[name] = asyncio.ensure_future(client.run())
+
+    def _luck(self) -> random.Random:
+        """What a node draws by itself, in this life of it."""
+        return random.Random(self.chance.random())  # noqa: S311 - chance, not secrets
 
     def trainer(self, name: str) -> Any:
         return Still(self.deployment.client(name).samples)

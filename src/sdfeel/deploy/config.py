@@ -85,7 +85,9 @@ class Deadlines(_Table):
     round: Seconds = Field(default=60.0, description="for the clients' uploads of a period")
     exchange: Seconds = Field(default=90.0, description="for a neighbour to reach an exchange")
     ping: Seconds = Field(default=5.0, description="silence after which a peer counts as gone")
-    retry: Seconds = Field(default=1.0, description="between two attempts to connect")
+    retry: Seconds = Field(
+        default=1.0, description="at most, between two attempts to connect: half of it or more"
+    )
     home: Seconds = Field(default=30.0, description="between two attempts to go back home")
 
 

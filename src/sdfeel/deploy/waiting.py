@@ -1,15 +1,16 @@
 """One bell for everything that an edge waits for: whoever changes something rings it.
 
-And the end of a task that another one has begun.
+And the end of a task that another one has begun, and the pause before another attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Bell", "end"]
+__all__ = ["Bell", "Retry", "end"]
 
 
 class Bell:
@@ -39,6 +40,22 @@ class Bell:
                 timer.cancel()
                 self._waiters.pop(waiter, None)
         return True
+
+
+class Retry:
+    """The pause before another attempt: from half of `seconds` to all of it, by chance.
+
+    So those who lost the same peer at the same moment do not all come back at the same moment.
+
+    chance  draws it: seeded in tests, by the operating system if None
+    """
+
+    def __init__(self, seconds: float, chance: random.Random | None = None) -> None:
+        self._seconds = seconds
+        self._chance = chance or random.SystemRandom()
+
+    async def pause(self) -> None:
+        await asyncio.sleep(self._seconds * (1 + self._chance.random()) / 2)
 
 
 async def end(task: asyncio.Future[Any]) -> None:

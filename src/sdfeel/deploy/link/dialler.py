@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
 from sdfeel.deploy.model import wire
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
-from sdfeel.deploy.waiting import end
+from sdfeel.deploy.waiting import Retry, end
 
 __all__ = ["Dialler"]
 
@@ -27,6 +28,7 @@ class Dialler:
     hello    ours
     check    raises Refused if the neighbour's is not good
     states   what the neighbour is told first
+    chance   draws the pauses between attempts; see `Retry`
     """
 
     peer: str
@@ -37,8 +39,10 @@ class Dialler:
     hello: Callable[[], v1.Hello]
     check: Callable[[v1.Hello, str], None]
     states: Callable[[], list[v1.LinkState]]
+    chance: random.Random | None = None
 
     def __post_init__(self) -> None:
+        self._retry = Retry(self.deadlines.retry, self.chance)
         self._last_problem = ""
         self._answered_by: Identity | None = None
 
@@ -59,11 +63,10 @@ class Dialler:
                     before, current = current, asyncio.create_task(self._connect())
                     if before is not None and not before.done():
                         await self._replace(before)
-                pause = self.deadlines.retry
                 await asyncio.wait({current}, timeout=RENEWAL_SECONDS)
                 self._check_revoked(current)
                 if current.done():
-                    await asyncio.sleep(pause)
+                    await self._retry.pause()
         finally:
             if current is not None:
                 await end(current)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import secrets
 import time
 from collections import deque
@@ -26,6 +27,7 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 from sdfeel.deploy.trust.lifetime import Lifetime
+from sdfeel.deploy.waiting import Retry
 from sdfeel.errors import InputError
 
 __all__ = ["ClientProgram"]
@@ -56,8 +58,10 @@ class ClientProgram:
         trainer: Trainer,
         log: Sink | None = None,
         transport: Transport | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         self.deployment, self.name, self.trainer = deployment, name, trainer
+        self._retry = Retry(deployment.deadlines.retry, chance)
         self.me = deployment.client(name)
         if trainer.samples != self.me.samples:
             raise InputError(
@@ -93,7 +97,7 @@ class ClientProgram:
                 if outcome in ("finished", "lost", "renew", "home"):
                     break
             if outcome not in ("finished", "renew"):
-                await asyncio.sleep(self.deployment.deadlines.retry)
+                await self._retry.pause()
 
     async def _come_home(self) -> str:
         """At the start everybody does: an edge that is not there yet is waited for a little."""
@@ -103,7 +107,7 @@ class ClientProgram:
             outcome = await self._attend(self.me.edge)
             if outcome != "unreachable" or loop.time() + deadlines.retry > end:
                 return outcome
-            await asyncio.sleep(deadlines.retry)
+            await self._retry.pause()
 
     async def _attend(self, edge: str) -> str:
         """One stream to one edge, from hello to its end; how it ended."""

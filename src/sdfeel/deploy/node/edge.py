@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import secrets
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -59,8 +60,9 @@ class EdgeServer:
         transport: Transport | None = None,
         store: Store | None = None,
         out: Path | None = None,
+        chance: random.Random | None = None,
     ) -> None:
-        self.deployment, self.name = deployment, name
+        self.deployment, self.name, self._chance = deployment, name, chance
         self.me = deployment.edge(name)
         self.topology = Topology(deployment)
         self.log = Log(name, log)
@@ -240,6 +242,7 @@ class EdgeServer:
             self.answers.hello,
             self.calls.check_neighbour,
             self.states.all,
+            self._chance,
         )
 
     def _spawn(self, work: Any) -> None:
