@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +17,9 @@ from sdfeel.cli.watch import watch
 from sdfeel.errors import InputError
 from sdfeel.page.runs import Runs
 from sdfeel.page.server import PageServer, serving
+from sdfeel.page.timeline import network_of
 from sdfeel.page.views import Views
+from sdfeel.page.watched import MOST_JSON, MOST_TABLE
 
 
 def get(server: PageServer, path: str, method: str = "GET", **headers: str):
@@ -93,6 +96,104 @@ def test_nothing_from_elsewhere_is_allowed(serve, tmp_path: Path) -> None:
     assert "unsafe" not in policy
     # A site whose name was made to lead to this machine must not read the page.
     assert get(server, "/api/runs", Host="evil.example")[0] == 403
+
+
+@pytest.mark.parametrize("host", ["[", "[::1", "]", "a]b:1", "[v1.x]:80"])
+def test_a_host_that_is_none_is_not_ours(serve, tmp_path: Path, host: str) -> None:
+    assert get(serve(tmp_path), "/api/runs", Host=host)[0] == 403
+
+
+def test_a_path_that_is_none_is_not_here(serve, tmp_path: Path) -> None:
+    assert get(serve(tmp_path), "//[/api/runs")[0] == 404
+
+
+# Folders that others write to.
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "network.json", "summary.json", "trace.csv"])
+def test_only_regular_files_of_the_folder_are_read(
+    serve, write_run, curve, tmp_path: Path, file: str
+) -> None:
+    """Neither what a link leads to nor a pipe, which would keep every answer waiting."""
+    secret = tmp_path / "secret"
+    secret.write_text('iteration,password\n1,7\n{"password": 7}')
+    watched = tmp_path / "watched"
+    watched.mkdir()
+    for name in ("link", "pipe", "folder", "good"):
+        write_run(curve(count=3), f"watched/{name}")
+        if name != "good":
+            (watched / name / file).unlink(missing_ok=True)
+    (watched / "link" / file).symlink_to(secret)
+    os.mkfifo(watched / "pipe" / file)
+    (watched / "folder" / file).mkdir()
+    found = {run["name"]: run for run in ask(serve(watched), "runs")["runs"]}
+    assert found["good"]["rows"] == 3
+    assert not found["good"]["problems"]
+    for name in ("link", "pipe", "folder"):
+        assert f"{file} must be a regular file" in " ".join(found[name]["problems"])
+        assert "password" not in json.dumps(found[name])
+
+
+def test_a_plan_that_is_no_regular_file_is_not_read(serve, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    server = serve(tmp_path)
+    (name,) = ask(server, "runs")["plans"]
+    (tmp_path / "plan.json").unlink()
+    os.mkfifo(tmp_path / "plan.json")
+    status, _, body = get(server, f"/api/what-if?plan={name}")
+    assert status == 400
+    assert b"regular file" in body
+
+
+@pytest.mark.parametrize("file", ["run.json", "network.json", "summary.json", "environment.json"])
+def test_json_that_is_nested_deep_empties_one_run_only(
+    serve, write_run, curve, tmp_path: Path, file: str
+) -> None:
+    write_run(curve(count=3), "deep")
+    write_run(curve(count=3), "good")
+    (tmp_path / "deep" / file).write_text('{"a": ' + "[" * 900 + "]" * 900 + "}")
+    server = serve(tmp_path)
+    for _ in range(2):
+        found = {run["name"]: run for run in ask(server, "runs")["runs"]}
+        assert found["good"]["rows"] == found["deep"]["rows"] == 3
+        assert f"{file} is damaged: it is nested deeper" in " ".join(found["deep"]["problems"])
+
+
+def test_a_file_that_is_too_large_is_not_read(
+    serve, write_run, curve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(curve(count=3), "large")
+    write_run(curve(count=3), "good")
+    with (tmp_path / "large" / "network.json").open("ab") as file:
+        file.truncate(MOST_JSON + 1)
+    with (tmp_path / "large" / "metrics.csv").open("ab") as file:
+        file.truncate(MOST_TABLE + 1)
+    found = {run["name"]: run for run in ask(serve(tmp_path), "runs")["runs"]}
+    assert (found["large"]["rows"], found["good"]["rows"]) == (0, 3)
+    assert "larger than" in " ".join(found["large"]["problems"])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[10**6] * 10, [1] * 10**6, [10**15], [-1], [True], ["1"], [1.5], 10**6, {"0": 1}],
+    ids=lambda sizes: str(sizes)[:12],
+)
+def test_a_network_of_a_size_that_cannot_be_is_refused(sizes: object) -> None:
+    """Before anything of that size is made."""
+    drawn = {"sizes": sizes, "samples": [1.0], "links": []}
+    with pytest.raises(InputError, match=r"network\.json"):
+        network_of(drawn, {})
+
+
+@pytest.mark.parametrize(
+    ("servers", "each"), [(10**6, 1), (5, 10**6), (5, [10**6] * 5), (10**9, [1])]
+)
+def test_so_is_one_of_a_run_without_a_network(servers: int, each: object) -> None:
+    table = {"graph": "ring", "servers": servers, "clients_per_server": each}
+    with pytest.raises(InputError, match=r"network\.json"):
+        network_of({}, {"network": table})
+    table = {"graph": "ring", "servers": 5, "clients_per_server": [1, 2, 3, 4, 5]}
+    assert network_of({}, {"network": table}).clients == 15
 
 
 def test_the_page_is_small() -> None:

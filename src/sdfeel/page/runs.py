@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.errors import InputError
+from sdfeel.page.watched import look_at
 from sdfeel.records.reading import FollowedRun, FollowedTable
 
 __all__ = ["Runs", "finite"]
@@ -69,7 +70,7 @@ class Runs:
                 self._scanned = time.monotonic()
             if now - self._looked >= LOOK_EVERY:
                 for run in self._runs.values():
-                    run.look()
+                    look_at(run)
                 self._looked = time.monotonic()
             return dict(self._runs)
 

@@ -74,7 +74,10 @@ class PageServer(ThreadingHTTPServer):
 
     def knows(self, host: str) -> bool:
         """Whether a request's Host header is ours: another name that leads here is not."""
-        name = urlsplit(f"//{host}").hostname or ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # brackets without an address
+            return False
         return self.token is not None or _is_loopback(name)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -116,7 +119,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _find(self) -> tuple[int, str, bytes]:
         if not self.server.knows(self.headers.get("Host", "")):
             return 403, "text/plain", b"this page answers to its own address only"
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            return 404, "text/plain", b"not here"
         query = _query(parts.query)
         if self.server.token is not None and not self._has_token(query):
             return 401, "text/plain", b"the address that was printed has a token: use all of it"

@@ -25,6 +25,9 @@ from sdfeel.simulation.settings import Settings
 
 __all__ = ["Timeline", "algorithm_of", "boxes_of", "network_of"]
 
+# Its eigenvalues take half a second, for a request.
+MOST_SERVERS, MOST_CLIENTS = 1000, 200_000
+
 
 def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
     """From network.json; of a run that has none, from the names in its run.json."""
@@ -33,15 +36,20 @@ def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
             clusters = (
                 Clusters.of(drawn["clusters"])
                 if drawn.get("clusters")
-                else Clusters.of_sizes(drawn["sizes"])
+                else Clusters.of_sizes(_bounded(drawn["sizes"]))
             )
+            _bounded([len(members) for members in clusters.members])
             sizes = np.array([len(members) for members in clusters.members])
-            each = np.array(drawn["samples"], dtype=float) / sizes
+            samples = np.array(drawn["samples"], dtype=float) / sizes
             links = [(int(a), int(b)) for a, b in drawn["links"]]
-            network = Network(clusters, links, each[clusters.server_of])
+            network = Network(clusters, links, samples[clusters.server_of])
             # of a function of the round nothing is written down, and that is named below
             return ChangingNetwork.of(network, drawn["graphs"]) if "graphs" in drawn else network
         table = config["network"]
+        each = table["clients_per_server"]
+        servers = min(table["servers"], MOST_SERVERS + 1)
+        _bounded(each if isinstance(each, list) else [each] * servers)
+        _bounded([0] * servers)
         return Network.build(
             table["graph"],
             table["servers"],
@@ -52,6 +60,14 @@ def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
         raise InputError(
             "network.json", "", "is not there or damaged, so the network is not known"
         ) from None
+
+
+def _bounded(sizes: Any) -> list[int]:
+    """Of clusters; ValueError before anything is made of what an answer could not bear."""
+    whole = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)
+    if not whole or len(sizes) > MOST_SERVERS or sum(sizes) > MOST_CLIENTS:
+        raise ValueError(f"up to {MOST_SERVERS} servers with {MOST_CLIENTS} clients")
+    return list(sizes)
 
 
 def algorithm_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Algorithm:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import Watcher
 from sdfeel.page.runs import Runs, finite
+from sdfeel.page.watched import MOST_JSON, check_file
 
 if TYPE_CHECKING:
     from sdfeel.planner.plan import Plan
@@ -123,6 +124,7 @@ class Views:
         from sdfeel.planner.saved import PLAN, read_plan
 
         folder = self.runs.plan(name)
+        check_file("plan", folder / PLAN, MOST_JSON)
         with self._lock:
             try:
                 found = (folder / PLAN).stat()
