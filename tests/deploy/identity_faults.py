@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from ended import issue_ended
 from faults import Fault, case, refused
 from harness import World
 from node_faults import process
@@ -74,7 +75,7 @@ async def unknown(world: World) -> None:
 
 @case(Fault.CERTIFICATE_EXPIRED, "handshake:expired", **ALONE)
 async def expired(world: World) -> None:
-    Authority(_folder(world)).issue("client", "yesterday", hours=-1)
+    issue_ended(_folder(world), "client", "yesterday")
     await _knock(world, "yesterday", _hello(world))
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 import toy
+from ended import issue_ended
 from faults import Fault, case, refused
 from harness import World
 from identity_faults import _folder, _hello, _is_turned_away, _knock
@@ -120,7 +121,7 @@ async def stolen(world: World) -> None:
 @case(Fault.CERTIFICATE_RAN_OUT, "certificate-expired", **LONG)
 async def ran_out(world: World) -> None:
     """A client's own; it says so, and comes back with a new one."""
-    Authority(_folder(world)).issue("client", "c0", hours=-1)
+    issue_ended(_folder(world), "client", "c0")
     await world.until(lambda: bool(world.events("certificate-expired", "c0")))
     provision(world.deployment, 1, only="c0")
     client = world.clients["c0"]

@@ -11,6 +11,8 @@ import pytest
 import toy
 import typer
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from ended import issue_ended
 from harness import World, as_toml, content, deploy
 from typer.testing import CliRunner
 
@@ -293,6 +295,89 @@ def test_where_a_module_is_looked_for_is_said(deployment: Deployment) -> None:
     assert str(deployment.folder) in str(result.exception)
 
 
+# Files that are damaged, and names that are none.
+
+
+def with_passphrase(pem: bytes) -> bytes:
+    """A node's file whose key cannot be opened by the node."""
+    key = serialization.load_pem_private_key(pem, None)
+    cipher = serialization.BestAvailableEncryption(b"secret")
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, kind, cipher) + pem[pem.index(CERT) :]
+
+
+CERT = b"-----BEGIN CERTIFICATE-----"
+DAMAGE = {
+    "empty": lambda pem: b"",
+    "half": lambda pem: pem[: len(pem) // 2],
+    "nonsense": lambda pem: CERT + b"\nnonsense\n-----END CERTIFICATE-----\n",
+    "binary": lambda pem: bytes(range(256)),
+    "locked": with_passphrase,
+    "without-key": lambda pem: pem[pem.index(CERT) :],
+    "twisted": lambda pem: pem.replace(b"M", b"N", 9),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_file_of_a_node_is_named(deployment: Deployment, how: str) -> None:
+    """By the node that has it; the CA renews it, and revokes what it has issued, all the same."""
+    path = folder(deployment) / "edge" / "a.pem"
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
+    with pytest.raises(InputError, match=r"a\.pem"):
+        Credentials(deployment, "edge", "a")
+    Authority(folder(deployment)).revoke([("edge", "a")])
+    assert "edge/b" in provision(deployment)
+    provision(deployment, only="a")
+    Credentials(deployment, "edge", "a")
+
+
+def test_a_damaged_file_that_is_noted_nowhere_is_named(deployment: Deployment) -> None:
+    """Of a CA from before the list of serials: what it was for would never be revoked."""
+    (folder(deployment) / "issued.jsonl").unlink()
+    (folder(deployment) / "client" / "c0.pem").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match=r"c0\.pem"):
+        Authority(folder(deployment)).revoke([("client", "c0")])
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"-----BEGIN X509 CRL-----\nAAAA\n"])
+def test_a_damaged_revocation_list_is_named_before_anything_is_issued(
+    deployment: Deployment, content: bytes
+) -> None:
+    """Signed anew it would revoke nobody."""
+    (folder(deployment) / "revoked.pem").write_bytes(content)
+    before = certificate(deployment, "edge", "a").serial_number
+    for act in (
+        lambda: provision(deployment),
+        lambda: Authority(folder(deployment)).issue("edge", "a"),
+        lambda: Authority(folder(deployment)).revoke([("edge", "a")]),
+    ):
+        with pytest.raises(InputError, match=r"revoked\.pem"):
+            act()
+    assert certificate(deployment, "edge", "a").serial_number == before
+
+
+@pytest.mark.parametrize(
+    "name", ["../../pwn", "a/b", "", ".", "..", "a\nb", "a\0", ".hidden", "x" * 300, 7, None]
+)
+def test_a_certificate_is_for_a_name_not_for_a_path(deployment: Deployment, name: object) -> None:
+    before = sorted(folder(deployment).parent.rglob("*"))
+    with pytest.raises(InputError, match="name"):
+        Authority(folder(deployment)).issue("edge", name)
+    assert sorted(folder(deployment).parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize("hours", [0, -1, 0.99, float("nan"), float("inf"), "24", None, True])
+def test_a_certificate_is_for_an_hour_at_least(deployment: Deployment, hours: object) -> None:
+    with pytest.raises(InputError, match="hours"):
+        Authority(folder(deployment)).issue("edge", "a", hours)
+
+
+@pytest.mark.parametrize("hours", ["24", True, [1], 10**400])
+def test_provision_takes_numbers_of_hours(deployment: Deployment, hours: object) -> None:
+    with pytest.raises(InputError, match="hours"):
+        provision(deployment, hours)
+
+
 # Before the end, and after it.
 
 
@@ -322,7 +407,7 @@ def test_a_node_whose_certificate_has_ended_says_so_and_does_not_dial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = deploy(tmp_path, sizes=(1,), periods=3)
-    Authority(folder(deployment)).issue("client", "c0", hours=-1)
+    issue_ended(folder(deployment), "client", "c0")
     looked: list[bool] = []
     real = Lifetime.look
     monkeypatch.setattr(Lifetime, "look", lambda self: looked.append(True) or real(self))
@@ -345,7 +430,7 @@ def test_a_node_whose_certificate_has_ended_says_so_and_does_not_dial(
 
 def test_an_edge_whose_certificate_has_ended_names_itself(tmp_path: Path) -> None:
     deployment = deploy(tmp_path, sizes=(1, 1), periods=9999)
-    Authority(folder(deployment)).issue("edge", "a", hours=-1)
+    issue_ended(folder(deployment), "edge", "a")
 
     async def run() -> None:
         async with World(deployment) as world:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ended import issue_ended
 from harness import deploy
 
 from sdfeel.deploy.link.agreement import Agreement
@@ -177,7 +178,7 @@ def test_of_another_ca_expired_or_revoked(town: Town, tmp_path: Path) -> None:
     Authority(folder).revoke([("edge", "c")])
     a.take(state, "b")
     assert town.refused == ["revoked"]
-    Authority(folder).issue("edge", "c", hours=-1)
+    issue_ended(folder, "edge", "c")
     a.take(town.state("c"), "b")
     assert town.refused[1:] == ["expired"]
     other = Authority.create(tmp_path / "other", "test")

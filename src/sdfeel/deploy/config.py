@@ -23,7 +23,8 @@ from sdfeel.validation import validated
 
 __all__ = ["Client", "Deployment", "Edge", "load_deployment"]
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 # A millisecond to eleven days: gRPC counts milliseconds in 32 bits.
 Seconds = Annotated[float, Field(ge=0.001, le=1e6, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,15 +24,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sdfeel.deploy.config import NAME_PATTERN
+from sdfeel.deploy.trust.last_good import UNREADABLE
 from sdfeel.errors import InputError
 from sdfeel.files import FileLock, write_atomically
 
-__all__ = ["ROLES", "Authority", "Issued"]
+__all__ = ["ROLES", "SHORTEST", "Authority", "Issued", "check_hours"]
 
 ROLES = ("edge", "client", "operator")
 CA_DAYS = 3650
 # Clocks of nodes differ a little; a certificate counts from a bit before it was made.
 SKEW = datetime.timedelta(minutes=5)
+# Hours of a certificate: a shorter one would end before a timer has renewed it.
+SHORTEST, LONGEST = 1, 1e9
+NAME = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,7 @@ class Authority:
 
     def issue_all(self, nodes: Iterable[tuple[str, str, float]]) -> None:
         """The same for many (role, name, hours): all are made, or none is."""
+        self.revoked()  # a damaged list is told before anything is issued
         made = [(self._make(*node), node) for node in nodes]
         self._note(
             [Issued(role, name, new.serial, hours, new.until) for new, (role, name, hours) in made]
@@ -118,6 +125,10 @@ class Authority:
     def _make(self, role: str, name: str, hours: float) -> _Made:
         if role not in ROLES:
             raise InputError("role", role, f"one of {', '.join(ROLES)}")
+        if not isinstance(name, str) or NAME.fullmatch(name) is None:
+            remedy = "up to 63 of a-z, 0-9 and -, as in the deployment file; it is no path"
+            raise InputError("name", name, remedy)
+        check_hours(hours)
         key = ec.generate_private_key(ec.SECP256R1())
         end = self.certificate.not_valid_after_utc
         if not hours * 3600 < (end - _now()).total_seconds():
@@ -168,10 +179,16 @@ class Authority:
             found = [_issued(json.loads(line)) for line in lines if line.strip()]
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise InputError("certificates", str(path), f"cannot be read: {problem}") from None
-        known = {one.serial for one in found}
+        known, noted = {one.serial for one in found}, {(one.role, one.name) for one in found}
         for role in ROLES:
             for file in sorted((self.folder / role).glob("*.pem")):
-                made = x509.load_pem_x509_certificate(file.read_bytes())
+                try:
+                    made = x509.load_pem_x509_certificate(file.read_bytes())
+                except UNREADABLE as problem:
+                    if (role, file.stem) in noted:
+                        continue  # every certificate of this node is in the list
+                    remedy = f"is damaged: {problem}; remove it, and make a new one"
+                    raise InputError("certificates", str(file), remedy) from None
                 if made.serial_number not in known:
                     until = made.not_valid_after_utc
                     hours = (until - made.not_valid_before_utc - SKEW).total_seconds() / 3600
@@ -193,7 +210,15 @@ class Authority:
         path = self.folder / "revoked.pem"
         if not path.exists():
             return {}
-        crl = x509.load_pem_x509_crl(path.read_bytes())
+        try:
+            crl = x509.load_pem_x509_crl(path.read_bytes())
+        except UNREADABLE as problem:
+            raise InputError(
+                "certificates",
+                str(path),
+                f"is damaged: {problem}; copy it back from a node, or remove it and revoke again "
+                "whoever was revoked",
+            ) from None
         return {entry.serial_number: entry.revocation_date_utc for entry in crl}
 
     def sign_list(self, more: Iterable[int] = ()) -> None:
@@ -213,6 +238,13 @@ class Authority:
             signed = builder.sign(self._key, hashes.SHA256())
             pem = signed.public_bytes(serialization.Encoding.PEM)
             write_atomically(self.folder / "revoked.pem", pem)
+
+
+def check_hours(hours: float) -> None:
+    """Raise InputError unless a certificate may be valid for so long."""
+    is_number = isinstance(hours, int | float) and not isinstance(hours, bool)
+    if not is_number or not SHORTEST <= hours < LONGEST:
+        raise InputError("hours", hours, f"a number of hours, {SHORTEST} or more")
 
 
 def _issued(line: dict[str, str]) -> Issued:

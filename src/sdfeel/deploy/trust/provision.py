@@ -7,12 +7,11 @@ renewed by writing new files in the old places: programs read them again by them
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.trust.authority import ROLES, Authority, Issued
+from sdfeel.deploy.trust.authority import ROLES, SHORTEST, Authority, Issued, check_hours
 from sdfeel.errors import InputError
 
 __all__ = ["OPERATOR", "ROLES", "Authority", "passphrase", "provision"]
@@ -40,7 +39,8 @@ def provision(
     missing  only for nodes that have none yet
     key      passphrase of the CA's key (default: SDFEEL_CA_PASSPHRASE)
     """
-    _check_hours(hours)
+    if hours is not None:
+        check_hours(hours)
     nodes = _nodes(deployment, only)
     folder = deployment.path(deployment.security.folder)
     secret = key or passphrase()
@@ -55,14 +55,11 @@ def provision(
         nodes = [node for node in nodes if not _is_out(last.get(node), revoked)]
     if missing:
         nodes = [node for node in nodes if not (folder / node[0] / f"{node[1]}.pem").exists()]
-    lengths = {node: one.hours if one.hours > 0 else HOURS for node, one in last.items()}
+    lengths = {
+        node: max(one.hours, SHORTEST) if one.hours > 0 else HOURS for node, one in last.items()
+    }
     authority.issue_all([(*node, hours or lengths.get(node, HOURS)) for node in nodes])
     return [f"{role}/{name}" for role, name in nodes]
-
-
-def _check_hours(hours: float | None) -> None:
-    if hours is not None and not (math.isfinite(hours) and hours > 0):
-        raise InputError("hours", hours, "a number of hours above 0")
 
 
 def _nodes(deployment: Deployment, only: str | None) -> list[tuple[str, str]]:
