@@ -17,6 +17,11 @@ def imported(field: str, path: str, beside: Path | None = None) -> Callable[...,
     beside  the folder of the file that names it, where modules are looked for first
     """
     module, _, name = path.partition(":")
+    if module.startswith("."):
+        remedy = (
+            "must begin with a module's name, as `package.module:function` does, not with a dot"
+        )
+        raise InputError(field, path, remedy)
     folder = str((beside or Path.cwd()).resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
