@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from sdfeel.deploy.model import wire
+from sdfeel.deploy.model.files import Layout, ModelFile
+from sdfeel.deploy.model.state_dict import write_state_dict
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store, read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import (
     BLOCK,
@@ -203,3 +205,27 @@ def test_a_sum_that_overflows_is_no_model() -> None:
     with pytest.raises(NotFinite):
         combine([large, large], [1.0, 1.0])
     assert np.isfinite(combine([large, large], [0.5, 0.5]).array()).all()
+
+
+def test_models_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Checkpoints, what links remember beside them, and what is exported, whatever the umask."""
+    folder = tmp_path / "state" / "a"
+    store = Store(folder, {"edge": "a"})
+    before = os.umask(0)
+    try:
+        store.acquire()
+        large = as_vector(np.ones(3 * BLOCK), folder)
+        store.save(EdgeCheckpoint(1, large, {}, [Change((large,), (1.0,))]))
+        store.prepare(1, large)
+        store.begin_from(1)
+        write_state_dict(
+            tmp_path / "out.safetensors", ModelFile(Layout.flat(large.size), large), large, {}
+        )
+    finally:
+        os.umask(before)
+        store.release()
+    files = [path for path in folder.iterdir() if path.name != "lock"]
+    assert {path.suffix for path in files} == {".safetensors", ".undone", ".kept"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE((tmp_path / "out.safetensors").stat().st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 HEADER_LIMIT = 2**24
+PRIVATE = 0o600  # a model may tell about the data that it was trained on
 LARGEST = 2**48
 OWN = "sdfeel/"  # names of tensors that are no part of the model
 BYTES = {
@@ -107,7 +108,7 @@ def write_model(
     changes: Sequence[Change] = (),
     constants: Mapping[str, Frozen] | None = None,
 ) -> None:
-    """Durable when it returns, and at once: the old file or the new one.
+    """Durable when it returns, and at once: the old file or the new one. For its owner alone.
 
     Raises RunError rather than write what `read_model` would refuse.
     """
@@ -118,7 +119,7 @@ def write_model(
     fixed = [hashlib.sha256(c.data).hexdigest() for c in (*wide.values(), *narrow.values())]
     hashes = [model.sha256.hex(), *("0" * 64 for _ in changes), *fixed]
     head = _Header(layout, notes, wide, narrow, len(changes))
-    with replacing(path) as file:
+    with replacing(path, PRIVATE) as file:
         file.write(head.encode(hashes))
         for constant in wide.values():
             file.write(constant.data)

@@ -97,7 +97,8 @@ class Store:
         """Takes the folder before anything in it is touched; InputError if somebody has it."""
         who = f"edge {self.about.get('edge', '')} (process {os.getpid()})"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
             self._lock.acquire(who)
         except BlockingIOError as problem:
             holder = problem.strerror or "another process"
