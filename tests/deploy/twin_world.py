@@ -129,6 +129,7 @@ class TwinWorld:
         self, deployment: Deployment, topology: Topology, seed: int, loop: VirtualLoop
     ) -> None:
         self.deployment, self.topology, self.loop = deployment, topology, loop
+        self.seed, self._begun = seed, 0
         self.chance = random.Random(seed)  # noqa: S311 - chance, not secrets
         self.net = Net(loop, self.chance, deployment.deadlines.ping)
         self.lives = dict.fromkeys(topology.edges, 0)
@@ -186,8 +187,9 @@ class TwinWorld:
         self.tasks[name] = asyncio.ensure_future(client.run())
 
     def _luck(self) -> random.Random:
-        """What a node draws by itself, in this life of it."""
-        return random.Random(self.chance.random())  # noqa: S311 - chance, not secrets
+        """What a node draws by itself, in this life of it; the network draws as without it."""
+        self._begun += 1
+        return random.Random(f"{self.seed} {self._begun}")  # noqa: S311 - chance, not secrets
 
     def trainer(self, name: str) -> Any:
         return Still(self.deployment.client(name).samples)
