@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 from worlds import Problem
 
 import sdfeel
@@ -175,3 +176,78 @@ def test_mistakes_of_a_schedule_are_named_with_their_table(key: str, wrong: floa
 def test_no_word_of_others_is_a_setting_of_ours() -> None:
     known = set(Settings.model_fields) | set(inspect.signature(sdfeel.train).parameters)
     assert not set(WORDS) & known
+
+
+X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
+Y = (X.sum(dim=1) > 0).long()
+NETWORK = sdfeel.Network([[0, 1], [2, 3]], [(0, 1)])
+PARTS = [(X[i::4], Y[i::4]) for i in range(4)]
+REAL = [(x, x.sum(dim=1)) for x, _ in PARTS]
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "settings", "words"),
+    [
+        (nn.Linear(4, 2), PARTS, {"metrics": {"loss": lambda o, _: o.sum()}}, "name of the loss"),
+        (nn.Linear(4, 2), PARTS, {"loss": lambda o, y: F.cross_entropy(o, y).detach()}, "detach"),
+        (nn.Linear(4, 2), PARTS, {"loss": lambda *_: torch.tensor(1.0)}, "has no gradient"),
+        (nn.Linear(4, 1), REAL, {"loss": lambda o, y: ((o - y) ** 2).mean()}, "broadcast"),
+        (nn.Flatten(), PARTS, {}, "no parameter to train"),
+        (nn.Linear(4, 2), PARTS, {"config": 3}, "config = 3: a dict"),
+        (
+            nn.Linear(4, 2),
+            PARTS,
+            {"lr": lambda _a, _b: 0.1},
+            "lr = .*a function of the iteration k",
+        ),
+        (nn.Linear(4, 1), (X, X.sum(dim=1)), {"partition": "dirichlet"}, "goes by class numbers"),
+    ],
+)
+def test_what_would_train_nothing_or_end_in_a_traceback_is_said_before(
+    model: nn.Module, data: object, settings: dict, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        sdfeel.train(model, data, network=NETWORK, steps=4, **settings)
+
+
+def test_a_loss_of_ones_own_that_pairs_outputs_and_targets_is_taken() -> None:
+    def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return ((outputs[:, 0] - targets) ** 2).mean()
+
+    result = sdfeel.train(nn.Linear(4, 1), REAL, network=NETWORK, steps=4, loss=loss)
+    assert result.iterations == 4
+
+
+def test_iid_needs_no_labels_and_gives_the_parts_of_before() -> None:
+    options = {"network": NETWORK, "steps": 4, "partition": "iid", "loss": nn.MSELoss()}
+    targets = X.sum(dim=1, keepdim=True)
+    result = sdfeel.train(nn.Linear(4, 1), (X, targets), **options)
+    assert result.iterations == 4
+
+
+def test_whole_numbers_as_targets_of_a_regression_are_trained_by_auto() -> None:
+    torch.manual_seed(0)
+    model, data = nn.Linear(4, 1), [(x, y[:, None]) for x, y in PARTS]
+    options = {"network": NETWORK, "steps": 4, "loss": nn.MSELoss()}
+    auto, reference = (
+        sdfeel.train(model, data, engine=engine, **options) for engine in ("auto", "reference")
+    )
+    torch.testing.assert_close(auto.model.weight, reference.model.weight)
+
+
+@pytest.mark.parametrize("sizes", [2.0, None, "2", [2, 2.5], 0])
+def test_clients_per_server_are_whole_numbers(sizes: object) -> None:
+    with pytest.raises(InputError, match="clients_per_server"):
+        sdfeel.Network.ring(2, sizes)
+
+
+def test_none_means_that_the_length_was_not_given() -> None:
+    options = {"network": NETWORK}
+    assert sdfeel.train(nn.Linear(4, 2), PARTS, steps=4, until=None, **options).iterations == 4
+    with pytest.raises(InputError, match="steps = None: is needed"):
+        sdfeel.train(nn.Linear(4, 2), PARTS, steps=None, **options)
+
+
+def test_compare_goes_on_without_resume() -> None:
+    with pytest.raises(InputError, match="the same call goes on"):
+        sdfeel.compare(nn.Linear(4, 2), PARTS, network=NETWORK, steps=4, resume=True)

@@ -90,8 +90,8 @@ def train(
         settings: all that can be set of a run, below.
 
     Keyword Args:
-        steps (int = 1000): iterations K; with `until` alone, those that fit into it.
-        until (float = None): simulated seconds after which to stop before K.
+        steps (int = 1000): iterations K; with `until` alone, as many as it takes.
+        until (float = None): simulated seconds: the run ends with the period that comes to them.
         scheme (str | Scheme = 'sd-feel'): a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your
             own.
         schedule (Schedule = dict(tau1=2, tau2=1, alpha=5)): `Schedule(tau1, tau2, alpha)`, numbers
@@ -229,6 +229,11 @@ def assembled(
             metrics=metrics,
             test=test,
         )
+    settings = {
+        name: value
+        for name, value in settings.items()
+        if value is not None or name not in ("steps", "until")
+    }
     others = [name for name in inspect.signature(train).parameters if name != "settings"]
     checked = Settings.of(settings, others)
     _refuse(clients=clients, rounds=rounds, initial=initial, samples=samples)
@@ -267,6 +272,8 @@ def carry_out(
     """Run a simulation to its end; `config` is what the folder says of it."""
     check_callbacks(callbacks)
     _check_folder(out, resume)
+    if config is not None and not isinstance(config, Mapping):
+        raise InputError("config", config, "a dict")
     simulation.warn()
     leads, name = simulation.ranks.leads, simulation.settings.engine
     folder, checkpoint = None, None

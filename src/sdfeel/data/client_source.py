@@ -116,6 +116,11 @@ def _labels(given: Any, whole: ClientData, partition: str) -> NDArray[np.int64]:
             "as in a list of pairs"
         )
         raise InputError("partition", partition, remedy)
+    if partition == "iid":  # goes by no label
+        return np.zeros(len(whole.targets), dtype=np.int64)
+    if whole.targets.ndim > 1 or whole.targets.is_floating_point():
+        remedy = "goes by class numbers, one for each sample; iid does not, nor do row numbers"
+        raise InputError("partition", partition, remedy)
     labels: NDArray[np.int64] = whole.targets.numpy()
     return labels
 

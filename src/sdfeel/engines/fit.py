@@ -84,6 +84,8 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
             "dimension",
         )
     _check_is_a_mean(loss, outputs, targets)
+    _check_is_paired(loss, outputs, targets)
+    _check_has_gradient(loss, outputs, targets)
 
 
 def check_training_pass(model: nn.Module, data: ClientData, batch_size: int) -> None:
@@ -179,6 +181,45 @@ def _check_is_a_mean(loss: Loss, outputs: Tree, targets: Tree) -> None:
             name_of(loss),
             "adds up over the batch; it must be the batch's mean, such as reduction='mean'",
         )
+
+
+def _check_is_paired(loss: Loss, outputs: Tree, targets: Tree) -> None:
+    """Refuse a loss that holds every output against every target: it learns nothing but the mean.
+
+    Outputs (n, 1) and targets (n,) are broadcast to n x n, in which their order does not show.
+    """
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
+        return
+    is_column = outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1
+    if not is_column or len(targets) < 2 or not targets.is_floating_point():
+        return
+    first = torch.arange(len(outputs)).to(outputs).reshape(outputs.shape)
+    try:
+        in_order, turned = float(loss(first, first[:, 0])), float(loss(first, first[:, 0].flip(0)))
+    except MISFITS:  # it wants other numbers than these
+        return
+    if math.isclose(in_order, turned, rel_tol=1e-9):
+        raise InputError(
+            "targets",
+            tuple(targets.shape),
+            f"are broadcast against outputs of shape {_shape(outputs)}: every output is held "
+            "against every target; targets[:, None] are a column, too",
+        )
+
+
+def _check_has_gradient(loss: Loss, outputs: Tree, targets: Tree) -> None:
+    """Refuse a loss through which no gradient comes, such as one of `.detach()` or `.item()`."""
+
+    def with_gradient(tensor: Tensor) -> Tensor:
+        return tensor.detach().clone().requires_grad_(tensor.is_floating_point())
+
+    try:
+        value = loss(mapped(with_gradient, outputs), targets)
+    except MISFITS:  # it is no function of outputs alone
+        return
+    if not value.requires_grad:
+        remedy = "has no gradient: is there a .detach(), or is it a constant?"
+        raise InputError("loss", name_of(loss), remedy)
 
 
 def _wants_labels(loss: Loss, targets: Tree) -> bool:

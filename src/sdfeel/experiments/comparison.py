@@ -315,6 +315,8 @@ def _contender(arguments: Mapping[str, Any]) -> Contender:
     for name in NOT_HERE:
         if name in arguments:
             remedy = "is said once for all, as an argument of compare"
+            if name == "resume":
+                remedy = "the same call goes on with what was stopped in out="
             raise InputError(name, arguments[name], remedy)
 
     def check() -> None:

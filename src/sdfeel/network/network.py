@@ -54,11 +54,14 @@ class Network:
     ) -> Network:
         """A network by the name of its graph; clients are numbered server by server."""
         servers = whole_number(servers, field="servers")
-        if isinstance(clients_per_server, int | np.integer):
-            sizes = [int(clients_per_server)] * servers
-        else:
-            sizes = list(clients_per_server)
-        if len(sizes) != servers or any(size < 1 for size in sizes):
+        given: list[Any] = [clients_per_server] * servers
+        if isinstance(clients_per_server, Sequence | np.ndarray):
+            given = list(clients_per_server)
+        try:
+            sizes = [whole_number(size, field="clients_per_server") for size in given]
+        except InputError:
+            sizes = []
+        if len(sizes) != servers:
             remedy = f"a number of at least 1, or a list of {servers} of them"
             raise InputError("clients_per_server", clients_per_server, remedy)
         return cls(Clusters.of_sizes(sizes), build_graph(graph, servers, **options))

@@ -278,6 +278,12 @@ def _doubts_of_budget(plan: Plan) -> Iterator[str]:
         yield "the budget reaches beyond the pilot: the ranking continues its curve as it fell last"
 
 
+def _as_predicted(plan: Plan) -> str:
+    """Say so where the headline lies beyond what was trained."""
+    lasted = float(plan.choice.curve.seconds[-1]) if plan.choice.was_trained else 0.0
+    return "" if lasted >= 0.9 * plan.seconds else f" (predicted: trained for {lasted:.5g} s)"
+
+
 def reasons_of(plan: Plan) -> tuple[str, ...]:
     """What was chosen, what it brings, and what the evidence is, in sentences."""
     choice, objective, report = plan.choice, plan.objective, plan.report
@@ -286,7 +292,8 @@ def reasons_of(plan: Plan) -> tuple[str, ...]:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in report["shares"].items())
     topologies = {k: v for k, v in report["other_topologies"].items() if v < WORTH}
     return (
-        f"{stepping}{choice}: {reached} after {plan.seconds:.5g} simulated seconds",
+        f"{stepping}{choice}: {reached} after {plan.seconds:.5g} simulated seconds"
+        f"{_as_predicted(plan)}",
         f"a round: {shares}; the bottleneck is {report['bottleneck']}",
         *(_gain(row, objective) for row in report["brought"]),
         *_on_paces(plan, report.get("pace")),

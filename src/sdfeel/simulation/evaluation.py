@@ -47,6 +47,8 @@ def check_metrics(metrics: Mapping[str, Metric] | None) -> None:
     for name, metric in metrics.items():
         if not callable(metric):
             raise InputError(f"metrics[{name!r}]", metric, "a function (outputs, targets)")
+        if name == "loss":
+            raise InputError("metrics", name, "is the name of the loss in history: take another")
 
 
 Samples = tuple[Tree, Tree]

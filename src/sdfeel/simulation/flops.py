@@ -40,6 +40,8 @@ def charged(settings: Settings, model: nn.Module, source: ClientSource) -> Laten
         return load_profile("paper")
     try:
         flops = _count(model, source, settings.batch_size)
+    except InputError:
+        raise
     except MISFITS as problem:
         raise misfit(model, source.first(1).inputs, problem) from None
     if flops > 0:
@@ -58,8 +60,9 @@ def charged(settings: Settings, model: nn.Module, source: ClientSource) -> Laten
 
 def _count(model: nn.Module, source: ClientSource, batch_size: int) -> float:
     """FLOPs of a local update; 0 if no layer of the model is known to the counters."""
+    layout = ParameterLayout.of(model)  # which refuses a model without parameters
     device = next(model.parameters()).device
-    inputs = placed(source.first(1).inputs, ParameterLayout.of(model).dtype, device)
+    inputs = placed(source.first(1).inputs, layout.dtype, device)
     batch = min(batch_size, int(source.samples.max()))  # at or above its data: all of it
     two = mapped(lambda tensor: tensor[[0, 0]], inputs)  # of one, some layers make no batch
     flops = layers_flops(model, two)

@@ -41,8 +41,10 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    steps: Count = _key(1000, "iterations K; with `until` alone, those that fit into it")
-    until: fields.Above0 = _key(math.inf, "simulated seconds after which to stop before K")
+    steps: Count = _key(1000, "iterations K; with `until` alone, as many as it takes")
+    until: fields.Above0 = _key(
+        math.inf, "simulated seconds: the run ends with the period that comes to them"
+    )
     scheme: fields.AnyScheme = _key(
         SCHEMES["sd-feel"], "a row of `sdfeel.SCHEMES`, by name, or a `Scheme` of your own"
     )

@@ -123,7 +123,11 @@ class Given(Rate):
     function: Callable[[int], float]
 
     def __call__(self, k: int) -> float:
-        eta = self.function(k)
+        try:
+            eta = self.function(k)
+        except TypeError as problem:
+            remedy = f"a function of the iteration k: {problem}"
+            raise InputError("lr", self.function, remedy) from problem
         if not isinstance(eta, numbers.Real) or not (math.isfinite(eta) and eta >= 0):
             raise InputError("lr", eta, f"must be a finite number, not below 0, at iteration {k}")
         return float(eta)

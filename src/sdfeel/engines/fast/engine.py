@@ -43,6 +43,8 @@ class FastEngine(Engine):
         data = problem.data
         if not isinstance(data.inputs, Tensor | Pixels) or not isinstance(data.targets, Tensor):
             raise Unsupported("inputs or targets are not one tensor")
+        if data.targets.ndim > 1 and not data.targets.is_floating_point():
+            raise Unsupported("targets are whole numbers, more than one for each sample")
         self.problem = problem
         self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
         self._tables, self._rates = _tables(data.inputs), RateTable(problem.rate)
