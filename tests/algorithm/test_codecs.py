@@ -325,3 +325,18 @@ def test_a_run_resumes_on_every_way_bit_for_bit(small: Problem, tmp_path, name, 
     plain = vector(trained(small, participation=0.6).model)
     assert np.array_equal(vector(whole.model), plain) == (name == "float32")
     assert np.abs(vector(whole.model) - plain).max() < 1.0
+
+
+def test_a_codec_of_ones_own_says_what_a_deployment_needs() -> None:
+    class Half(sdfeel.Codec):
+        def encode(self, values, draw):
+            return {"values": values.astype("<f2")}
+
+        def decode(self, message, like):
+            return message["values"].astype(like.dtype)
+
+        def bits(self, values):
+            return 16 * values
+
+    with pytest.raises(InputError, match=r"needs layout\(values\) in a deployment"):
+        Half().unpack(b"", 3)

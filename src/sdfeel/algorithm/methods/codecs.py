@@ -120,7 +120,8 @@ class Codec(ABC):
 
         Only a deployment asks.
         """
-        raise NotImplementedError
+        remedy = "needs layout(values) in a deployment: the arrays of a message on the wire"
+        raise InputError("codecs", self, remedy)
 
     @final
     def pack(self, message: Message) -> bytes:
