@@ -144,6 +144,7 @@ def test_compare_writes_figures_a_table_and_a_page_and_does_nothing_twice(sdfeel
         (("run", "--resume"), ["--resume", "--out"]),
         (("run", "missing.toml"), ["missing.toml", "cannot be read"]),
         (("run", "--ranks", "0"), ["--ranks", "at least 1"]),
+        (("topology", "ring", "--servers", "0"), ["servers", "at least 1"]),
         (("topology", "rign"), ["rign", "did you mean 'ring'"]),
         (("topology", "torus", "--servers", "7"), ["7", "prime"]),
         (("topology", "ring", "--servers", "3", "--sizes", "1,2"), ["--sizes", "3 servers"]),

@@ -30,7 +30,7 @@ def topology(
 ) -> None:
     """Mixing matrix, zeta, and how far and at what cost an averager gets."""
     shares = _sizes(sizes)
-    network = _network(graph, servers or len(shares) or None, seed)
+    network = _network(graph, servers if servers is not None else len(shares) or None, seed)
     if shares:
         if len(shares) != network.servers:
             raise InputError("--sizes", sizes, f"one number for each of {network.servers} servers")
