@@ -304,7 +304,12 @@ def test_the_predicted_curve_agrees_with_the_headline(seed, by):
         assert curve["loss"].iloc[-1] == plan.loss
         loss = np.interp(objective.budget, expected.seconds, expected.losses)
         assert abs(np.log(loss / plan.loss)) <= error
-    assert plan.reasons[0].endswith(f"{plan.seconds:.5g} simulated seconds")
+    headline, _, note = plan.reasons[0].partition(" simulated seconds")
+    assert headline.endswith(f" {plan.seconds:.5g}")
+    lasted = float(plan.choice.curve.seconds[-1])
+    assert note == (
+        "" if lasted >= 0.9 * plan.seconds else f" (predicted: trained for {lasted:.5g} s)"
+    )
 
 
 def test_of_two_about_as_good_the_simpler_is_chosen():
