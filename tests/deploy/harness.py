@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,17 +31,21 @@ from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 
+# Below those that the system gives to connections, and others for each worker of the suite: a port
+# that was free a moment ago must not be taken before a node listens on it.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = cycle(range(20_000 + 2_000 * (WORKER % 6), 22_000 + 2_000 * (WORKER % 6)))
+
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for found in sockets:
-            found.bind(("127.0.0.1", 0))
-        return [found.getsockname()[1] for found in sockets]
-    finally:
-        for found in sockets:
-            found.close()
+    """Ports that were free a moment ago, and that no other test is given soon."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = next(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+    return ports
 
 
 def content(
