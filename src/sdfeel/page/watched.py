@@ -30,12 +30,12 @@ def problem_of(path: Path, most: int) -> str:
     A file that is not there is no problem.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return ""
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return "must be a regular file: links, pipes and folders are not opened"
-    if found.st_size > most:
+    if status.st_size > most:
         return f"is larger than {most} bytes, so it is not read"
     return ""
 
@@ -53,8 +53,8 @@ def look_at(run: FollowedRun) -> None:
         if run.problems.get(file, "").startswith(("must be a regular", "is larger than")):
             del run.problems[file]
     limits = dict.fromkeys(OBJECTS, MOST_JSON) | dict.fromkeys(TABLES, MOST_TABLE)
-    found = {file: problem_of(run.path / file, most) for file, most in limits.items()}
-    wrong = {file: problem for file, problem in found.items() if problem}
+    problems = {file: problem_of(run.path / file, most) for file, most in limits.items()}
+    wrong = {file: problem for file, problem in problems.items() if problem}
     if wrong:
         run.problems.update(wrong)
         return
