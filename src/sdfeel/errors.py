@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+# A list of more names than LISTED is a wall: a mistake then names a FEW.
+LISTED, FEW = 10, 6
 
 
 class SdfeelError(Exception):
@@ -25,8 +29,28 @@ class InputError(SdfeelError, ValueError):
             shown = shown[:197] + "..."
         super().__init__(f"{field} = {shown}: {remedy}")
 
+    def at(self, where: str) -> InputError:
+        """Return the same mistake with `where` before its field."""
+        return type(self)(where + self.field, self.value, self.remedy)
+
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str]]:
         return type(self), (self.field, self.value, self.remedy)
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Put `where` before the field of a mistake that is found inside.
+
+    >>> from sdfeel.errors import InputError, located
+    >>> with located("graphs[2]: "):
+    ...     raise InputError("servers", 0, "at least 1")
+    Traceback (most recent call last):
+    sdfeel.errors.InputError: graphs[2]: servers = 0: at least 1
+    """
+    try:
+        yield
+    except InputError as mistake:
+        raise mistake.at(where) from None
 
 
 class RunError(SdfeelError, RuntimeError):
@@ -37,9 +61,16 @@ class DivergedError(RunError):
     """Models or losses of a run are no longer finite numbers."""
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'x'? ` if one of `known` is near, and the list of what is known."""
+def closest(name: str, known: Iterable[str], place: str = "") -> str:
+    """`did you mean 'x'? ` if one of `known` is near, and what is known.
+
+    Of a long list the names that are nearest; `place` says where all of them can be read.
+    """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}known: {', '.join(names)}"
+    if len(names) <= LISTED:
+        return f"{guess}known: {', '.join(names)}"
+    some = sorted(difflib.get_close_matches(name, names, n=FEW, cutoff=0))
+    rest = f"and {len(names) - len(some)} more"
+    return f"{guess}known: {', '.join(some)} {rest}{place and f', see {place}'}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sdfeel.errors import InputError
 
@@ -122,3 +123,14 @@ def write_report(path: Path, content: bytes) -> None:
         raise InputError(
             "out", str(path), f"must be a place that can be written: {problem.strerror or problem}"
         ) from None
+
+
+def write_json(
+    path: Path,
+    content: Any,
+    write: Callable[[Path, bytes], None] = write_atomically,
+    allow_nan: bool = True,
+) -> None:
+    """Write a file of JSON, by default as `write_atomically` does; other objects as their text."""
+    text = json.dumps(content, indent=2, allow_nan=allow_nan, default=str) + "\n"
+    write(path, text.encode())

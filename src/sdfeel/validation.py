@@ -17,7 +17,7 @@ import numpy as np
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, ValidationError
 
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError, closest, located
 
 Kind = TypeVar("Kind")
 Model = TypeVar("Model", bound=BaseModel)
@@ -65,10 +65,8 @@ def one_or_each(value: Any) -> float | tuple[float, ...]:
         return number_above_0(value)
     each = []
     for place, number in enumerate(value):
-        try:
+        with located(f"[{place}]"):
             each.append(number_above_0(number))
-        except InputError as problem:
-            raise InputError(f"[{place}]", number, problem.remedy) from None
     return tuple(each)
 
 
@@ -132,10 +130,7 @@ def validated(kind: type[Model], table: Mapping[str, Any], where: str = "") -> M
     except ValidationError as problem:
         known = functools.partial(_fields, kind)
         mistake = _in_our_words(problem, "", known)
-        if where:
-            field = f"{where}: {mistake.field}"
-            raise InputError(field, mistake.value, mistake.remedy) from None
-        raise mistake from None
+        raise (mistake.at(f"{where}: ") if where else mistake) from None
 
 
 def _in_our_words(
@@ -152,7 +147,7 @@ def _in_our_words(
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         is_inside = cause.field[:1] in ("", ".", "[")  # named by its place inside of this field
-        return InputError(field + cause.field, cause.value, cause.remedy) if is_inside else cause
+        return cause.at(field) if is_inside else cause
     if first["type"] in unknown:
         remedy = f"unknown key; {closest(path[-1], known(path[:-1]))}"
     elif first["type"] in ("missing", "missing_argument"):

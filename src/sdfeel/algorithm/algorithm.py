@@ -22,7 +22,7 @@ from sdfeel.algorithm.participation import Participation
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import Scheme
 from sdfeel.clock import LatencyProfile, Uplink
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.network import Averager, Builder, Network
 
 KEPT = 64  # averagers of a graph or a schedule that changes
@@ -132,17 +132,11 @@ class Algorithm:
                 raise InputError(where, method.name, "two methods have this name: rename one")
         first = 0
         for number, (_, rounds) in enumerate(self.network.turns or ()):
-            self._check_graph(number, first)
+            with located(f"graphs[{number}]: "):
+                self.mixing(first)
             first += rounds
         on_network = {where: method.on(self) for where, method in self.parts.items()}
         return replace(self, parts=on_network, _having={})
-
-    def _check_graph(self, number: int, first: int) -> None:
-        try:
-            self.mixing(first)
-        except InputError as mistake:
-            where = f"graphs[{number}]: {mistake.field}"
-            raise InputError(where, mistake.value, mistake.remedy) from None
 
     # Methods
 

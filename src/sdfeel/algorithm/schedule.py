@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator
 
-from sdfeel.errors import InputError
 from sdfeel.validation import checked, whole_number
 
 
@@ -63,11 +62,7 @@ class Schedule:
         for name in ("tau1", "tau2", "alpha"):
             length = getattr(self, name)
             if callable(length):
-                try:
-                    length = whole_number(length(number))
-                except InputError as problem:
-                    where = f"schedule.{name}({number})"
-                    raise InputError(where, problem.value, problem.remedy) from None
+                length = whole_number(length(number), field=f"schedule.{name}({number})")
             lengths.append(length)
         return Lengths(*lengths)
 

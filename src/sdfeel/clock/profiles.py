@@ -23,7 +23,7 @@ from pydantic import PlainValidator
 
 from sdfeel.clock.availability import Availability, availability_of, table_of
 from sdfeel.clock.devices import Devices
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError, closest, located
 from sdfeel.toml import read_toml
 from sdfeel.validation import NotNegative, OneOrEach, Positive, checked, number_above_0
 
@@ -83,10 +83,8 @@ def _links(value: Any) -> dict[tuple[int, int], float]:
         if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
             raise InputError("links", key, 'two servers, such as "0-1"')
         a, b = sorted(int(end) for end in ends)
-        try:
+        with located(f"links.{a}-{b}"):
             links[a, b] = number_above_0(rate)
-        except InputError as problem:
-            raise InputError(f"links.{a}-{b}", rate, problem.remedy) from None
     return links
 
 
@@ -229,7 +227,7 @@ def profile_of(
     except InputError as problem:
         if problem.field.partition("[")[0] not in rates:
             raise
-        raise InputError(f"rates.{problem.field}", problem.value, problem.remedy) from None
+        raise problem.at("rates.") from None
 
 
 # The keys of a profile's file beside [rates].

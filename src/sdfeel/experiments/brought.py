@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 
 from sdfeel.data import ClientData, Dataset
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Samples
 from sdfeel.trees import Tree, mapped
@@ -111,11 +111,8 @@ def bring_loss(path: str | None) -> Any:
 
 
 def _read(what: str, name: str, datasets: Sequence[Any]) -> ClientData:
-    try:
+    with located(f"data.name {name}: {what}: "):
         return ClientData.from_datasets(datasets)
-    except InputError as mistake:
-        where = f"data.name {name}: {what}: {mistake.field}"
-        raise InputError(where, mistake.value, mistake.remedy) from None
 
 
 def _about(data: ClientData) -> tuple[Any, int | None]:

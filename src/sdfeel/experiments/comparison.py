@@ -16,7 +16,7 @@ from sdfeel.algorithm.schemes import Scheme
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.callbacks import Callback, check_callbacks
 from sdfeel.engines.problem import Loss
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.jobs import Job, JobProgress, Run, Started, run_all, run_from, slug
 from sdfeel.experiments.run import simulation_of
@@ -269,11 +269,8 @@ def carry_out(
             remedy = f"would have the same folder as {other!r}: {slug(name)}"
             raise InputError("variant.label", name, remedy)
     for label, contender in contenders.items():
-        try:
+        with located(f"variant {label}: "):
             contender.check()
-        except InputError as mistake:
-            where = f"variant {label}: {mistake.field}"
-            raise InputError(where, mistake.value, mistake.remedy) from None
     jobs = [
         Job(name, slug(name), contenders[label].seeded(seed))
         for (label, seed), name in names.items()

@@ -227,7 +227,7 @@ def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
     same = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
     near = same[0] if same else ours(name, known)
-    return f"did you mean {near!r}?" if near else closest(name, known)
+    return f"did you mean {near!r}?" if near else closest(name, known, "docs/settings.md")
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.network.clusters import Clusters
 from sdfeel.network.graphs import GraphLike, as_graph, check_connected
 from sdfeel.network.network import Network
@@ -85,11 +85,8 @@ class ChangingNetwork(Network):
 
     def _graph_of(self, number: int) -> nx.Graph:
         if callable(self.graphs):
-            try:
+            with located(f"graph of round {number}: "):
                 return as_graph(self.graphs(number), self.servers, is_connected=False)
-            except InputError as mistake:
-                where = f"graph of round {number}: {mistake.field}"
-                raise InputError(where, mistake.value, mistake.remedy) from None
         left = number % sum(rounds for _, rounds in self.graphs)
         for graph, rounds in self.graphs:
             if left < rounds:

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.network.averagers import Averager, Builder, build_averager
 from sdfeel.network.clusters import Clusters, Shares
 from sdfeel.network.graphs import GraphLike, as_graph, build_graph
@@ -114,10 +114,8 @@ class Network:
     @cached_property
     def clients_graph(self) -> nx.Graph:
         """Return the graph of the clients, on their numbers."""
-        try:
+        with located("clients_"):
             graph = as_graph(self.given_clients_graph, self.clients)
-        except InputError as mistake:
-            raise InputError(f"clients_{mistake.field}", mistake.value, mistake.remedy) from None
         if not isinstance(self.given_clients_graph, str):
             return graph
         order = [client for members in self.clusters.members for client in members]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import LatencyProfile, profile_of, profile_table
 from sdfeel.errors import InputError, SdfeelError
-from sdfeel.files import check_writable, write_atomically
+from sdfeel.files import check_writable, write_json
 from sdfeel.network import Clusters, Network
 from sdfeel.network.graphs import GraphLike
 from sdfeel.planner.candidate import Candidate, Place
@@ -134,8 +134,7 @@ def save_plan(plan: Plan, folder: str | Path) -> Path:
         "parameters": place.parameters,
         "settings": _readable(place.settings, STAY),
     }
-    text = json.dumps(content, indent=1, allow_nan=False, default=str) + "\n"
-    write_atomically(path / PLAN, text.encode())
+    write_json(path / PLAN, content, allow_nan=False)
     return path / PLAN
 
 

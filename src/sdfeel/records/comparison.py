@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sdfeel.errors import InputError
-from sdfeel.files import write_report
+from sdfeel.files import write_json, write_report
 from sdfeel.records.reading import RunRecord, read_run
 
 COMPARISON = "comparison.json"
@@ -27,7 +27,7 @@ def note_runs(folder: Path, title: str, runs: Mapping[str, Sequence[Path]]) -> N
                 path.absolute().relative_to(folder.absolute()).as_posix()
             )
     content = {"version": VERSION, "title": title, "runs": inside}
-    write_report(folder / COMPARISON, (json.dumps(content, indent=2) + "\n").encode())
+    write_json(folder / COMPARISON, content, write_report)
 
 
 def read_runs(folder: str | Path) -> tuple[str, dict[str, list[RunRecord]]]:

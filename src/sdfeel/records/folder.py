@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import platform
 import signal
 import subprocess
@@ -27,7 +26,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
-from sdfeel.files import check_writable, write_atomically
+from sdfeel.files import check_writable, write_atomically, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,8 +98,7 @@ class RunFolder:
             self.write_json("environment.json", {**self._environment, "engine": dict(about)})
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=2, allow_nan=True, default=str) + "\n"
-        write_atomically(self.path / name, text.encode())
+        write_json(self.path / name, content)
 
     def write_rows(self, rows: list[Row]) -> None:
         """The metrics so far, as a whole: the table on disk is always complete."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sdfeel.data.clients import ClientData
 from sdfeel.engines.fit import check_fit
 from sdfeel.engines.problem import Problem, placed
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.simulation.evaluation import Samples, some_rows
 from sdfeel.trees import Pixels, Tree, leaves
 
@@ -54,10 +54,8 @@ def test_samples(test: Any, problem: Problem, is_apart: bool) -> Samples | None:
     dtype, device = problem.layout.dtype, problem.device
     trees = (_scaled_as(like.inputs, data.inputs), data.targets)
     inputs, targets = (placed(tree, dtype, device) for tree in trees)
-    try:
+    with located("test: "):
         check_fit(problem.model, problem.loss, ClientData(inputs, targets, data.offsets))
-    except InputError as misfit:
-        raise InputError(f"test: {misfit.field}", misfit.value, misfit.remedy) from None
     return inputs, targets
 
 

@@ -145,7 +145,11 @@ class Settings(BaseModel):
             if name in cls.model_fields:
                 continue
             word = word_of_others(name, known)
-            remedy = WORDS[word][1] if word else f"unknown argument; {closest(name, known)}"
+            remedy = (
+                WORDS[word][1]
+                if word
+                else f"unknown argument; {closest(name, known, 'help(sdfeel.train)')}"
+            )
             raise InputError(name, value, remedy)
         return validated(cls, given)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -23,7 +22,7 @@ from sdfeel.experiments.reproduce.document import (
 from sdfeel.experiments.reproduce.plan import RUNS, Reproduction
 from sdfeel.experiments.reproduce.spec import Drawing, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict, judge
-from sdfeel.files import write_report
+from sdfeel.files import write_json, write_report
 from sdfeel.records.reading import RunRecord, read_run
 from sdfeel.reports.figures import Panel, figure_panels, save_figure
 from sdfeel.reports.page import write_page
@@ -156,8 +155,8 @@ def _write_rounded(path: Path, table: pd.DataFrame) -> None:
 
 
 def _write_verdicts(folder: Path, verdicts: Sequence[Verdict]) -> None:
-    content = json.dumps([verdict.as_dict() for verdict in verdicts], indent=2) + "\n"
-    write_report(folder / "verdicts.json", content.encode())
+    content = [verdict.as_dict() for verdict in verdicts]
+    write_json(folder / "verdicts.json", content, write_report)
     write_report(folder / "verdicts.md", markdown_table(verdict_rows(verdicts)).encode())
 
 
