@@ -15,12 +15,12 @@ import toy
 from proxy import Mode, Proxy
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link.grpc_transport import GrpcTransport
-from sdfeel.deploy.link.transport import Call, StreamLost
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.grpc_transport import GrpcTransport
+from sdfeel.deploy.wire.transport import Call, StreamLost
 
 __all__ = ["Enemies"]
 
@@ -110,7 +110,7 @@ class Enemies:
         )
         if self._deployment.most_steps:  # swaps that are never decided, turns that cannot be
             model = as_vector(np.full(toy.SIZE, 10.0))
-            offer = wire.header(model, 1, stage=v1.Stage.OFFER, ballot=number)
+            offer = frames.header(model, 1, stage=v1.Stage.OFFER, ballot=number)
             wrong = v1.Count(edge="a", turns=2**63, steps=float("nan"))
             kinds = (
                 *kinds[:-1],
@@ -139,7 +139,7 @@ class Enemies:
 
     async def _pester(self, stream: Any, me: Any) -> None:
         hello = v1.Hello(
-            protocol=wire.PROTOCOL,
+            protocol=PROTOCOL,
             name=me.name,
             deployment=self._deployment.digest,
             samples=me.samples,
@@ -152,8 +152,8 @@ class Enemies:
                 period = message.task.period
             for value, when in ((1e30, period), (np.nan, period), (1e4, period), (0.0, 10**6)):
                 vector = as_vector(np.full(toy.SIZE, value))
-                announced = wire.header(vector, when, samples=me.samples)
+                announced = frames.header(vector, when, samples=me.samples)
                 await stream.write(v1.FromClient(model=announced))
                 self.counts["false models"] += 1
-                for chunk in wire.chunks(vector):
+                for chunk in frames.chunks(vector):
                     await stream.write(v1.FromClient(chunk=chunk))

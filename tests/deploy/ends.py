@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from sdfeel.deploy.link.agreement import Agreement, Do, Id, Standing, Transaction, Word
-from sdfeel.deploy.link.agreement_notes import dump, load
+from sdfeel.deploy.peers.agreement import Agreement, Do, Id, Standing, Transaction, Word
+from sdfeel.deploy.peers.agreement_notes import dump, load
 
 Message = tuple[Any, ...]
 

@@ -31,20 +31,21 @@ from sdfeel.clock import load_profile
 from sdfeel.data.archives import ar_member, gunzip, tar_members
 from sdfeel.data.registries import SourceError
 from sdfeel.deploy.config import load_deployment
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import read_model
-from sdfeel.deploy.model.packing import PACKINGS, Packed, Packing, pack
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector, as_vector
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import PACKINGS, Packed, Packing, pack
 from sdfeel.errors import InputError, RunError
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.network import read_graph
 from sdfeel.records import checkpoints
 from sdfeel.records.reading import read_run
 
-NAMED = (InputError, RunError, SourceError, wire.Refused, DecodeError)
+NAMED = (InputError, RunError, SourceError, Refused, DecodeError)
 WORD = re.compile(rb"[A-Za-z0-9._+-]+")
 
 # What numbers, names and brackets are replaced with.
@@ -373,7 +374,7 @@ KINDS = (v1.FromClient, v1.FromEdge, v1.LinkMessage, v1.StatusRequest, v1.Status
 def wire_messages() -> Parser:
     """Any message as any other; models on their way in."""
     vector = as_vector(np.arange(4, dtype=np.float32))
-    announced = wire.header(vector, 3, samples=5)
+    announced = frames.header(vector, 3, samples=5)
     chunk = v1.Chunk(offset=0, data=vector.read_bytes(0, 4))
     task = v1.Task(period=1, first=1, steps=2, model=announced)
     changes = {name: _change(packing, vector) for name, packing in PACKINGS.items()}
@@ -388,7 +389,7 @@ def wire_messages() -> Parser:
         v1.LinkMessage(decision=v1.Decision(period=1, word=v1.Word.COMMIT)),
         v1.LinkMessage(state=state),
         v1.StatusReply(edge="a", clients=["c0"], seconds_per_period=0.5),
-        *(v1.FromClient(model=wire.header(change, 3, samples=5)) for change in changes.values()),
+        *(v1.FromClient(model=frames.header(change, 3, samples=5)) for change in changes.values()),
         *(v1.FromClient(chunk=v1.Chunk(data=c.read_bytes(0, 4))) for c in changes.values()),
     ]
 
@@ -400,18 +401,18 @@ def wire_messages() -> Parser:
                 continue
             str(message)
             if "model" in message.DESCRIPTOR.fields_by_name and message.HasField("model"):
-                with contextlib.suppress(wire.Refused):
-                    wire.Incoming(message.model, 4, 1e9).begin()
-                    wire.Incoming(message.model, 4, 1e9).feed(chunk)
+                with contextlib.suppress(Refused):
+                    frames.Incoming(message.model, 4, 1e9).begin()
+                    frames.Incoming(message.model, 4, 1e9).feed(chunk)
                 if packing := PACKINGS.get(message.model.dtype):
-                    wire.Incoming(message.model, 4, 1e9, None, vector, packing).begin()
+                    frames.Incoming(message.model, 4, 1e9, None, vector, packing).begin()
             if "chunk" in message.DESCRIPTOR.fields_by_name and message.HasField("chunk"):
-                with contextlib.suppress(wire.Refused):
-                    wire.Incoming(announced, 4, 1e9).feed(message.chunk)
+                with contextlib.suppress(Refused):
+                    frames.Incoming(announced, 4, 1e9).feed(message.chunk)
                 for name, change in changes.items():
-                    about = wire.header(change, 3)
-                    with contextlib.suppress(wire.Refused):
-                        wire.Incoming(about, 4, 1e9, None, vector, PACKINGS[name]).feed(
+                    about = frames.header(change, 3)
+                    with contextlib.suppress(Refused):
+                        frames.Incoming(about, 4, 1e9, None, vector, PACKINGS[name]).feed(
                             message.chunk
                         )
         return None

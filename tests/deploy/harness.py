@@ -23,11 +23,11 @@ from swap_audit import audit_swaps
 
 import sdfeel
 from sdfeel.algorithm.trainer import Trainer
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.model.store import Store, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 

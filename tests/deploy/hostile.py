@@ -9,10 +9,10 @@ from twin import Door
 from twin_world import SIZE, TwinWorld
 from virtual import NODE
 
-from sdfeel.deploy.link.transport import Call
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.transport import Call
 
 
 async def dial(world: TwinWorld, name: str = "c0", edge: str = "e00") -> Any:
@@ -25,7 +25,7 @@ async def dial(world: TwinWorld, name: str = "c0", edge: str = "e00") -> Any:
 
 async def hello(world: TwinWorld, stream: Any, name: str = "c0", **fields: Any) -> None:
     given: dict[str, Any] = {
-        "protocol": wire.PROTOCOL,
+        "protocol": PROTOCOL,
         "name": name,
         "deployment": world.deployment.digest,
         "samples": world.deployment.client(name).samples,
@@ -36,9 +36,9 @@ async def hello(world: TwinWorld, stream: Any, name: str = "c0", **fields: Any) 
 
 async def upload(world: TwinWorld, stream: Any, period: int, values: Any, **fields: Any) -> None:
     vector = as_vector(np.asarray(values, dtype=np.float64))
-    announced = wire.header(vector, period, samples=world.deployment.client("c0").samples)
+    announced = frames.header(vector, period, samples=world.deployment.client("c0").samples)
     for field, value in fields.items():
         setattr(announced, field, value)
     await stream.write(v1.FromClient(model=announced))
-    for chunk in wire.chunks(vector):
+    for chunk in frames.chunks(vector):
         await stream.write(v1.FromClient(chunk=chunk))

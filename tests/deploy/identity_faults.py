@@ -17,12 +17,11 @@ from harness import World
 from node_faults import process
 from rogue import Rogue
 
-from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
-from sdfeel.deploy.link.transport import Call
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import Authority
+from sdfeel.deploy.wire.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.wire.transport import Call
 
 
 async def _is_turned_away(call: Any, message: Any) -> None:
@@ -39,7 +38,7 @@ async def _is_turned_away(call: Any, message: Any) -> None:
 def _hello(world: World, name: str = "c0", **fields: Any) -> v1.FromClient:
     samples = world.deployment.client(name).samples
     given = {
-        "protocol": wire.PROTOCOL,
+        "protocol": PROTOCOL,
         "name": name,
         "deployment": world.deployment.digest,
     } | fields
@@ -93,7 +92,7 @@ async def wrong_role(world: World) -> None:
     credentials = Credentials(world.deployment, "client", "c0")
     channel = open_channel(world.deployment, credentials, "b")
     call = call_stream(channel, Call.LINK)
-    hello = v1.Hello(protocol=wire.PROTOCOL, name="a", deployment=world.deployment.digest)
+    hello = v1.Hello(protocol=PROTOCOL, name="a", deployment=world.deployment.digest)
     await _is_turned_away(call, v1.LinkMessage(hello=hello))
     await channel.close()
 
@@ -163,7 +162,7 @@ async def second_stream(world: World) -> None:
     credentials = Credentials(world.deployment, "edge", "a")
     channel = open_channel(world.deployment, credentials, "b")
     call = call_stream(channel, Call.LINK)
-    await call.write(v1.LinkMessage(hello=world.edges["a"].answers.hello()))
+    await call.write(v1.LinkMessage(hello=world.edges["a"].replies.hello()))
     async with asyncio.timeout(10):
         await call.read()
         await world.until(lambda: world.edges["a"].links["b"].generation > honest)

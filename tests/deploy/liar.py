@@ -10,9 +10,8 @@ from twin import Door
 from twin_world import TwinWorld
 from virtual import NODE
 
-from sdfeel.deploy.link.transport import Call
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.wire.transport import Call
 
 Script = Callable[[Any, str], Awaitable[None]]
 
@@ -32,7 +31,7 @@ class Liar:
 
     async def _link(self, stream: Any) -> None:
         theirs = (await stream.read()).hello
-        given = {"protocol": wire.PROTOCOL, "name": self.name, "deployment": theirs.deployment}
+        given = {"protocol": PROTOCOL, "name": self.name, "deployment": theirs.deployment}
         hello = v1.Hello(**{**given, "incarnation": 1, "done": 1, **self.hello})
         await stream.write(v1.LinkMessage(hello=hello))
         stream.told = []  # for scripts that answer

@@ -12,10 +12,10 @@ from faults import Fault, case
 from harness import World
 from rogue import Rogue
 
-from sdfeel.deploy.link.link import Link
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.wire import frames
 
 ROGUE = {"without": ("c0",), "options": {"periods": 6}}
 
@@ -146,7 +146,7 @@ def _spoil(world: World, **spoiled: Any) -> None:
         announced = message.model
         if "values" in spoiled:
             vector = as_vector(spoiled["values"])
-            announced.CopyFrom(wire.header(vector, announced.period, exchange=announced.exchange))
+            announced.CopyFrom(frames.header(vector, announced.period, exchange=announced.exchange))
         announced.sha256 = spoiled.get("sha256", announced.sha256)
         honest(message, vector)
 

@@ -20,17 +20,16 @@ from identity_faults import _folder, _hello, _is_turned_away, _knock
 from node_faults import QUICK
 
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
-from sdfeel.deploy.link.transport import Call
+from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.model import store as stores
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.node.edge import EdgeServer
-from sdfeel.deploy.observe.logs import LogFile
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import Authority, provision
+from sdfeel.deploy.trust.shared_settings import SharedSettings
+from sdfeel.deploy.wire.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.wire.transport import Call
 from sdfeel.errors import InputError
 
 LONG: dict[str, Any] = {"options": {"periods": 60}, "delay": 0.02}
@@ -176,7 +175,7 @@ async def wrong_seed(world: World) -> None:
     other = parse_deployment(
         world.deployment.model_dump(mode="json") | {"seed": 99}, world.deployment.folder
     )
-    await _knock(world, "c0", _hello(world, settings=CommonGround.of_clients(other).tell()))
+    await _knock(world, "c0", _hello(world, settings=SharedSettings.of_clients(other).tell()))
 
 
 @case(Fault.EDGE_WRONG_SCHEDULE, "refused:deployment")
@@ -187,10 +186,10 @@ async def wrong_schedule(world: World) -> None:
     other = Topology(parse_deployment(table, world.deployment.folder))
     channel = open_channel(world.deployment, Credentials(world.deployment, "edge", "a"), "b")
     hello = v1.Hello(
-        protocol=wire.PROTOCOL,
+        protocol=PROTOCOL,
         name="a",
         deployment=world.deployment.digest,
-        settings=CommonGround.of_edges(other, b"").tell(),
+        settings=SharedSettings.of_edges(other, b"").tell(),
     )
     await _is_turned_away(call_stream(channel, Call.LINK), v1.LinkMessage(hello=hello))
     await channel.close()

@@ -9,12 +9,12 @@ import numpy as np
 import toy
 from harness import World
 
-from sdfeel.deploy.link.grpc_transport import call_stream, open_channel
-from sdfeel.deploy.link.transport import Call
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.grpc_transport import call_stream, open_channel
+from sdfeel.deploy.wire.transport import Call
 
 
 class Rogue:
@@ -36,7 +36,7 @@ class Rogue:
 
     async def hello(self, **fields: Any) -> None:
         hello: dict[str, Any] = {
-            "protocol": wire.PROTOCOL,
+            "protocol": PROTOCOL,
             "name": self.me.name,
             "deployment": self.deployment.digest,
             "samples": self.me.samples,
@@ -64,7 +64,7 @@ class Rogue:
         return as_vector(np.zeros(toy.SIZE) if values is None else values)
 
     async def header(self, vector: Vector, period: int, **fields: Any) -> None:
-        announced = wire.header(vector, period, samples=self.me.samples)
+        announced = frames.header(vector, period, samples=self.me.samples)
         announced.ClearField("data")  # in chunks, which can be spoiled one by one
         for field, value in fields.items():
             setattr(announced, field, value)

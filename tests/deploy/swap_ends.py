@@ -11,7 +11,7 @@ from typing import Any
 
 from ends import Edge, Message, Trial
 
-from sdfeel.deploy.link.agreement import Do, Standing
+from sdfeel.deploy.peers.agreement import Do, Standing
 
 
 class SwapTrial(Trial):

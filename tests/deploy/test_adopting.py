@@ -17,9 +17,9 @@ import toy
 from harness import Process, World, deploy
 
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.protocol import v1
 from sdfeel.errors import InputError
 

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sdfeel.deploy.link import agreement
-from sdfeel.deploy.link.agreement import (
+from sdfeel.deploy.peers import agreement
+from sdfeel.deploy.peers.agreement import (
     CROWDED,
     REMEMBERED,
     TABLE,
@@ -29,7 +29,7 @@ from sdfeel.deploy.link.agreement import (
     Standing,
     Word,
 )
-from sdfeel.deploy.link.agreement_notes import dump, load
+from sdfeel.deploy.peers.agreement_notes import dump, load
 
 SHAPES = (PAIR, PATH, STAR, TREE)
 

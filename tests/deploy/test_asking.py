@@ -14,9 +14,6 @@ import toy
 from harness import World, deploy, run_to_the_end
 
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.link.grpc_transport import GrpcTransport
-from sdfeel.deploy.link.transport import Call, StreamLost, TurnedAway
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import read_model
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
 from sdfeel.deploy.operate.asking import Answer, ask_for_models
@@ -25,6 +22,9 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import Authority
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.grpc_transport import GrpcTransport
+from sdfeel.deploy.wire.transport import Call, StreamLost, TurnedAway
 from sdfeel.errors import RunError
 
 # Long enough that edges which wait for clients are as they were until the test is over.
@@ -165,8 +165,8 @@ class Script:
 
 
 def said(model: Vector, period: int = 2) -> list[Any]:
-    parts = [v1.LinkMessage(chunk=chunk) for chunk in wire.chunks(model)]
-    return [v1.LinkMessage(model=wire.header(model, period)), *parts]
+    parts = [v1.LinkMessage(chunk=chunk) for chunk in frames.chunks(model)]
+    return [v1.LinkMessage(model=frames.header(model, period)), *parts]
 
 
 def values(value: float, size: int = SIZE) -> Vector:
@@ -196,7 +196,7 @@ def ask_script(folder: Path, words: list[Any], timeout: float = 60.0) -> Answer:
 
     async def run() -> Answer:
         async with World(deployment) as world:
-            hello = v1.LinkMessage(hello=(await world.start_edge("a")).answers.hello())
+            hello = v1.LinkMessage(hello=(await world.start_edge("a")).replies.hello())
             door: Any = Script([hello if word == "hello" else word for word in words])
             return (await ask_for_models(topology, first, ["a"], timeout, door))["a"]
 

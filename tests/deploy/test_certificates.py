@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 from sdfeel.cli import deploy as commands
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.model.wire import Refused
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.operate.status import ask
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust import authority as authorities
 from sdfeel.deploy.trust import lifetime as lifetimes
 from sdfeel.deploy.trust.identity import Credentials, Identity

@@ -12,10 +12,10 @@ from harness import World, deploy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.model.files import Frozen, Layout, read_model, write_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store, worth_keeping
 from sdfeel.deploy.model.vectors import BLOCK, Change, Vector, as_vector
-from sdfeel.deploy.node.edge import EdgeServer
 from sdfeel.deploy.operate.rollback import histories, roll_back
 from sdfeel.errors import InputError, RunError
 

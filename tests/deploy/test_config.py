@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from harness import as_toml, content
 
+from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import load_deployment, parse_deployment
-from sdfeel.deploy.node.trainers import make_trainer
 from sdfeel.deploy.topology import Topology
 from sdfeel.errors import InputError
 

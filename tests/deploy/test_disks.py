@@ -19,12 +19,14 @@ import pytest
 import toy
 from harness import Process, World, as_toml, deploy, import_path
 
+from sdfeel.deploy.facts import logs
+from sdfeel.deploy.facts.logs import LONGEST, Log, LogFile
 from sdfeel.deploy.model import store as stores
-from sdfeel.deploy.model import vectors, wire
+from sdfeel.deploy.model import vectors
 from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
-from sdfeel.deploy.observe import logs
-from sdfeel.deploy.observe.logs import LONGEST, Log, LogFile
 from sdfeel.deploy.operate.status import ask
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.wire import frames
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE])
@@ -134,13 +136,13 @@ def test_without_room_models_from_outside_are_refused_and_own_ones_kept_in_memor
 
     monkeypatch.setattr(vectors, "write_all", refuse)
     assert combine([a, b], [0.5, 0.5], tmp_path).array()[-1] == 2
-    incoming = wire.Incoming(wire.header(a, 1), a.size, 1e9, tmp_path)
+    incoming = frames.Incoming(frames.header(a, 1), a.size, 1e9, tmp_path)
     data = a.read_bytes(0, BLOCK)
-    with pytest.raises(wire.Refused, match="No space") as refusal:
-        incoming.feed(wire.v1.Chunk(offset=0, data=data))
+    with pytest.raises(Refused, match="No space") as refusal:
+        incoming.feed(frames.v1.Chunk(offset=0, data=data))
     assert refusal.value.kind == "disk"
-    with pytest.raises(wire.Refused, match="No such file"):
-        wire.Incoming(wire.header(a, 1), a.size, 1e9, tmp_path / "gone")
+    with pytest.raises(Refused, match="No such file"):
+        frames.Incoming(frames.header(a, 1), a.size, 1e9, tmp_path / "gone")
 
 
 def test_a_full_log_disk_never_ends_a_node() -> None:

@@ -21,10 +21,10 @@ from torch.utils.data import TensorDataset
 from typer.testing import CliRunner
 
 from sdfeel.cli import deploy as commands
+from sdfeel.deploy.client.measuring import Measuring
+from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.files import read_model
-from sdfeel.deploy.node.measuring import Measuring
-from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.operate.export import export
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision

@@ -14,19 +14,20 @@ import toy
 from harness import World, content, deploy
 
 from sdfeel import Deadline, InputError
+from sdfeel.deploy.client.client import ClientProgram
+from sdfeel.deploy.client.step_budget import StepBudget
+from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.exchange.allowance import Allowance
-from sdfeel.deploy.exchange.counts import Counts
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, as_vector
-from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.node.stride import Stride
-from sdfeel.deploy.node.trainers import make_trainer
 from sdfeel.deploy.operate.rollback import roll_back
 from sdfeel.deploy.operate.status import ask, status_table
+from sdfeel.deploy.peers.counts import Counts
+from sdfeel.deploy.peers.token_bucket import TokenBucket
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
 
 PACE = {"name": "asynchronous", "deadline": [0.4, 0.25, 0.3]}
 
@@ -227,15 +228,15 @@ def test_nobody_knows_better_about_us_and_an_edges_own_word_counts() -> None:
 
 
 def test_an_edge_that_asks_all_the_time_is_answered_as_often_as_it_can_be_ready() -> None:
-    allowed = Allowance(seconds=1.0)
+    allowed = TokenBucket(seconds=1.0)
     answered = sum(allowed.take(now / 100) for now in range(1000))
     assert 10 <= answered <= 14
-    patient = Allowance(seconds=1.0)
+    patient = TokenBucket(seconds=1.0)
     assert all(patient.take(float(now)) for now in range(20))
 
 
 def test_a_client_makes_as_many_steps_as_fit() -> None:
-    stride = Stride(most=20)
+    stride = StepBudget(most=20)
     assert stride.steps(10.0, 10.0) == 1, "the first time it learns how long a step takes"
     stride.took(1, 1.0)
     assert stride.steps(10.0, 10.0) == 9
@@ -368,8 +369,8 @@ def test_a_client_takes_no_work_that_cannot_be(tmp_path: Path, lie: dict[str, fl
     deployment = parse_deployment(table, tmp_path)
     trainer, door = toy.ToyTrainer(0, deployment.client("c0").samples), cast(Any, object())
     client = ClientProgram(deployment, "c0", trainer, None, door)
-    announced = wire.header(as_vector(np.zeros(toy.SIZE)), 1)
+    announced = frames.header(as_vector(np.zeros(toy.SIZE)), 1)
     good = {"period": 1, "first": 1, "steps": 20, "seconds": 0.4}
     assert client._open(v1.Task(model=announced, **good)).begin() is not None
-    with pytest.raises(wire.Refused, match="not as this file says"):
+    with pytest.raises(Refused, match="not as this file says"):
         client._open(v1.Task(model=announced, **{**good, **lie}))

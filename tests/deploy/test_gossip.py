@@ -9,19 +9,19 @@ import pytest
 from ended import issue_ended
 from harness import deploy
 
-from sdfeel.deploy.link.agreement import Agreement
-from sdfeel.deploy.link.link_states import LinkStates
-from sdfeel.deploy.link.links import Links
-from sdfeel.deploy.model.wire import Refused
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
-from sdfeel.deploy.observe.refusals import Refusals
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.peers.agreement import Agreement
+from sdfeel.deploy.peers.link_states import LinkStates
+from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.trust.provision import Authority, provision
-from sdfeel.deploy.waiting import Bell
+from sdfeel.deploy.waiting import Signal
 
 PERIODS = 6
 
@@ -38,7 +38,7 @@ class Town:
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
         links = Links(
             self.topology.neighbours(name), 3, Path(), Agreement(), 0, lambda _: PERIODS, 1e9,
-            Bell(), Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
+            Signal(), Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
         )  # fmt: skip
         for peer, link in links.items():
             link.tell = lambda message, peer=peer: self.told.append((peer, message.state))  # type: ignore[method-assign, misc]

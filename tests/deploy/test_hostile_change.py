@@ -17,11 +17,12 @@ from twin_world import SIZE, Still, TwinWorld, make_edges_cheap
 from virtual import NODE
 
 from sdfeel.algorithm.methods.codecs import Draw
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
-from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
 
 MOST = 1e9
 SCALED = ("int8", "int4")
@@ -40,13 +41,13 @@ def change(name: str, start: Vector, by: float = 0.1) -> Packed:
     return packed
 
 
-def incoming(name: str, start: Vector, announced: v1.ModelHeader) -> wire.Incoming:
-    return wire.Incoming(announced, start.size, MOST, None, start, PACKINGS[name])
+def incoming(name: str, start: Vector, announced: v1.ModelHeader) -> frames.Incoming:
+    return frames.Incoming(announced, start.size, MOST, None, start, PACKINGS[name])
 
 
-def forged(name: str, start: Vector, data: bytes) -> wire.Incoming:
+def forged(name: str, start: Vector, data: bytes) -> frames.Incoming:
     """Of a small model, all of it in its header, with a hash that is right."""
-    about = wire.header(change(name, start), 1)
+    about = frames.header(change(name, start), 1)
     about.data, about.sha256 = data, hashlib.sha256(data).digest()
     return incoming(name, start, about)
 
@@ -56,61 +57,61 @@ def forged(name: str, start: Vector, data: bytes) -> wire.Incoming:
 def test_an_honest_change_arrives_with_its_distance(name: str, size: int) -> None:
     start = a_vector(size)
     packed = change(name, start)
-    found = incoming(name, start, wire.header(packed, 1))
-    arrived = [found.begin(), *(found.feed(chunk) for chunk in wire.chunks(packed))]
+    found = incoming(name, start, frames.header(packed, 1))
+    arrived = [found.begin(), *(found.feed(chunk) for chunk in frames.chunks(packed))]
     assert arrived[:-1].count(None) == len(arrived) - 1 or size <= BLOCK
     (vector,) = (one for one in arrived if one is not None)
     moved = np.linalg.norm(vector.array().astype(float) - start.array())
     assert found.moved == pytest.approx(moved, rel=1e-9)
     assert moved > 0
-    with pytest.raises(wire.Refused, match="for 0 values"):
+    with pytest.raises(Refused, match="for 0 values"):
         found.feed(v1.Chunk(offset=size))
 
 
 @pytest.mark.parametrize("name", PACKINGS)
 def test_what_is_announced_must_be_what_the_file_says(name: str) -> None:
     start = a_vector(300)
-    whole = wire.header(start, 1)
-    with pytest.raises(wire.Refused, match=f"dtype 'float32', expected '{name}'"):
+    whole = frames.header(start, 1)
+    with pytest.raises(Refused, match=f"dtype 'float32', expected '{name}'"):
         incoming(name, start, whole)
     for other in PACKINGS:
         if other != name:
-            with pytest.raises(wire.Refused, match="dtype"):
-                incoming(other, start, wire.header(change(name, start), 1))
-    with pytest.raises(wire.Refused, match=f"dtype '{name}', expected 'float32'"):
-        wire.Incoming(wire.header(change(name, start), 1), 300, MOST, None, start)
-    with pytest.raises(wire.Refused, match="expected 300"):
-        incoming(name, start, wire.header(change(name, a_vector(299)), 1))
+            with pytest.raises(Refused, match="dtype"):
+                incoming(other, start, frames.header(change(name, start), 1))
+    with pytest.raises(Refused, match=f"dtype '{name}', expected 'float32'"):
+        frames.Incoming(frames.header(change(name, start), 1), 300, MOST, None, start)
+    with pytest.raises(Refused, match="expected 300"):
+        incoming(name, start, frames.header(change(name, a_vector(299)), 1))
     for base in (b"", b"x" * 32, start.sha256[:31], a_vector(301).sha256):
-        about = wire.header(change(name, start), 1)
+        about = frames.header(change(name, start), 1)
         about.base = base
-        with pytest.raises(wire.Refused, match="another model") as refusal:
+        with pytest.raises(Refused, match="another model") as refusal:
             incoming(name, start, about)
         assert refusal.value.kind == "base"
     whole.base = start.sha256
-    with pytest.raises(wire.Refused, match="another model"):
-        wire.Incoming(whole, 300, MOST, None, start)
+    with pytest.raises(Refused, match="another model"):
+        frames.Incoming(whole, 300, MOST, None, start)
 
 
 @pytest.mark.parametrize("name", PACKINGS)
 def test_chunks_of_a_wrong_length_or_order_are_refused(name: str) -> None:
     start = a_vector()
     packed = change(name, start)
-    about = wire.header(packed, 1)
+    about = frames.header(packed, 1)
     first, last = (packed.read_bytes(*span) for span in packed.spans())
     wrong = [b"", first[:-1], first + b"\0", first[: len(first) // 2], last, bytes(4 * BLOCK)]
     for data in wrong:
-        with pytest.raises(wire.Refused, match="a chunk of") as refusal:
+        with pytest.raises(Refused, match="a chunk of") as refusal:
             incoming(name, start, about).feed(v1.Chunk(data=data))
         assert refusal.value.kind == "size"
     found = incoming(name, start, about)
     assert found.feed(v1.Chunk(data=first)) is None
     for offset, data, kind in ((0, first, "order"), (1, last, "order"), (BLOCK, last[1:], "size")):
-        with pytest.raises(wire.Refused) as refusal:
+        with pytest.raises(Refused) as refusal:
             found.feed(v1.Chunk(offset=offset, data=data))
         assert refusal.value.kind == kind
     twisted = bytes([last[-1] ^ 1])
-    with pytest.raises(wire.Refused, match="sha256") as refusal:
+    with pytest.raises(Refused, match="sha256") as refusal:
         found.feed(v1.Chunk(offset=BLOCK, data=last[:-1] + twisted))
 
 
@@ -140,7 +141,7 @@ def test_whatever_a_scale_is_the_model_that_comes_of_it_counts(
     data[4:8] = np.float32(scale).tobytes()
     found = forged(name, start, bytes(data))
     if kind:
-        with pytest.raises(wire.Refused) as refusal:
+        with pytest.raises(Refused) as refusal:
             found.begin()
         assert refusal.value.kind == kind
         return
@@ -155,7 +156,7 @@ def test_whatever_a_scale_is_the_model_that_comes_of_it_counts(
 @pytest.mark.parametrize("name", PACKINGS)
 def test_a_change_of_nothing_is_the_start(name: str) -> None:
     start = a_vector(300)
-    arrived = incoming(name, start, wire.header(change(name, start, by=0.0), 1)).begin()
+    arrived = incoming(name, start, frames.header(change(name, start, by=0.0), 1)).begin()
     assert arrived is not None
     assert arrived.sha256 == start.sha256
 
@@ -167,8 +168,8 @@ def test_the_result_is_bounded_and_not_the_change_alone(name: str) -> None:
     packed = Packed(PACKINGS[name], 300, start.sha256)
     by = np.full(300, 6e4, dtype="<f4")
     list(pack(PACKINGS[name], lambda a, b: by[a:b], packed, Draw(0, np.array([0]), 1)))
-    found = incoming(name, start, wire.header(packed, 1))
-    with pytest.raises(wire.Refused) as refusal:
+    found = incoming(name, start, frames.header(packed, 1))
+    with pytest.raises(Refused) as refusal:
         found.begin()
     assert refusal.value.kind == "magnitude"
 
@@ -185,7 +186,7 @@ def test_random_bytes_give_a_good_model_or_nothing(name: str, size: int, chance:
         assert vector is not None
         assert vector.array().tobytes() == made.tobytes()
     else:
-        with pytest.raises(wire.Refused, match=r"NaN or infinity|a value of"):
+        with pytest.raises(Refused, match=r"NaN or infinity|a value of"):
             found.begin()
 
 
@@ -198,7 +199,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def send(world: TwinWorld, stream: Any, period: int, load: Any, **fields: Any) -> None:
-    about = wire.header(load, period, samples=world.deployment.client("c0").samples)
+    about = frames.header(load, period, samples=world.deployment.client("c0").samples)
     for field, value in fields.items():
         setattr(about, field, value)
     await stream.write(v1.FromClient(model=about))
@@ -284,7 +285,7 @@ def test_who_is_new_on_a_stream_gets_the_whole_model_and_then_changes() -> None:
                 continue
             about = message.task.model
             packing = PACKINGS.get(about.dtype)
-            found = wire.Incoming(about, SIZE, MOST, None, held if packing else None, packing)
+            found = frames.Incoming(about, SIZE, MOST, None, held if packing else None, packing)
             held = found.begin() or held
             models.append(held.array())
             seen[-1].append(about.dtype)

@@ -14,9 +14,9 @@ from twin import Door
 from twin_world import DEADLINES, SIZE, Still, TwinWorld, make_deployment, make_edges_cheap
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.link.transport import StreamLost, TurnedAway
-from sdfeel.deploy.node.client import ClientProgram
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire.transport import StreamLost, TurnedAway
 
 RING = [("e00", "e01"), ("e01", "e02"), ("e00", "e02")]
 PERIODS = 40

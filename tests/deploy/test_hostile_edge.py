@@ -13,13 +13,13 @@ from twin_world import SIZE, Still, TwinWorld, make_deployment
 from virtual import VirtualLoop
 
 from sdfeel.algorithm.methods.codecs import Draw
-from sdfeel.deploy.link.transport import Call
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.wire.transport import Call
 
 PERIODS = 40
 MODEL = as_vector(np.zeros(SIZE))
@@ -43,11 +43,11 @@ class Watched(Still):
 
 async def give_task(stream: Any, **changed: int) -> None:
     """The honest task of period 3, but for what is changed."""
-    task = v1.Task(period=3, first=3, steps=1, model=wire.header(MODEL, 3))
+    task = v1.Task(period=3, first=3, steps=1, model=frames.header(MODEL, 3))
     for field, value in changed.items():
         setattr(task, field, value)
     await stream.write(v1.FromEdge(task=task))
-    for chunk in wire.chunks(MODEL):
+    for chunk in frames.chunks(MODEL):
         await stream.write(v1.FromEdge(chunk=chunk))
 
 
@@ -163,7 +163,7 @@ def change(base: Vector, by: float, name: str = "int8") -> Packed:
 
 
 async def give_change(stream: Any, packed: Packed, period: int) -> None:
-    task = v1.Task(period=period, first=period, steps=1, model=wire.header(packed, period))
+    task = v1.Task(period=period, first=period, steps=1, model=frames.header(packed, period))
     await stream.write(v1.FromEdge(task=task))
 
 

@@ -12,10 +12,10 @@ from liar import Liar
 from twin_world import DEADLINES, SIZE, TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
 
 RING = [("e00", "e01"), ("e01", "e02"), ("e02", "e03"), ("e00", "e03")]
 HONEST = ("e00", "e01", "e02")
@@ -128,8 +128,8 @@ def test_at_a_first_start_nobody_follows_either(lends: bool) -> None:
     async def script(stream: Any, _peer: str) -> None:
         while lends:
             await asyncio.sleep(0.05)
-            await stream.write(v1.LinkMessage(model=wire.header(far, 5, stage=v1.Stage.LENT)))
-            for chunk in wire.chunks(far):
+            await stream.write(v1.LinkMessage(model=frames.header(far, 5, stage=v1.Stage.LENT)))
+            for chunk in frames.chunks(far):
                 await stream.write(v1.LinkMessage(chunk=chunk))
 
     def check(world: TwinWorld, liar: Liar) -> None:
@@ -172,10 +172,10 @@ def test_a_lost_disk_is_not_filled_by_a_liar(done: int) -> None:
 
     async def script(stream: Any, _peer: str) -> None:
         if loop.time() > 6:
-            announced = wire.header(far, done, stage=v1.Stage.LENT)
+            announced = frames.header(far, done, stage=v1.Stage.LENT)
             await asyncio.sleep(0.05)
             await stream.write(v1.LinkMessage(model=announced))
-            for chunk in wire.chunks(far):
+            for chunk in frames.chunks(far):
                 await stream.write(v1.LinkMessage(chunk=chunk))
 
     async def main() -> TwinWorld:

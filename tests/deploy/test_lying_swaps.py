@@ -19,11 +19,11 @@ from swap_audit import audit_swaps
 from twin_world import SIZE, TwinWorld, make_deployment
 from virtual import VirtualLoop
 
-from sdfeel.deploy.link.agreement import CROWDED
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.peers.agreement import CROWDED
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
 
 pytestmark = pytest.mark.usefixtures("cheap")
 
@@ -43,7 +43,7 @@ class Mouth:
     stream: Any
 
     async def model(self, values: Any, stage: v1.Stage, **fields: Any) -> None:
-        announced = wire.header(as_vector(np.asarray(values, dtype=np.float64)), 1)
+        announced = frames.header(as_vector(np.asarray(values, dtype=np.float64)), 1)
         announced.stage = stage
         for name, value in fields.items():
             if name == "counts":

@@ -10,8 +10,8 @@ import pytest
 from twin_world import TwinWorld, small
 from virtual import VirtualLoop
 
-from sdfeel.deploy.link.outbox import Outbox
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
+from sdfeel.deploy.wire.outbox import Outbox
 
 
 class Unreadable(Vector):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sdfeel.algorithm.methods.codecs import CODECS, Draw
 from sdfeel.algorithm.randomness import MESSAGE, seeds
-from sdfeel.deploy.model.packing import PACKINGS, Packed, pack
 from sdfeel.deploy.model.vectors import BLOCK
+from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
 
 SIZES = [1, 2, 3, 255, 256, 257, 511, 512, 513, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 257]
 

@@ -19,12 +19,12 @@ from typer.testing import CliRunner
 
 from sdfeel.bench.deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
-from sdfeel.deploy.link.transport import TurnedAway
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.client import ClientProgram
 from sdfeel.deploy.operate.launch import final_model, launch
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire.transport import TurnedAway
 from sdfeel.errors import InputError, RunError
 from sdfeel.importing import imported
 

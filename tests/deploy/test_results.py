@@ -27,15 +27,15 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
 from sdfeel.cli import deploy as commands
 from sdfeel.cli.plot import plot
+from sdfeel.deploy.client.torch_trainer import trainer as torch_trainer
+from sdfeel.deploy.client.torch_trainer import write_initial
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.results import KINDS, MOST, Results
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node.edge import EdgeServer
-from sdfeel.deploy.node.torch_trainer import trainer as torch_trainer
-from sdfeel.deploy.node.torch_trainer import write_initial
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
-from sdfeel.deploy.observe.results import KINDS, MOST, Results
 from sdfeel.deploy.operate.launch import launch
 from sdfeel.deploy.operate.status import EdgeStatus, _row, ask, is_well, printable, status_table
 from sdfeel.deploy.operate.watching import follow

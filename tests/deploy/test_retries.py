@@ -10,8 +10,8 @@ from twin import Door
 from twin_world import TwinWorld, make_deployment
 from virtual import VirtualLoop
 
-from sdfeel.deploy.link.transport import Call
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire.transport import Call
 
 pytestmark = pytest.mark.usefixtures("cheap")
 CLIENTS = 10

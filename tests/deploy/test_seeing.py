@@ -17,13 +17,13 @@ import toy
 from harness import World, deploy, free_ports
 from rich.console import Console
 
-from sdfeel.deploy.link.grpc_transport import open_channel
-from sdfeel.deploy.node.edge import EdgeServer
-from sdfeel.deploy.node.session import WORDS, Session
-from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.cluster.session import WORDS, Session
+from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.wire.grpc_transport import open_channel
 
 
 def get(url: str) -> tuple[int, str]:

@@ -13,8 +13,8 @@ from torch.utils.data import TensorDataset
 
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
+from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.engines.parameters import ParameterLayout

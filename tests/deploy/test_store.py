@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.state_dict import write_state_dict
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store, read_safetensors, write_safetensors
@@ -26,6 +25,7 @@ from sdfeel.deploy.model.vectors import (
     distance,
     probe,
 )
+from sdfeel.deploy.wire import frames
 from sdfeel.errors import InputError
 
 ABOUT = {"deployment": "test", "edge": "a"}
@@ -64,8 +64,8 @@ def test_distance_and_probe_are_linear_measures() -> None:
 @given(size=st.integers(1, 3 * BLOCK), seed=st.integers(0, 9))
 def test_what_is_sent_is_what_arrives(size: int, seed: int) -> None:
     vector = as_vector(values(size, seed))
-    incoming = wire.Incoming(wire.header(vector, 1), size, 1e9)
-    arrived = [incoming.begin(), *(incoming.feed(chunk) for chunk in wire.chunks(vector))]
+    incoming = frames.Incoming(frames.header(vector, 1), size, 1e9)
+    arrived = [incoming.begin(), *(incoming.feed(chunk) for chunk in frames.chunks(vector))]
     assert len(arrived) == 1 or size > BLOCK, "what fits a chunk goes with its header"
     assert arrived[:-1] == [None] * (len(arrived) - 1)
     assert np.array_equal(arrived[-1].array(), vector.array())

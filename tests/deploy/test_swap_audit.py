@@ -16,12 +16,12 @@ from swap_audit import Found, audit_swaps
 from twin_world import TwinWorld, run_schedule
 
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.exchange.flows import Flows
-from sdfeel.deploy.link import agreement
-from sdfeel.deploy.link.agreement import Agreement, Do, Input, Standing
-from sdfeel.deploy.link.links import Links
+from sdfeel.deploy.edge.turns import Turns
 from sdfeel.deploy.model.vectors import Change
-from sdfeel.deploy.node.turns import Turns
+from sdfeel.deploy.peers import agreement
+from sdfeel.deploy.peers.agreement import Agreement, Do, Input, Standing
+from sdfeel.deploy.peers.flows import Flows
+from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.topology import Topology
 
 PACE = {"name": "asynchronous", "deadline": [0.4, 0.25, 0.3]}

@@ -19,9 +19,9 @@ from twin import End
 from twin_world import TwinWorld, make_deployment, run_schedule, small
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.exchange.flows import FULL
-from sdfeel.deploy.link import agreement
-from sdfeel.deploy.link.agreement import TABLE, Do, Input, Standing
+from sdfeel.deploy.peers import agreement
+from sdfeel.deploy.peers.agreement import TABLE, Do, Input, Standing
+from sdfeel.deploy.peers.flows import FULL
 from sdfeel.deploy.topology import Topology
 
 

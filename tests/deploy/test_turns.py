@@ -19,11 +19,11 @@ from virtual import VirtualLoop
 import sdfeel
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.clock import LatencyProfile
+from sdfeel.deploy.client.torch_trainer import TorchTrainer
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.edge import edge as edge_module
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.node import edge as edge_module
-from sdfeel.deploy.node.torch_trainer import TorchTrainer
 from sdfeel.deploy.topology import Topology
 from sdfeel.engines.parameters import ParameterLayout
 
@@ -87,7 +87,7 @@ class FreshWorld(TwinWorld):
 
     def _start_client(self, name: str) -> None:
         super()._start_client(name)
-        self.clients[name].stride.took(1, STEP[self.topology.clients.index(name)])
+        self.clients[name].budget.took(1, STEP[self.topology.clients.index(name)])
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ import pytest
 from twin_world import TwinWorld, make_deployment, run_schedule, trouble
 from virtual import VirtualLoop
 
-from sdfeel.deploy.link import agreement
-from sdfeel.deploy.link.agreement import Input, Standing
+from sdfeel.deploy.peers import agreement
+from sdfeel.deploy.peers.agreement import Input, Standing
 from sdfeel.deploy.topology import Topology
 
 SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")

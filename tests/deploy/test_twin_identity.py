@@ -13,8 +13,8 @@ from twin_world import TwinWorld, make_deployment, make_edges_cheap, small
 from virtual import VirtualLoop
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link import dialler
-from sdfeel.deploy.node import edge as edge_module
+from sdfeel.deploy.edge import edge as edge_module
+from sdfeel.deploy.peers import dialler
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import Authority, provision
 

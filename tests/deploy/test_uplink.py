@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdfeel.algorithm.methods.codecs import Draw, Int4
+from sdfeel.deploy.client.uplink import Uplink
+from sdfeel.deploy.cluster import downlink
+from sdfeel.deploy.cluster.downlink import Downlink
+from sdfeel.deploy.cluster.session import Session
 from sdfeel.deploy.config import parse_deployment
-from sdfeel.deploy.model import wire
-from sdfeel.deploy.model.packing import PACKINGS, Packed
+from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, as_vector
-from sdfeel.deploy.node import downlink
-from sdfeel.deploy.node.downlink import Downlink
-from sdfeel.deploy.node.session import Session
-from sdfeel.deploy.node.uplink import Uplink
-from sdfeel.deploy.observe.metrics import Metrics
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import PACKINGS, Packed
 
 SIZE = 300
 GIVEN = as_vector(np.zeros(SIZE))
@@ -35,7 +35,7 @@ def uplink(up: str) -> Uplink:
 
 
 def arrives(load: Any) -> np.ndarray:
-    found = wire.Incoming(wire.header(load, 1), SIZE, 1e9, None, GIVEN, PACKINGS[load.dtype])
+    found = frames.Incoming(frames.header(load, 1), SIZE, 1e9, None, GIVEN, PACKINGS[load.dtype])
     vector = found.begin()
     assert vector is not None
     return vector.array()
@@ -161,13 +161,13 @@ def test_who_has_not_got_the_last_model_yet_gets_the_whole_next_one() -> None:
     for period, (before, model) in enumerate(pairwise(models), start=2):
         change = Packed(PACKINGS["int8"], SIZE, before.sha256)
         change.write(bytes(PACKINGS["int8"].length(SIZE)))
-        task = v1.Task(period=period, model=wire.header(model, period))
+        task = v1.Task(period=period, model=frames.header(model, period))
         session.give(task, model, change)
         ((message, load),) = session.outbox._models
         given.append((message.task.model.dtype, load.dtype))
         if period == 3:
             session.outbox._models.clear()  # it has been sent
-            task = v1.Task(period=4, first=7, steps=2, model=wire.header(model, 4))
+            task = v1.Task(period=4, first=7, steps=2, model=frames.header(model, 4))
             change = Packed(PACKINGS["int8"], SIZE, model.sha256)
             change.write(bytes(PACKINGS["int8"].length(SIZE)))
             session.give(task, model, change)

@@ -18,10 +18,10 @@ from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.codecs import CODECS
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.api import train
+from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import BLOCK, as_vector
-from sdfeel.deploy.node.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.topology import Topology
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.experiments.config import run_config

@@ -14,9 +14,9 @@ from typing import Any
 
 from virtual import NODE, VirtualLoop
 
-from sdfeel.deploy.link.transport import Call, StreamLost, TurnedAway
-from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.identity import Identity
+from sdfeel.deploy.wire.transport import Call, StreamLost, TurnedAway
 
 Way = tuple[str, str]
 TICK = 1e-7

@@ -17,10 +17,10 @@ from faults import Fault
 from hostile import dial, hello, upload
 from twin_world import DEADLINES, SIZE, TwinWorld
 
-from sdfeel.deploy.link.transport import StreamLost
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.transport import StreamLost
 
 PERIODS = 12
 Act = Callable[[TwinWorld], Awaitable[None]]
@@ -145,8 +145,8 @@ async def gossip_beyond(stream: Any, peer: str) -> None:
 
 async def _offer(stream: Any, values: Any, stage: v1.Stage = v1.Stage.SWAP) -> None:
     vector = as_vector(np.asarray(values, dtype=np.float64))
-    await send(stream, model=wire.header(vector, 2, stage=stage))
-    for chunk in wire.chunks(vector):
+    await send(stream, model=frames.header(vector, 2, stage=stage))
+    for chunk in frames.chunks(vector):
         await send(stream, chunk=chunk)
 
 
@@ -162,7 +162,7 @@ async def unasked(stream: Any, _peer: str) -> None:
 
 @liar(Fault.LINK_MODEL_TRUNCATED, "refused:truncated")
 async def truncated(stream: Any, _peer: str) -> None:
-    announced = wire.header(as_vector(np.zeros(SIZE)), 2)
+    announced = frames.header(as_vector(np.zeros(SIZE)), 2)
     announced.ClearField("data")
     for _ in range(2):
         await send(stream, model=announced)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sdfeel.deploy.client import client as client_module
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.node import client as client_module
-from sdfeel.deploy.node import edge as edge_module
+from sdfeel.deploy.edge import edge as edge_module
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from twin import Door, Net
 from virtual import NODE, VirtualLoop
 
+from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
-from sdfeel.deploy.link import dialler
+from sdfeel.deploy.edge import edge as edge_module
+from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.node import edge as edge_module
-from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.node.edge import EdgeServer
+from sdfeel.deploy.peers import dialler
 from sdfeel.deploy.topology import Topology
 
 SIZE = 3

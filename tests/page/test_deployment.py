@@ -27,7 +27,7 @@ from sdfeel.cli import app
 from sdfeel.cli.watch import watch
 from sdfeel.clock import load_profile
 from sdfeel.deploy.config import load_deployment
-from sdfeel.deploy.observe.spent import PARTS
+from sdfeel.deploy.facts.period_times import PARTS
 from sdfeel.deploy.operate.status import EdgeStatus
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import EVERY, TIMEOUT
@@ -254,5 +254,5 @@ def test_a_prediction_without_rounds_is_by_turns(tmp_path: Path) -> None:
     found = predicted(load_deployment(file), "paper")
     assert found.seconds is None
     for parts, deadline in zip(found.edges.values(), pace["deadline"], strict=True):
-        spent = parts["compute"] + parts["upload"] + parts["waiting"]
-        assert spent == pytest.approx(deadline)
+        times = parts["compute"] + parts["upload"] + parts["waiting"]
+        assert times == pytest.approx(deadline)

@@ -16,7 +16,7 @@ from sdfeel.cli.watch import WatchFlag, linger, watching
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
-    from sdfeel.deploy.observe.logs import LogFile
+    from sdfeel.deploy.facts.logs import LogFile
 
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
@@ -149,7 +149,7 @@ def provision(
         typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to every node")
         return
     if model:
-        from sdfeel.deploy.node.torch_trainer import write_initial
+        from sdfeel.deploy.client.torch_trainer import write_initial
 
         typer.echo(f"first model in {write_initial(deployment)}")
     # Beside --model, others keep what they have.
@@ -284,7 +284,7 @@ def _role_and_name(text: str) -> tuple[str, str]:
 
 def _log(path: Path | None) -> LogFile:
     """A file to append to, or standard output."""
-    from sdfeel.deploy.observe.logs import LogFile
+    from sdfeel.deploy.facts.logs import LogFile
 
     try:
         return LogFile(path)

@@ -135,7 +135,7 @@ class Local(_Table):
 
     model_config = ConfigDict(extra="allow")
 
-    trainer: str = "sdfeel.deploy.node.torch_trainer:trainer"
+    trainer: str = "sdfeel.deploy.client.torch_trainer:trainer"
     model: str = ""
     data: str = ""
     loss: str = "torch.nn.functional:cross_entropy"

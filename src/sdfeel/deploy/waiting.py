@@ -1,4 +1,4 @@
-"""One bell for everything that an edge waits for: whoever changes something rings it.
+"""One signal for everything that an edge waits for: whoever changes something rings it.
 
 And the end of a task that another one has begun, and the pause before another attempt.
 """
@@ -10,16 +10,16 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Bell", "Retry", "end"]
+__all__ = ["Retry", "Signal", "end"]
 
 
-class Bell:
+class Signal:
     """Waiting for a condition with a deadline that is a timer and may move while it runs."""
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[None], None] = {}  # in order, not by address
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         for waiter in list(self._waiters):
             if not waiter.done():
                 waiter.set_result(None)

@@ -14,7 +14,7 @@ from sdfeel.page.events import Events
 from sdfeel.page.runs import finite
 
 if TYPE_CHECKING:
-    from sdfeel.deploy.operate.status import EdgeStatus, Line
+    from sdfeel.deploy.operate.status import EdgeConnection, EdgeStatus
     from sdfeel.page.prediction import Prediction
 
 __all__ = ["Watcher"]
@@ -67,7 +67,7 @@ class Watcher:
     async def _follow(self) -> None:
         from sdfeel.deploy.config import load_deployment
         from sdfeel.deploy.operate.asking import operator
-        from sdfeel.deploy.operate.status import Line, or_ended
+        from sdfeel.deploy.operate.status import EdgeConnection, or_ended
         from sdfeel.deploy.topology import Topology
 
         deployment = load_deployment(self.file)
@@ -90,7 +90,7 @@ class Watcher:
         credentials = operator(deployment)
         rows: dict[str, EdgeStatus | None] = dict.fromkeys(names)
 
-        async def ask(line: Line) -> None:
+        async def ask(line: EdgeConnection) -> None:
             """One edge, again and again: a frozen one must not keep the others' news waiting."""
             try:
                 while not self._ending.is_set():
@@ -107,7 +107,7 @@ class Watcher:
 
         async with asyncio.TaskGroup() as asking:
             for name in names:
-                asking.create_task(ask(Line(deployment, credentials, name)))
+                asking.create_task(ask(EdgeConnection(deployment, credentials, name)))
 
     def _take(self, rows: list[EdgeStatus], about: dict[str, Any]) -> None:
         with self._lock:

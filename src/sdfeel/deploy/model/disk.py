@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
 
 __all__ = ["Disk"]
 

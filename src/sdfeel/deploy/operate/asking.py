@@ -6,16 +6,17 @@ import asyncio
 from dataclasses import dataclass
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link.grpc_transport import GrpcTransport
-from sdfeel.deploy.link.transport import Call, Stream, StreamLost, Transport
-from sdfeel.deploy.model import wire
 from sdfeel.deploy.model.files import ModelFile
 from sdfeel.deploy.model.vectors import Vector
-from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.common_ground import CommonGround, check_done
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import OPERATOR
+from sdfeel.deploy.trust.shared_settings import SharedSettings, check_done
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.grpc_transport import GrpcTransport
+from sdfeel.deploy.wire.transport import Call, Stream, StreamLost, Transport
 from sdfeel.errors import InputError
 
 __all__ = ["Answer", "ask_for_models", "operator", "printable"]
@@ -81,7 +82,7 @@ class _Asker:
             stream = await door.dial(edge, Call.MODEL)
             await self._greet(stream, edge)
             return await self._receive(stream, edge)
-        except (StreamLost, wire.Refused) as problem:
+        except (StreamLost, Refused) as problem:
             return Answer(problem=printable(problem.reason))
         except TimeoutError:
             return Answer(problem=f"no answer in {self.timeout:g} s")
@@ -93,9 +94,9 @@ class _Asker:
     async def _greet(self, stream: Stream, edge: str) -> None:
         """An edge that is of another mind about the model or the network refuses, by field."""
         nonce = self.credentials.challenge()
-        common = CommonGround.of_edges(self.topology, self.first.vector.sha256)
+        common = SharedSettings.of_edges(self.topology, self.first.vector.sha256)
         hello = v1.Hello(
-            protocol=wire.PROTOCOL,
+            protocol=PROTOCOL,
             name=self.credentials.name,
             deployment=self.topology.deployment.digest,
             settings=common.tell(),
@@ -111,7 +112,7 @@ class _Asker:
         most = self.topology.deployment.limits.magnitude
         announced = (await self._next(stream, "model")).model
         check_done(announced.period, self.topology.plan(edge))
-        incoming = wire.Incoming(announced, self.first.layout.size, most)
+        incoming = frames.Incoming(announced, self.first.layout.size, most)
         model = incoming.begin()
         while model is None:
             model = incoming.feed((await self._next(stream, "chunk")).chunk)
@@ -121,5 +122,5 @@ class _Asker:
         async with asyncio.timeout(self.timeout):
             message: v1.LinkMessage | None = await stream.read()
         if message is None or message.WhichOneof("body") != kind:
-            raise wire.Refused("protocol", f"no {kind} where one was due")
+            raise Refused("protocol", f"no {kind} where one was due")
         return message

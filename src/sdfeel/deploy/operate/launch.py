@@ -46,7 +46,7 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
                 str(deployment.model.initial),
                 "is not there, and without local.model it cannot be made",
             )
-        from sdfeel.deploy.node.torch_trainer import write_initial
+        from sdfeel.deploy.client.torch_trainer import write_initial
 
         write_initial(deployment)
     return deployment

@@ -12,11 +12,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from sdfeel.deploy.client.client import ClientProgram
+from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import load_deployment
-from sdfeel.deploy.node.client import ClientProgram
-from sdfeel.deploy.node.edge import EdgeServer
-from sdfeel.deploy.node.trainers import make_trainer
-from sdfeel.deploy.observe.logs import LogFile
+from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
 

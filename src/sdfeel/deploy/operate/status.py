@@ -14,17 +14,17 @@ from rich.table import Table
 from rich.text import Text
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.link.grpc_transport import call_status, open_channel
+from sdfeel.deploy.facts.period_times import PARTS
 from sdfeel.deploy.model.store import Store
-from sdfeel.deploy.model.wire import Refused
-from sdfeel.deploy.observe.spent import PARTS
 from sdfeel.deploy.operate.asking import operator, printable
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.wire.grpc_transport import call_status, open_channel
 
-__all__ = ["EdgeStatus", "Line", "ask", "is_well", "or_ended", "status_table"]
+__all__ = ["EdgeConnection", "EdgeStatus", "ask", "is_well", "or_ended", "status_table"]
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,14 @@ async def ask(
 async def _one(
     deployment: Deployment, credentials: Credentials, edge: str, timeout: float
 ) -> EdgeStatus:
-    line = Line(deployment, credentials, edge)
+    line = EdgeConnection(deployment, credentials, edge)
     try:
         return await line.ask(timeout)
     finally:
         await line.close()
 
 
-class Line:
+class EdgeConnection:
     """To one edge, for who asks again and again: it stands until something is wrong with it."""
 
     def __init__(self, deployment: Deployment, credentials: Credentials, edge: str) -> None:

@@ -2,4 +2,6 @@
 
 from sdfeel.deploy.protocol import sdfeel_v1_pb2 as v1
 
-__all__ = ["v1"]
+__all__ = ["PROTOCOL", "v1"]
+
+PROTOCOL = 2  # its version: nodes of different versions refuse each other

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.authority import SKEW
 from sdfeel.deploy.trust.last_good import UNREADABLE, LastGood
 from sdfeel.deploy.trust.proof import NONCE_BYTES, Signed, sign, verified

@@ -7,8 +7,8 @@ import math
 
 from cryptography import x509
 
-from sdfeel.deploy.observe.logs import Log
-from sdfeel.deploy.observe.metrics import Metrics
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.trust.identity import Credentials
 
 __all__ = ["Lifetime"]

@@ -11,7 +11,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.identity import Credentials, Identity, check, identity_of
 
 __all__ = ["Notary"]

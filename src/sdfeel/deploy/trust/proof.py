@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sdfeel.deploy.model.wire import Refused
+from sdfeel.deploy.refused import Refused
 
 __all__ = ["NONCE_BYTES", "Signed", "sign", "verified"]
 

@@ -1,0 +1,1 @@
+"""The clients of an edge: their streams, what they send, and its mean, eq. (3)."""

@@ -1,0 +1,131 @@
+"""What an edge makes of its clients' models: eq. (3), without what cannot be an honest update."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sdfeel.algorithm.methods.averaging import Rule
+from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
+from sdfeel.deploy.offload import offload
+from sdfeel.deploy.topology import Topology
+
+__all__ = ["ClusterMean", "Upload", "normalised"]
+
+REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||.
+
+    steps   theta_i, as the client says; 0 in rounds, where they are tau1
+    """
+
+    vector: Vector
+    moved: float
+    steps: int = 0
+
+
+def normalised(
+    samples: NDArray[np.float64], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], float]:
+    """What each client's model counts in the normalised aggregation: m-hat_i thetabar_d / theta_i,
+    of those who made a step; and what their server's model w_d(0) does.
+    """
+    weights = samples / samples.sum() if len(samples) else samples
+    if len(samples) and (steps != steps[0]).any():
+        weights = weights * (weights * steps).sum() / steps  # `@` would wake BLAS' threads
+        return weights, float(weights.sum())
+    return weights, 1.0 if len(samples) else 0.0
+
+
+@dataclass
+class ClusterMean:
+    """Of one edge.
+
+    bound   an update that is so many times as large as the others' is left out; 0: none is
+    """
+
+    topology: Topology
+    rule: Rule
+    bound: float
+    folder: Path
+    _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def too_large(self, uploads: dict[str, Upload], start: Vector) -> dict[str, str]:
+        """Who is left out, and why.
+
+        Compared with the median of the other clients of the period and with that of the last
+        ones; an update that is no larger than the model itself is always let in.
+        """
+        found: dict[str, str] = {}
+        if not self.bound:
+            return found
+        for name, upload in uploads.items():
+            others = [other.moved for peer, other in uploads.items() if peer != name]
+            usual = [statistics.median(known) for known in (others, self._usual) if known]
+            limit = self.bound * max(usual, default=0.0)
+            if upload.moved > limit and upload.moved > (limit := max(limit, norm(start))) > 0:
+                found[name] = f"an update of norm {upload.moved:.3g}, at most {limit:.3g} is usual"
+        self._usual += [u.moved for name, u in uploads.items() if name not in found]
+        return found
+
+    @property
+    def usual(self) -> float:
+        """The median norm of the last updates."""
+        return statistics.median(self._usual) if self._usual else 0.0
+
+    def mean_steps(self, order: list[str], uploads: dict[str, Upload]) -> float:
+        """thetabar_d."""
+        weights = self.topology.weights(order) if order else []
+        return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
+
+    async def normalised(
+        self, order: list[str], uploads: dict[str, Upload], begun: Vector, scale: float
+    ) -> tuple[list[Vector], list[float]]:
+        """What is added to a model without rounds, and how often; first w_d(0).
+
+        A rule other than the mean is asked for the models that clients would have, had all made as
+        many steps: w_d(0) + (thetabar_d / theta_i) (w_i - w_d(0)).
+        """
+        samples = [self.topology.deployment.client(name).samples for name in order]
+        steps = np.array([uploads[name].steps for name in order])
+        weights, total = normalised(np.array(samples, dtype=float), steps)
+        vectors = [uploads[name].vector for name in order]
+        if self.rule.name == "mean":
+            counted = [float(scale * weight) for weight in weights]
+            return [begun, *vectors], [-scale * total, *counted]
+        shares = np.array(self.topology.weights(order))
+        stretch = weights / shares
+        moved = stretch * np.array([uploads[name].moved for name in order])
+        scales = self.rule.scales(moved)
+
+        def apply(blocks: list[Block], _offset: int) -> Any:
+            before = blocks[-1]
+            rows = before + stretch[:, None] * (np.stack(blocks[:-1]) - before)
+            return self.rule.on_block(rows, shares, before, scales)
+
+        parts = [*vectors, begun]
+        found = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
+        return [begun, found], [-scale, scale]
+
+    async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
+        """Over those who took part, in client order, who began with `start`."""
+        vectors = [uploads[name].vector for name in order]
+        weights = self.topology.weights(order)
+        if self.rule.name == "mean":
+            return await offload(start.is_large, lambda: combine(vectors, weights, self.folder))
+        scales = self.rule.scales(np.array([uploads[name].moved for name in order]))
+
+        def apply(blocks: list[Block], _offset: int) -> Any:
+            *models, before = blocks
+            return self.rule.on_block(np.stack(models), np.array(weights), before, scales)
+
+        return await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))

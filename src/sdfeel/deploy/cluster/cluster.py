@@ -1,0 +1,308 @@
+"""The clients of an edge: their standing streams, their work, and what they send back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sdfeel.deploy.cluster.absences import Absences
+from sdfeel.deploy.cluster.averaging import Upload
+from sdfeel.deploy.cluster.downlink import Downlink
+from sdfeel.deploy.cluster.session import Session
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.rate_limit import RateLimitedLog
+from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.identity import Identity
+from sdfeel.deploy.waiting import Signal, end
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import PACKINGS
+from sdfeel.deploy.wire.transport import Stream, StreamLost
+
+__all__ = ["Cluster", "Tasks"]
+
+Tasks = Callable[[str], v1.Task]  # what a client is asked to do
+COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
+
+
+class Cluster:
+    """Collects the uploads of one period after the other."""
+
+    def __init__(
+        self,
+        me: str,
+        topology: Topology,
+        size: int,
+        folder: Path,
+        signal: Signal,
+        log: Log,
+        metrics: Metrics,
+        refused: Refusals,
+        elsewhere: Mapping[str, int],
+    ) -> None:
+        self.topology = topology
+        self.size = size
+        self.home = {c.name for c in topology.deployment.clients if c.edge == me}
+        self.allowed = topology.allowed(me)
+        self.sessions: dict[str, Session] = {}
+        # Own clients are waited for until they come or a first deadline passes.
+        self.awaited = set(self.home)
+        self.period = 0
+        self.is_open = False
+        self.finished = False
+        self.uploads: dict[str, Upload] = {}
+        self.failed: set[str] = set()
+        self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
+        self.down = Downlink(topology, me, folder)
+        self._work: tuple[Tasks, Vector] | None = None
+        self._absences = Absences()
+        self._folder, self._signal, self._log, self._metrics = folder, signal, log, metrics
+        self._refused, self._elsewhere = refused, elsewhere
+        self._tell = RateLimitedLog(log, *COMINGS)
+        self._attended: dict[str, int] = {}
+        self._guests: set[str] = set()
+
+    # The edge's side: one period.
+
+    async def collect(
+        self,
+        period: int,
+        model: Vector,
+        task: Tasks,
+        seconds: float,
+        over: Callable[[], bool],
+    ) -> dict[str, Upload]:
+        """Hands out the work of a period and returns what came back in time.
+
+        Ends early when everybody who is there has answered, or when `over()` holds.
+        """
+        self.hand_out(period, model, task)
+        start = asyncio.get_running_loop().time()
+        complete = await self._signal.until(
+            lambda: over() or self.everybody_answered, lambda: start + seconds
+        )
+        return self.close(complete)
+
+    def hand_out(self, period: int, model: Vector, task: Tasks) -> None:
+        """Work for everybody who is there or comes until it is closed; `task` of a client."""
+        self.period, self.is_open = period, True
+        self.uploads, self.failed = {}, set()
+        self._work = (task, model)
+        for name, session in self.sessions.items():
+            session.give(task(name), model, self.down.change)
+
+    def close(self, complete: bool) -> dict[str, Upload]:
+        """What came back; whoever was expected and is not `complete` is late."""
+        self.is_open = False
+        if not complete:
+            missing = sorted(self._expected() - set(self.uploads))
+            self.awaited.clear()
+            for name in missing:
+                self._absences.missed(name, self.period)
+            self._log("deadline", period=self.period, missing=missing)
+        return self.uploads
+
+    def _expected(self) -> set[str]:
+        """Who is waited for: those who are here and usually answer, and those who have to come."""
+        here = {name for name in self.sessions if self._absences.is_waited_for(name, self.period)}
+        return here | self.awaited
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether somebody is here who usually answers."""
+        return any(self._absences.is_waited_for(name, self.period) for name in self.sessions)
+
+    @property
+    def everybody_answered(self) -> bool:
+        expected = self._expected() or set(self.sessions)
+        return bool(expected) and expected <= set(self.uploads) | self.failed
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.sessions and not self.awaited
+
+    def acknowledge(self, period: int, clients: list[str]) -> None:
+        """Tells the clients that their models are in, which is on disk by now."""
+        for name in clients:
+            self._metrics.uploads.labels("accepted").inc()
+            if name in self.sessions:
+                self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
+        self.uploads = {}
+
+    def finish(self, period: int) -> None:
+        """Tells everybody, also those who come later, that training is over."""
+        self.finished = True
+        for session in self.sessions.values():
+            session.tell(v1.FromEdge(finish=v1.Finish(period=period)))
+
+    def attending(self) -> dict[str, int]:
+        """What other edges must know: guests, and own clients that are guests elsewhere, with the
+        last period in which they took part here.
+        """
+        doubled = [name for name in self._elsewhere if name in self._attended]
+        return {name: self._attended.get(name, 0) for name in sorted({*self._guests, *doubled})}
+
+    def drop_doubled(self) -> None:
+        """Who took part at home in this period is not counted here as well."""
+        for name in [name for name in self._elsewhere if name in self.uploads]:
+            is_guest = name not in self.home
+            if is_guest and self.is_open and self._elsewhere[name] >= self.period:
+                del self.uploads[name]
+                self.refuse(name, Refused("elsewhere", f"{name} is at home as well"))
+
+    # The clients' side: one stream.
+
+    def greet(self, hello: v1.Hello, identity: Identity | None) -> None:
+        """Checks a client's first message. Raises Refused."""
+        name = hello.name
+        if identity is not None and (identity.role, identity.name) != ("client", name):
+            raise Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
+        if name not in self.allowed:
+            raise Refused("not-allowed", f"client {name!r} is not on this edge's list")
+        if hello.samples != self.topology.deployment.client(name).samples:
+            raise Refused("samples", f"{hello.samples} samples, not as provisioned")
+        if hello.values != self.size:
+            raise Refused("shape", f"a model of {hello.values} values, this is {self.size}")
+        if name not in self.sessions and len(self.sessions) >= self._limit:
+            raise Refused("limit", f"{self._limit} clients are connected already")
+        self._check_namesake(hello)
+
+    def _check_namesake(self, hello: v1.Hello) -> None:
+        """A process that dials again takes its own place; nobody takes another process's, which
+        the transport ends when it has been silent for too long.
+        """
+        there = self.sessions.get(hello.name)
+        if there is not None and there.process != hello.incarnation:
+            name = hello.name
+            raise Refused("twice", f"another process with the name {name!r} is attached")
+
+    @property
+    def _limit(self) -> int:
+        return self.topology.deployment.limits.connections
+
+    async def serve(self, hello: v1.Hello, stream: Stream) -> None:
+        """Reads a client's stream to its end, which means that the client has gone."""
+        self._check_namesake(hello)  # again: one may have come while the answer was written
+        session, name = Session(hello, stream, self._metrics), hello.name
+        before = self.sessions.get(name)
+        self.sessions[name] = session
+        if before is not None:
+            reason = "the same process dialled again"
+            self._tell("client-replaced", name, client=name, reason=reason)
+            before.stream.close("a newer stream took its place")
+        self.awaited.discard(name)
+        if name not in self.home:
+            self._guests.add(name)
+        self._tell("client-up", name, client=name, guest=name not in self.home)
+        if self.finished:
+            session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
+        elif self.is_open and self._work is not None and name not in self.uploads:
+            task, model = self._work
+            session.give(task(name), model, self.down.change)
+        self._changed()
+        pump = asyncio.ensure_future(session.outbox.pump())
+        try:
+            await self._read(session)
+        except StreamLost:
+            pass  # client-down says it
+        finally:
+            if self.sessions.get(name) is session:
+                del self.sessions[name]
+                self._guests.discard(name)
+                problem = session.outbox.problem
+                why = {"reason": problem} if problem else {}
+                self._tell("client-down", name, client=name, **why)
+            self._changed()
+            await end(pump)
+
+    def _changed(self) -> None:
+        self._metrics.clients.set(len(self.sessions))
+        self._signal.notify()
+
+    async def _read(self, session: Session) -> None:
+        incoming: frames.Incoming | None = None
+        try:
+            while (message := await session.stream.read()) is not None:
+                kind = message.WhichOneof("body")
+                try:
+                    vector = None
+                    if kind == "model":
+                        if incoming is not None:
+                            incoming.abandon()
+                            incoming = None
+                            raise Refused("truncated", "a new model before the last was whole")
+                        incoming = self._open(session, message.model)
+                        vector = incoming.begin() if incoming is not None else None
+                    elif kind == "chunk" and incoming is not None:
+                        vector = incoming.feed(message.chunk)
+                    self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
+                    if vector is not None and incoming is not None:
+                        announced = incoming.announced
+                        upload = Upload(vector, incoming.moved, announced.steps)
+                        incoming = None
+                        self._accept(session, announced, upload)
+                except Refused as refusal:
+                    self.refuse(session.name, refusal)
+                    incoming = None
+        finally:
+            if incoming is not None:
+                incoming.abandon()
+                self._count(session.name, Refused("truncated", "the stream ended within a model"))
+
+    def _open(self, session: Session, announced: v1.ModelHeader) -> frames.Incoming | None:
+        if announced.period < self.period or (announced.period == self.period and not self.is_open):
+            self._late(session, announced.period)
+            return None
+        if announced.period != self.period:
+            raise Refused("period", f"period {announced.period}, this is {self.period}")
+        if session.name in self.uploads:
+            raise Refused("replayed", f"a second model for period {announced.period}")
+        if announced.samples != self.topology.deployment.client(session.name).samples:
+            raise Refused("samples", f"{announced.samples} samples, not as provisioned")
+        steps = self.topology.deployment.most_steps
+        if steps and not 1 <= announced.steps <= steps:
+            raise Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
+        most, start = self.topology.deployment.limits.magnitude, self._work
+        assert start is not None  # noqa: S101 - there is a period
+        packing = PACKINGS.get(self.topology.deployment.codecs.up)
+        return frames.Incoming(announced, self.size, most, self._folder, start[1], packing)
+
+    def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
+        if announced.period != self.period or not self.is_open:
+            self._late(session, announced.period)
+            return
+        self._absences.answered(session.name)
+        # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
+        # the period after that: what is said of this one may still be on its way.
+        last = self._elsewhere.get(session.name, 0)
+        if session.name not in self.home and last and last + 1 >= announced.period:
+            where = f"has taken part in period {last} at another edge"
+            raise Refused("elsewhere", f"{session.name} {where}")
+        self._attended[session.name] = announced.period
+        self.uploads[session.name] = upload
+        self.on_upload(session.name, announced)
+        self._signal.notify()
+
+    def _late(self, session: Session, period: int) -> None:
+        self._metrics.uploads.labels("late").inc()
+        self._tell("late", session.name, client=session.name, period=period, now=self.period)
+        session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
+
+    def refuse(self, name: str, refusal: Refused) -> None:
+        """A bad model harms nobody else; the period does not wait for another one."""
+        self._count(name, refusal)
+        if name not in self.uploads:
+            self.failed.add(name)
+        if name in self.sessions:
+            self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
+        self._signal.notify()
+
+    def _count(self, name: str, refusal: Refused) -> None:
+        self._metrics.uploads.labels("refused").inc()
+        fields = {"client": name, "period": self.period}
+        self._refused("refused", refusal.kind, refusal.reason, name, **fields)

@@ -1,0 +1,43 @@
+"""One client's standing stream, as its edge has it."""
+
+from __future__ import annotations
+
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.outbox import Outbox
+from sdfeel.deploy.wire.packing import Packed
+from sdfeel.deploy.wire.transport import Stream
+
+__all__ = ["Session"]
+
+WORDS = 64
+
+
+class Session:
+    """What is due to the client waits here, newest work only."""
+
+    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
+        self.name, self.process, self.stream = hello.name, hello.incarnation, stream
+        sent = metrics.bytes.labels("clients", "out").inc
+        self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
+        self._holds = b""  # the sha256 of the model that it was given last
+
+    def give(self, task: v1.Task, model: Vector, change: Packed | None = None) -> None:
+        """The model of the task; if it has the one that `change` is to be added to, only that."""
+        has_base = change is not None and change.base == self._holds
+        self._holds = model.sha256
+        if change is None or not has_base or self.outbox.has_models:
+            self.outbox.replace(v1.FromEdge(task=task), model)
+            return
+        smaller = v1.Task()
+        smaller.CopyFrom(task)
+        smaller.model.CopyFrom(frames.header(change, task.period))
+        self.outbox.replace(v1.FromEdge(task=smaller), change)
+
+    def tell(self, note: v1.FromEdge) -> None:
+        self.outbox.tell(note)
+
+    def receipt(self, period: int, verdict: v1.Verdict, reason: str = "") -> None:
+        self.tell(v1.FromEdge(receipt=v1.Receipt(period=period, verdict=verdict, reason=reason)))

@@ -1,0 +1,1 @@
+"""The edge server: its periods, what it answers, what it records."""

@@ -1,0 +1,94 @@
+"""An edge that has no checkpoint, while its neighbours are under way, goes on from their model.
+
+It lost its disk, or it comes late. With the first model it would pull everybody back by its weight;
+so it asks its neighbours for the model of their last finished period, and makes one its own. They
+come over links, hence from edges of this deployment, and are checked like any model. No single one
+is believed where there are more: of three models it takes the one that is nearest to another, of
+two the one that is nearer to the first model, and a single one only if no other edge was in reach
+for long. It goes to no period that only one edge claims (see `LinkStates.reached`); then it has
+the model, and begins to count anew. Who is cut off while it answers is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.model.vectors import Vector, distance
+from sdfeel.deploy.peers.link import Link
+from sdfeel.deploy.peers.link_states import LinkStates
+from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.waiting import Signal
+
+__all__ = ["Adopter"]
+
+ASKED = 3
+
+Found = tuple[int, Vector]
+
+
+@dataclass
+class Adopter:
+    """Asks a few neighbours at a time, for as long as an exchange may take."""
+
+    links: Links
+    states: LinkStates
+    signal: Signal
+    log: Log
+    timeout: float
+    counted: Callable[[int, str], int]  # a neighbour's period in our own
+
+    async def run(self, start: float, first: Vector) -> Found | None:
+        """A finished period and its model; None if nobody is ahead, or nobody answers."""
+        tried: list[str] = []
+        end = start + self.timeout
+        while True:
+            clear = partial(self._is_clear, tried)
+            await self.signal.until(clear, lambda: end)
+            reached, left = self.states.reached(), self._ahead(tried)
+            if not left or (not reached and len(self.states.others()) > 1):
+                return None
+            asked = sorted(left, key=lambda link: -link.done)[:ASKED]
+            streams = {link.peer: link.generation for link in asked}
+            answers = await asyncio.gather(*(link.borrow(self.timeout) for link in asked))
+            found: dict[str, Found] = {}
+            for link, answer in zip(asked, answers, strict=True):
+                if answer is not None and 0 < answer[0] <= link.periods:
+                    found[link.peer] = answer
+                elif link.up and link.generation == streams[link.peer]:
+                    tried.append(link.peer)
+                    self.log("not-adopted", peer=link.peer, reason="no valid model in time")
+                elif asyncio.get_running_loop().time() >= end:
+                    tried.append(link.peer)
+                    self.log("not-adopted", peer=link.peer, reason="its stream ended")
+            if found:
+                peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
+                period = min(self.counted(found[peer][0], peer), reached)
+                self.log("adopted", peer=peer, period=period)
+                return period, found[peer][1]
+
+    def _is_clear(self, tried: list[str]) -> bool:
+        """Whether somebody can be asked for sure, or everybody is here and nobody can."""
+        can_be_asked = bool(self._ahead(tried))
+        if can_be_asked:
+            return bool(self.states.reached())
+        return all(link.up for link in self.links.values())
+
+    def _ahead(self, tried: list[str]) -> list[Link]:
+        """Who was under way when we met: progress since then is no sign that we are late."""
+        links = self.links.values()
+        return [k for k in links if k.up and k.met_at > 0 and k.peer not in tried]
+
+
+def _most_believable(models: dict[str, Vector], first: Vector) -> str:
+    """The one nearest to another; if there are two, the one nearer to the first model."""
+    if len(models) < 3:
+        return min(models, key=lambda name: distance(first, models[name]))
+
+    def nearest(name: str) -> float:
+        return min(distance(models[name], model) for peer, model in models.items() if peer != name)
+
+    return min(models, key=nearest)

@@ -1,0 +1,126 @@
+"""What an edge says about itself: to neighbours, to clients and to an operator."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.deploy.cluster.cluster import Cluster
+from sdfeel.deploy.edge.periods import Periods
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.results import Results
+from sdfeel.deploy.pace import name_of_pace
+from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.identity import Credentials, Identity
+from sdfeel.deploy.trust.lifetime import Lifetime
+from sdfeel.deploy.trust.shared_settings import SharedSettings
+from sdfeel.deploy.wire import frames
+
+__all__ = ["Replies"]
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
+
+
+@dataclass(frozen=True)
+class Replies:
+    """Of one edge.
+
+    life    the number of this life
+    common  what neighbours must have the same
+    """
+
+    name: str
+    life: int
+    topology: Topology
+    common: SharedSettings
+    credentials: Credentials
+    lifetime: Lifetime
+    rounds: Periods
+    cluster: Cluster
+    links: Links
+    results: Results
+    metrics: Metrics
+
+    def hello(self) -> v1.Hello:
+        """To neighbours; they must also have begun with the same model."""
+        return v1.Hello(
+            protocol=PROTOCOL,
+            name=self.name,
+            deployment=self.topology.deployment.digest,
+            done=self.rounds.done,
+            incarnation=self.life,
+            checkpoint=self.rounds.saved,
+            settings=self.common.tell(),
+            weights=self.topology.weights_digest,
+        )
+
+    def answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:
+        """The same to whoever dialled, with a proof that our certificate is a good one."""
+        answer = self.hello()
+        for name, value in self.credentials.prove(hello.nonce, caller).items():
+            setattr(answer, name, value)
+        return answer
+
+    def model(self) -> Iterator[v1.LinkMessage]:
+        """The model of the last finished period, to be looked at elsewhere."""
+        model, done = self.rounds.model, self.rounds.done
+        yield v1.LinkMessage(model=frames.header(model, done, stage=v1.Stage.LENT))
+        for chunk in frames.chunks(model):
+            yield v1.LinkMessage(chunk=chunk)
+
+    def status(self, nonce: bytes, caller: Identity | None) -> v1.StatusReply:
+        value, rounds = self.metrics.value, self.rounds
+        return v1.StatusReply(
+            edge=self.name,
+            period=rounds.done,
+            periods=rounds.last,
+            phase=self.phase,
+            ready=rounds.is_ready,
+            clients=sorted(self.cluster.sessions),
+            expected=len(self.cluster.home),
+            links=[
+                v1.LinkStatus(
+                    peer=peer,
+                    up=link.up,
+                    used=link.used,
+                    skipped=link.skipped,
+                    disagreement=value("sdfeel_disagreement", peer=peer),
+                    sent=link.sent,
+                    received=link.received,
+                )
+                for peer, link in self.links.items()
+            ],
+            seconds_per_period=rounds.period_seconds,
+            disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
+            refused=int(value("sdfeel_uploads_total", verdict="refused")),
+            late=int(value("sdfeel_uploads_total", verdict="late")),
+            measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
+            warnings=self.warnings,
+            certificate_hours=self.lifetime.hours,
+            phases=[v1.Measure(name=n, value=v) for n, v in rounds.times.round.items()],
+            memory=resident_bytes(),
+            pace=name_of_pace(self.topology.deployment.pace),
+            steps=value("sdfeel_steps"),
+            **self.credentials.prove(nonce, caller),
+        )
+
+    @property
+    def phase(self) -> str:
+        return "paused" if self.rounds.disk.problem else self.rounds.phase
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator should look at."""
+        disk = self.rounds.disk.problem
+        return [*([f"state disk: {disk}"] if disk else []), *self.lifetime.look()]

@@ -1,0 +1,44 @@
+"""How long an exchange waits for neighbours.
+
+A neighbour that makes progress is worth waiting for, but not for ever. One that was waited for in
+vain is waited for half as long the next time, and again as before once a model of it has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sdfeel.deploy.peers.link import Link
+from sdfeel.deploy.waiting import Signal
+
+__all__ = ["ExchangeTimeout"]
+
+HALVINGS = 7
+
+
+@dataclass(frozen=True)
+class ExchangeTimeout:
+    """Of one edge with its neighbours.
+
+    seconds   without a finished period of theirs (`deadlines.exchange`)
+    rounds    how many periods one that is not late may have before it (tau2)
+    """
+
+    signal: Signal
+    seconds: float
+    rounds: int = 1
+
+    async def until(self, condition: Callable[[], bool], links: Iterable[Link]) -> bool:
+        """Waits for `condition()` as long as these neighbours deserve it."""
+        start = asyncio.get_running_loop().time()
+        watched = list(links)
+        missed = max((link.missed for link in watched), default=0)
+        seconds: float = self.seconds * 0.5 ** min(missed, HALVINGS)
+
+        def deadline() -> float:
+            last = max([start, *(link.moved_at for link in watched)])
+            return min(last, start + (self.rounds - 1) * seconds) + seconds
+
+        return await self.signal.until(condition, deadline)

@@ -1,0 +1,274 @@
+"""Swaps of edges that wait for no other cluster.
+
+An edge d that is ready swaps with each neighbour j by itself, over links that may fail:
+
+    d, which is ready                            j, whatever its cluster does meanwhile
+    1. w_d, a new id, what it has heard of  -->
+                                                 2. takes its w_j of this moment, works out its
+                                                    change, and promises to do as it is told
+                                       <--  w_j, delta_j, PREPARED
+    3. works out its own change, decides
+       COMMIT and adds it                   -->
+                                                 4. adds its change
+
+with the flow c_dj of `sdfeel.algorithm.paces.asynchronous` and the w_d and w_j that were sent,
+
+    change_d = (c_dj / m~_d) (w_j - w_d),        change_j = (c_dj / m~_j) (w_d - w_j)
+
+**Who initiates.** Whoever is ready; it coordinates. If both are, each does, under an id of its own,
+and both swaps go through: neither knows of the other.
+
+**What is locked.** Nothing. A change is fixed when it is worked out, m~_d change_d + m~_j change_j
+= 0, and it is added to whatever the model has become when the decision is known. Of an edge's model
+all changes that are under way at the same time take less than one whole: those of its own swaps
+together less than psi(0), which is 1/2, and so do those of its neighbours'. Nobody waits for a
+cluster: j answers from its event loop, and d waits for the way there and back, for
+`deadlines.exchange` at most; who did not answer is waited for half as long the next time.
+
+**What is durable.** Nothing before a message; each end writes a checkpoint in its own time. The
+agreement of the links (`link.agreement`, the same table as in rounds) sees to the rest:
+
+    d dies after 1    if j has promised, it asks d on the next contact, hears ABORT and forgets
+    j dies after 2    before d has decided: d leaves the link out
+                      after that: d has added its change, asks j in its next life, hears ABORT,
+                      and takes it back
+    d dies after 3    without a checkpoint that has it: if j has heard COMMIT, it asks d in its
+                      next life, hears ABORT, and takes its change back; if not, it forgets it
+                      with one: j asks, hears COMMIT, and adds its change then
+    j dies after 4    without a checkpoint that has it: d takes its change back, as above
+                      with one: nothing is left to do
+    the way is cut    as if the other end had died, but that its memory is whole
+
+Both ends keep a change until the other has a checkpoint with it; above a few that are not on its
+disk, an edge writes a checkpoint before its period is over, so that its neighbours can forget.
+
+`stale-weights` needs none of this: d asks for its neighbours' models, and only its own moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sdfeel.algorithm.paces.asynchronous import Asynchronous
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.model.vectors import Change, Vector, distance
+from sdfeel.deploy.offload import offload
+from sdfeel.deploy.peers.agreement import CROWDED, Action, Id, Transaction
+from sdfeel.deploy.peers.counts import Counts
+from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
+from sdfeel.deploy.peers.link import Link
+from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.peers.token_bucket import TokenBucket
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology
+
+__all__ = ["Flows"]
+
+FULL = CROWDED // 2  # swaps over one link that no checkpoint has, above which one is written
+Answer = tuple[Vector, int]  # a neighbour's model and its delta
+ANY = -1  # no period
+
+
+@dataclass
+class Flows:
+    """The swaps of one edge, those that it asks for and those that it is asked for.
+
+    is_open   whether we answer: not before we have a model worth swapping
+    current   our model with all that links have given
+    spawn     begins something that goes on beside the periods
+    on_full   a checkpoint should be written soon
+    unsaved   by neighbour, swaps since the last checkpoint began
+    """
+
+    me: str
+    topology: Topology
+    pace: Asynchronous
+    links: Links
+    counts: Counts
+    timeout: ExchangeTimeout
+    log: Log
+    metrics: Metrics
+    refused: Refusals
+
+    def __post_init__(self) -> None:
+        self.is_open = False
+        self.current: Callable[[], Awaitable[Vector]]
+        self.spawn: Callable[[Coroutine[Any, Any, None]], None]
+        self.on_full: Callable[[], None] = lambda: None
+        self.unsaved: Counter[str] = Counter()
+        self._answers: dict[tuple[str, Id], Answer | None] = {}
+        often = {peer: self.topology.tau2 * self.topology.seconds(peer) for peer in self.links}
+        self._allowed = {peer: TokenBucket(seconds) for peer, seconds in often.items()}
+        self.links.on_use, self.links.about = self._used, self._about
+        self.links.counts = self.counts.tell
+        self.links.on_progress = lambda peer, word: self._hear(peer, word.counts)
+        for peer, link in self.links.items():
+            link.hooks.swap = partial(self._came, peer)
+            link.hooks.wanted = partial(self._wanted, peer, link.hooks.wanted)
+
+    def _hear(self, peer: str, counts: Iterable[v1.Count]) -> None:
+        if not self.counts.hear(peer, counts):
+            self.refused("refused", "counts", "turns or steps that cannot be", peer, peer=peer)
+
+    def _flow(self, peer: str, staleness: int) -> float:
+        """c_dj, the same at both ends of a link."""
+        own, other = self.topology.share(self.me), self.topology.share(peer)
+        psi = self.pace.weight(staleness, len(self.topology.edges))
+        return self.pace.flow(own, other, psi, self.topology.degree)
+
+    # What we ask for.
+
+    async def run(self, turn: int, model: Vector) -> list[str]:
+        """Swaps with all neighbours at once; those with whom it came about."""
+        answered = await asyncio.gather(*(self._swap(peer, turn, model) for peer in self.links))
+        found = {
+            peer: answer
+            for peer, answer in zip(self.links, answered, strict=True)
+            if answer is not None
+        }
+        if self.pace.mixing == "stale-weights":
+            self._move_alone(model, found)
+        for peer, (theirs, staleness) in found.items():
+            apart = await offload(model.is_large, partial(distance, model, theirs))
+            self.metrics.disagreement.labels(peer).set(apart)
+            self.metrics.staleness.labels(peer).set(staleness)
+        return list(found)
+
+    async def _swap(self, peer: str, turn: int, model: Vector) -> Answer | None:
+        """The neighbour's model, once both ends use the link; by stale weights, once it is here."""
+        link, agreement = self.links[peer], self.links.agreement
+        if not link.up or agreement.is_crowded(peer, ANY):
+            link.count(use=False)
+            return None
+        id_ = agreement.draw(turn, 0)
+        if self.pace.mixing == "stale-weights":
+            counts = self.counts.tell()
+            wanted = v1.Wanted(period=turn, ballot=id_.ballot, counts=counts)
+            link.tell(v1.LinkMessage(wanted=wanted))
+            answer = await self._answer_of(link, id_, lambda: True)
+            link.count(use=answer is not None)
+            return answer
+        transaction = agreement.begin(peer, id_)
+        fields = {"ballot": id_.ballot, "counts": self.counts.tell()}
+        link.offer(model, id_[:2], stage=v1.Stage.OFFER, **fields)
+        answer = await self._answer_of(link, id_, lambda: transaction.vote is not None)
+        if answer is None or answer[0].sha256 != transaction.vote:
+            self.links.abort(transaction)
+            return None
+        self._commit(transaction, model, *answer)
+        return answer
+
+    def _commit(
+        self, transaction: Transaction[Change], model: Vector, theirs: Vector, staleness: int
+    ) -> None:
+        weight = self._flow(transaction.peer, staleness) / self.topology.share(self.me)
+        self.links.agreement.voted(transaction, Change.towards(model, theirs, weight))
+        self.links.commit(transaction)
+
+    async def _answer_of(self, link: Link, id_: Id, heard: Callable[[], bool]) -> Answer | None:
+        slot, generation = (link.peer, id_), link.generation
+        start = asyncio.get_running_loop().time()
+        self._answers[slot] = None
+
+        def over() -> bool:
+            return link.has_declined(id_[:2], generation)
+
+        def here() -> bool:
+            return self._answers[slot] is not None and heard()
+
+        try:
+            await self.timeout.until(lambda: over() or here(), [link])
+            if not here() and not over():
+                link.was_missed(start)
+            return self._answers[slot] if here() and not over() else None
+        finally:
+            del self._answers[slot]
+
+    def _move_alone(self, model: Vector, found: dict[str, Answer]) -> None:
+        """By stale weights: the mean of our model and those that are here."""
+        many, share = len(self.topology.edges), self.topology.share
+        psi = [self.pace.weight(staleness, many) for _, staleness in found.values()]
+        weights = self.pace.stale_weights(share(self.me), [share(p) for p in found], psi, many)
+        for (peer, (theirs, _)), weight in zip(found.items(), weights, strict=True):
+            self.links.agreement.owed.append((peer, Change.towards(model, theirs, weight)))
+
+    # What we are asked for.
+
+    def _came(self, peer: str, announced: v1.ModelHeader, vector: Vector) -> None:
+        """A neighbour's model is here: an answer that we wait for, or an offer."""
+        id_ = Id(announced.period, announced.exchange, announced.ballot)
+        if announced.stage == v1.Stage.ANSWER:
+            if announced.staleness > self.counts.most:
+                reason = "older than all turns together"
+                self.refused("refused", "counts", reason, peer, peer=peer)
+            elif (peer, id_) in self._answers:
+                self._hear(peer, announced.counts)
+                self._answers[peer, id_] = (vector, announced.staleness)
+        elif self.pace.mixing == "mean-preserving":
+            self._consider(peer, id_, announced.counts, vector)
+
+    def _wanted(self, peer: str, lend: Callable[[v1.Wanted], None], wanted: v1.Wanted) -> None:
+        """A neighbour has no model at all; or it mixes by stale weights, and moves alone."""
+        if not wanted.ballot:
+            lend(wanted)
+        elif self.pace.mixing == "stale-weights":
+            self._consider(peer, Id(wanted.period, 0, wanted.ballot), wanted.counts, None)
+
+    def _consider(
+        self, peer: str, id_: Id, counts: Iterable[v1.Count], vector: Vector | None
+    ) -> None:
+        self._hear(peer, counts)
+        now = asyncio.get_running_loop().time()
+        reason = ""
+        if not self.is_open:
+            reason = "no model here yet"
+        elif not self._allowed[peer].take(now):
+            reason = "more often than your time lets you be ready"
+            self.refused("refused", "often", reason, peer, peer=peer)
+        elif self.links.agreement.is_crowded(peer, ANY):
+            reason = "too much is open on this link"
+        if reason:
+            self.links[peer].refuse(id_[:2], reason)
+            return
+        self.spawn(self._answer(peer, id_, vector))
+
+    async def _answer(self, peer: str, id_: Id, theirs: Vector | None) -> None:
+        """Our model of this moment; with theirs, also the promise to do as they decide."""
+        link, generation = self.links[peer], self.links[peer].generation
+        model = await self.current()
+        if link.generation != generation or not link.up:
+            return
+        staleness = self.counts.staleness
+        if theirs is not None:
+            weight = self._flow(peer, staleness) / self.topology.share(self.me)
+            change = Change.towards(model, theirs, weight)
+            self.links.prepare(peer, id_, change, model.sha256)
+        fields = {"ballot": id_.ballot, "staleness": staleness, "counts": self.counts.tell()}
+        link.offer(model, id_[:2], stage=v1.Stage.ANSWER, **fields)
+
+    def _used(self, action: Action[Change]) -> None:
+        """Both ends use a link: what it gives is added before anything is done with the model."""
+        if action.change is None:
+            return
+        self.links.agreement.owed.append((action.peer, action.change))
+        self.links.is_unsaved = True
+        self.unsaved[action.peer] += 1
+        fields = {"ballot": action.id.ballot, "since": self.links.agreement.checkpoint}
+        if self.topology.deployment.audit:
+            about = self._about(action.change, 1)
+            self.log("swap", peer=action.peer, key=action.id[:2], **fields, **about)
+        if self.unsaved[action.peer] >= FULL:
+            self.on_full()
+
+    def _about(self, change: Change | None, times: int) -> dict[str, float]:
+        """For the audit: by how much a linear function of our model moves with a change."""
+        if not self.topology.deployment.audit or change is None:
+            return {}
+        return {"moved": times * change.probe()}

@@ -1,0 +1,143 @@
+"""The models that come in over a link: checked on their way, and kept until an exchange asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.peers.agreement import Id
+from sdfeel.deploy.peers.lending import Lending
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.wire import frames
+
+__all__ = ["Inbox", "Key", "Offer"]
+
+Key = tuple[int, int]  # period and exchange
+OFFERS = 3
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A neighbour's model in an exchange."""
+
+    vector: Vector
+    view: str
+    id: Id
+
+
+class Inbox:
+    """Of one link.
+
+    size, most  of a model: its values, and what one may be
+    came        is told that a model is whole for which somebody may have waited
+    refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
+    swap        is given the models of swaps without rounds
+    reached     the last exchange for which the neighbour has announced a model
+    """
+
+    def __init__(
+        self,
+        size: int,
+        most: float,
+        folder: Path,
+        metrics: Metrics,
+        came: Callable[[], None],
+        refuse: Callable[[Refused, Key | None], None],
+        swap: Callable[[v1.ModelHeader, Vector], None],
+    ) -> None:
+        self._size, self._most, self._folder, self._metrics = size, most, folder, metrics
+        self._came, self._refused, self._swap = came, refuse, swap
+        self._incoming: frames.Incoming | None = None
+        self._offers: dict[tuple[Key, int], Offer] = {}
+        self.reached: Key = (0, 0)
+        self.lending = Lending()
+
+    def clear(self) -> None:
+        """A new stream: what came over another one is of no use."""
+        self._incoming = None
+        self._offers.clear()
+        self.reached = (0, 0)
+
+    def end(self) -> None:
+        """The stream has ended."""
+        if self._incoming is not None:
+            self._incoming.abandon()
+            self._incoming = None
+        self.lending.came(None)
+
+    def open(self, announced: v1.ModelHeader) -> None:
+        is_lent = announced.stage == v1.Stage.LENT
+        if not is_lent:
+            self.reached = max(self.reached, (announced.period, announced.exchange))
+        if self._incoming is not None:
+            self._refuse(Refused("truncated", "a new model before the last one was whole"))
+        try:
+            if is_lent and not self.lending.is_wanted:
+                raise Refused("unasked", "a model that was not asked for")
+            self._incoming = frames.Incoming(announced, self._size, self._most, self._folder)
+        except Refused as refusal:
+            self._tell(announced, refusal)
+            return
+        self._receive(self._incoming.begin, len(announced.data))
+
+    def feed(self, chunk: v1.Chunk) -> None:
+        if self._incoming is not None:  # else: the rest of a model that was refused
+            incoming = self._incoming
+            self._receive(lambda: incoming.feed(chunk), len(chunk.data))
+
+    def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
+        self._metrics.bytes.labels("edges", "in").inc(size)
+        try:
+            vector = feed()
+        except Refused as refusal:
+            self._refuse(refusal)
+            return
+        if vector is not None and self._incoming is not None:
+            announced, self._incoming = self._incoming.announced, None
+            if announced.stage != v1.Stage.OFFER:
+                self._came()
+            self._put(announced, vector)
+
+    def _put(self, announced: v1.ModelHeader, vector: Vector) -> None:
+        if announced.stage == v1.Stage.LENT:
+            self.lending.came((announced.period, vector))
+            return
+        if announced.stage in (v1.Stage.OFFER, v1.Stage.ANSWER):
+            self._swap(announced, vector)
+            return
+        id_ = Id(announced.period, announced.exchange, announced.ballot)
+        slot = (id_[:2], announced.stage)
+        self._offers[slot] = Offer(vector, announced.view, id_)
+        while len(self._offers) > OFFERS:
+            del self._offers[min(self._offers)]
+
+    def _refuse(self, refusal: Refused) -> None:
+        assert self._incoming is not None  # noqa: S101 - by its callers
+        announced = self._incoming.announced
+        self._incoming.abandon()
+        self._incoming = None
+        self._tell(announced, refusal)
+
+    def _tell(self, announced: v1.ModelHeader, refusal: Refused) -> None:
+        if announced.stage == v1.Stage.LENT:
+            self._refused(refusal, None)
+            self.lending.came(None)
+        else:
+            self._refused(refusal, (announced.period, announced.exchange))
+
+    # What an exchange asks.
+
+    def has(self, key: Key, stage: v1.Stage) -> bool:
+        return (key, stage) in self._offers
+
+    def take(self, key: Key, stage: v1.Stage) -> Offer | None:
+        """The neighbour's model in this exchange, if it has come; once."""
+        return self._offers.pop((key, stage), None)
+
+    def forget(self, period: int) -> None:
+        """Drops what belongs to finished periods."""
+        self._offers = {slot: o for slot, o in self._offers.items() if slot[0][0] > period}

@@ -1,0 +1,303 @@
+"""A link to a neighbour: its stream while it is up, and what the neighbour has said on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.peers.inbox import Inbox, Key, Offer
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.trust.shared_settings import check_done
+from sdfeel.deploy.waiting import Signal, end
+from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.outbox import Outbox
+from sdfeel.deploy.wire.transport import Stream, StreamLost
+
+__all__ = ["Key", "Link", "Offer"]
+
+WORDS = 1024
+HOPELESS = 3
+OPENED = 8  # models whose beginning is remembered
+
+
+@dataclass
+class Hooks:
+    """What a link passes on: see `Links`."""
+
+    word: Callable[[v1.Decision], None] = lambda _: None
+    state: Callable[[v1.LinkState], None] = lambda _: None
+    wanted: Callable[[v1.Wanted], None] = lambda _: None
+    swap: Callable[[v1.ModelHeader, Vector], None] = lambda *_: None
+    vouch: Callable[[], None] = lambda: None
+    met: Callable[[v1.Hello], None] = lambda _: None
+    progress: Callable[[v1.Progress], None] = lambda _: None
+    lost: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Link:
+    """One neighbour. `serve` keeps it up for as long as a stream lasts.
+
+    generation   counts streams: an exchange that began on another one has lost messages
+    done         the neighbour's last finished period
+    moved_at     when that last became more, on the loop's clock
+    waits        something is open at the neighbour's end
+    weights      digest of the clusters' weights; a neighbour with others is not exchanged with
+    missed       exchanges in which it was waited for in vain, since it last did something
+    sent         bytes of models, in this life of the edge; received: those of the neighbour
+    opened       when the models of the last exchanges began to come, on the loop's clock
+    """
+
+    peer: str
+    size: int
+    periods: int
+    most: float
+    folder: Path
+    signal: Signal
+    log: Log
+    metrics: Metrics
+    refused: Refusals
+    hooks: Hooks = field(default_factory=Hooks)
+    generation: int = 0
+    done: int = 0
+    met_at: int = 0
+    moved_at: float = 0.0
+    waits: bool = False
+    missed: int = 0
+    announced: tuple[int, str] = (0, "")
+    used: int = 0
+    skipped: int = 0
+    weights: str = ""
+    sent: int = 0
+    received: int = 0
+    opened: dict[Key, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._keeps_mean = True
+        self._stream: Stream | None = None
+        self._outbox: Outbox | None = None
+        self._refused: Key = (0, 0)
+        self._inbox = Inbox(
+            self.size,
+            self.most,
+            self.folder,
+            self.metrics,
+            self._came,
+            self._tell_refusal,
+            self._swap,
+        )
+
+    @property
+    def up(self) -> bool:
+        """Whether it can be used: the peer is there, and means the same weighted mean."""
+        return self._stream is not None and self._keeps_mean
+
+    @property
+    def counts(self) -> bool:
+        """Whether an exchange that depends on every link can depend on this one."""
+        return self.up and self.missed < HOPELESS
+
+    # The stream.
+
+    async def serve(self, stream: Stream, hello: v1.Hello, states: list[v1.LinkState]) -> None:
+        """Reads until the stream ends. A newer stream ends the older one, at both ends."""
+        if self._stream is not None:
+            self._stream.close("a newer stream took its place")
+            self._ended()
+        self._stream = stream
+        self._outbox = Outbox(stream, lambda chunk: v1.LinkMessage(chunk=chunk), self._sent, WORDS)
+        self._inbox.clear()
+        self.announced, self._refused = (0, ""), (0, 0)
+        self.generation += 1
+        self.missed = 0
+        self.done, self.met_at, self.waits = hello.done, hello.done, True
+        self.moved_at = asyncio.get_running_loop().time()
+        self.log("link-up", peer=self.peer, done=hello.done)
+        self._keeps_mean = hello.weights in ("", self.weights)
+        if not self._keeps_mean:
+            self.log("weights-differ", peer=self.peer, reason="the clients' samples differ there")
+        for state in states:
+            self.tell(v1.LinkMessage(state=state))
+        self.hooks.met(hello)
+        self.signal.notify()
+        pump = asyncio.ensure_future(self._outbox.pump())
+        try:
+            while (message := await stream.read()) is not None:
+                if self._stream is not stream:
+                    break
+                self._take(message)
+                self.signal.notify()
+        except StreamLost:
+            pass  # link-down says it
+        finally:
+            if self._stream is stream:
+                self._ended()
+            await end(pump)
+
+    def _ended(self) -> None:
+        problem = self._outbox.problem if self._outbox is not None else ""
+        self._stream = self._outbox = None
+        self._inbox.end()
+        self.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
+        self.hooks.lost()
+        self.signal.notify()
+
+    def _sent(self, size: int) -> None:
+        self.sent += size
+        self.metrics.bytes.labels("edges", "out").inc(size)
+
+    def tell(self, message: v1.LinkMessage) -> None:
+        """Sends without waiting, if the link is up."""
+        if self._outbox is not None:
+            self._outbox.tell(message)
+
+    async def flush(self) -> None:
+        """Until the neighbour has been told everything."""
+        if self._outbox is not None:
+            await self._outbox.flush()
+
+    def say(self, decision: v1.Decision) -> None:
+        self.tell(v1.LinkMessage(decision=decision))
+
+    def refuse(self, key: Key, reason: str) -> None:
+        """Says that the link will not be used in this exchange."""
+        word = v1.Word.REFUSE
+        self.say(v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason))
+
+    def offer(self, vector: Vector, key: Key, **fields: Any) -> None:
+        """Sends a model without waiting."""
+        if self._outbox is not None:
+            announced = frames.header(vector, key[0], exchange=key[1], **fields)
+            self._outbox.offer(v1.LinkMessage(model=announced), vector)
+
+    # A loan: for an edge that has no model.
+
+    def lend(self, vector: Vector, period: int) -> None:
+        """To a neighbour that asked; not again while the last loan is on its way."""
+        if self._outbox is not None and self._inbox.lending.give(self._outbox, vector, period):
+            self.log("lent", peer=self.peer, period=period)
+
+    async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
+        """The model of the neighbour's last finished period; None if it does not come."""
+        if not self.up:
+            return None
+        self.tell(v1.LinkMessage(wanted=v1.Wanted()))
+        return await self._inbox.lending.take(seconds)
+
+    # What comes in.
+
+    def _take(self, message: v1.LinkMessage) -> None:
+        kind = message.WhichOneof("body")
+        if kind in ("model", "chunk"):
+            self._note_model(message)
+        if kind == "model":
+            self._inbox.open(message.model)
+        elif kind == "chunk":
+            self._inbox.feed(message.chunk)
+        elif kind == "decision":
+            if message.decision.word == v1.Word.REFUSE:
+                self._refused = (message.decision.period, message.decision.exchange)
+            else:
+                self.hooks.word(message.decision)
+        elif kind == "progress":
+            self._move(message.progress)
+        elif kind == "state":
+            self.hooks.state(message.state)
+        elif kind == "announce":
+            self.announced = (message.announce.period, message.announce.view)
+            self.missed = min(self.missed, HOPELESS - 1)  # another chance
+        elif kind == "wanted":
+            self.hooks.wanted(message.wanted)
+        elif kind == "vouch":
+            self.hooks.vouch()
+
+    def _note_model(self, message: v1.LinkMessage) -> None:
+        """How much came, and when a model began to come; of a few, whatever a peer invents."""
+        self.received += len(message.model.data) + len(message.chunk.data)
+        if message.HasField("model"):
+            key = (message.model.period, message.model.exchange)
+            self.opened.setdefault(key, asyncio.get_running_loop().time())
+            while len(self.opened) > OPENED:
+                del self.opened[next(iter(self.opened))]
+
+    def _move(self, progress: v1.Progress) -> None:
+        """Only progress renews timeout, not the word for it."""
+        try:
+            check_done(progress.done, self.periods)
+        except Refused as refusal:
+            self._count(refusal)
+            if self._stream is not None:
+                self._stream.close(refusal.reason)
+            return
+        if progress.done > self.done:
+            self.done = progress.done
+            self.moved_at = asyncio.get_running_loop().time()
+        self.waits = progress.waiting
+        self.hooks.progress(progress)
+
+    def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:
+        self.hooks.swap(announced, vector)
+
+    def _came(self) -> None:
+        self.missed = 0
+
+    def _tell_refusal(self, refusal: Refused, key: Key | None) -> None:
+        if key is None:
+            self._count(refusal)
+            return
+        self._count(refusal, key=key)
+        self._refused = key
+        self.refuse(key, refusal.reason)
+
+    def _count(self, refusal: Refused, **fields: Any) -> None:
+        fields["peer"] = self.peer
+        self.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
+
+    # What an exchange asks.
+
+    def has(self, key: Key, stage: v1.Stage) -> bool:
+        return self._inbox.has(key, stage)
+
+    def take(self, key: Key, stage: v1.Stage) -> Offer | None:
+        """The neighbour's model in this exchange, if it has come; once."""
+        return self._inbox.take(key, stage)
+
+    def is_at(self, period: int) -> bool:
+        """Whether the neighbour has come to the exchanges of a period."""
+        return self.up and max(self._inbox.reached[0], self.announced[0]) >= period
+
+    def has_left(self, key: Key, generation: int) -> bool:
+        """Whether this exchange can no longer use the link."""
+        return (
+            not self.up
+            or self.generation != generation
+            or self._refused == key
+            or self.done >= key[0]
+            or self._inbox.reached > key  # models come in order: the peer has left this exchange
+        )
+
+    def has_declined(self, key: Key, generation: int) -> bool:
+        """Whether a swap that was offered on this stream will not be answered."""
+        return not self.up or self.generation != generation or self._refused == key
+
+    def was_missed(self, start: float) -> None:
+        """An exchange has waited since `start` in vain; one that makes progress is only late."""
+        if self.moved_at <= start:
+            self.missed += 1
+            self.log("missed", peer=self.peer, times=self.missed)
+
+    def count(self, use: bool) -> None:
+        self.used, self.skipped = self.used + use, self.skipped + (not use)
+        self.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
+
+    def forget(self, period: int) -> None:
+        """Drops what belongs to finished periods."""
+        self._inbox.forget(period)

@@ -1,0 +1,177 @@
+"""Which links are up anywhere, and how far everybody is: every edge tells, and passes on what it
+hears. What is signed by its edge cannot be invented or changed on the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.notary import Notary
+from sdfeel.deploy.trust.shared_settings import check_done
+
+__all__ = ["LinkStates"]
+
+Known = tuple[list[str], dict[str, int], tuple[int, int]]
+
+
+@dataclass
+class LinkStates:
+    """The newest word of every edge about itself.
+
+    agreed         what all nodes have in common; goes into the signature
+    refuse         is told what was wrong with a state, and who passed it on
+    attending      the guests here, and the last period in which they took part
+    elsewhere      the same of all other edges
+    """
+
+    me: str
+    links: Links
+    topology: Topology
+    notary: Notary
+    agreed: str
+    refuse: Callable[[Refused, str], None]
+    attending: Callable[[], dict[str, int]]
+    elsewhere: dict[str, int]
+
+    def __post_init__(self) -> None:
+        # A start later than any number before a restart.
+        self._number = time.time_ns()
+        self._states: dict[str, v1.LinkState] = {}
+        self._last: Known | None = None
+        self.on_news: Callable[[], None] = lambda: None
+
+    def all(self) -> list[v1.LinkState]:
+        return list(self._states.values())
+
+    def _now(self) -> Known:
+        up = [peer for peer, link in self.links.items() if link.counts]
+        return up, self.attending(), self.notary.stamp
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something has changed since the others were told."""
+        return self._now() != self._last
+
+    def refresh(self) -> None:
+        """Tells the others if something has changed."""
+        now = self._now()
+        if now != self._last:
+            self._last = now
+            self._keep(self._signed(*now), None)
+
+    def vouch(self, peer: str) -> None:
+        """Says to a neighbour how far we are, so that it can tell others who are behind."""
+        state = self._signed(*self._now())
+        self._states[self.me] = state
+        self.links[peer].tell(v1.LinkMessage(state=state))
+
+    def call_witnesses(self) -> None:
+        """For neighbours that are behind: our word alone is not enough for them."""
+        done = self.links.done - self.topology.tau2
+        behind = [peer for peer, link in self.links.items() if link.up and link.done < done]
+        for peer, link in self.links.items() if behind else ():
+            if peer not in behind:
+                link.tell(v1.LinkMessage(vouch=v1.Vouch()))
+
+    def _signed(
+        self, up: list[str], clients: dict[str, int], _stamp: tuple[int, int]
+    ) -> v1.LinkState:
+        self._number += 1
+        done = self.links.done
+        state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
+        state.certificate, state.signature = self.notary.sign(self._text(state))
+        return state
+
+    def _text(self, state: v1.LinkState) -> bytes:
+        clients = sorted(state.clients.items())
+        fields = (self.agreed, state.edge, state.number, list(state.up), state.done, clients)
+        return repr(fields).encode()
+
+    def take(self, state: v1.LinkState, origin: str) -> None:
+        """Keeps a state that is news, and passes it on."""
+        known = self._states.get(state.edge)
+        if state.edge == self.me or (known is not None and known.number >= state.number):
+            return
+        try:
+            self._check(state)
+        except Refused as refusal:
+            self.refuse(refusal, origin)
+            return
+        self._keep(state, origin)
+
+    def _check(self, state: v1.LinkState) -> None:
+        if state.edge not in self.topology.edges:
+            raise Refused("gossip", f"a word of an edge {state.edge!r} that does not exist")
+        neighbours = self.topology.neighbours(state.edge)
+        if len(state.up) > len(neighbours) or not set(state.up) <= set(neighbours):
+            raise Refused("gossip", f"{state.edge} has no such links")
+        if not set(state.clients) <= self.topology.allowed(state.edge):
+            raise Refused("gossip", f"{state.edge} has clients that are not on its list")
+        check_done(state.done, self.topology.plan(state.edge))
+        text = self._text(state)
+        self.notary.check(text, state.certificate, state.signature, state.edge)
+
+    def _keep(self, state: v1.LinkState, origin: str | None) -> None:
+        """Links concern everybody; how far an edge is, only its neighbours and who is behind."""
+        before = self._states.get(state.edge)
+        is_news = origin is None or before is None or _changed(before, state)
+        self._states[state.edge] = state
+        for peer, link in self.links.items():
+            if peer != origin and (is_news or link.done < state.done):
+                link.tell(v1.LinkMessage(state=state))
+        if (before is not None and before.clients) or state.clients:
+            self._count_clients()
+            self.on_news()
+
+    def _count_clients(self) -> None:
+        self.elsewhere.clear()
+        for edge, state in self._states.items():
+            for client, period in state.clients.items() if edge != self.me else ():
+                self.elsewhere[client] = max(period, self.elsewhere.get(client, 0))
+
+    def up(self) -> set[tuple[str, str]]:
+        """The links that both ends call up."""
+        claims = {(edge, peer) for edge, state in self._states.items() for peer in state.up}
+        return {(a, b) for a, b in claims if (b, a) in claims}
+
+    def reached(self) -> int:
+        """A period that others have finished, for sure.
+
+        One edge may say anything: two must have said it, unless there is only one other.
+        """
+        ranked = sorted(self.others().values(), reverse=True)
+        enough = min(2, len(self.topology.edges) - 1)
+        return ranked[enough - 1] if len(ranked) >= enough > 0 else 0
+
+    def declare(self) -> None:
+        """Tells everybody how far we are."""
+        self._keep(self._signed(*self._now()), None)
+
+    def told(self) -> dict[str, int]:
+        """How far edges were when they last said so."""
+        return {edge: state.done for edge, state in self._states.items() if edge != self.me}
+
+    def others(self) -> dict[str, int]:
+        """How far the edges are that are in reach, in our own periods."""
+        graph = nx.Graph(self.up())
+        graph.add_node(self.me)
+        part = nx.node_connected_component(graph, self.me)
+        known = {edge: state.done for edge, state in self._states.items() if edge in part}
+        known.pop(self.me, None)
+        for peer, link in self.links.items():
+            if link.up:
+                known[peer] = max(link.done, known.get(peer, 0))
+        counted = self.topology.counted
+        return {edge: counted(done, edge, self.me) for edge, done in known.items()}
+
+
+def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:
+    return list(before.up) != list(after.up) or dict(before.clients) != dict(after.clients)

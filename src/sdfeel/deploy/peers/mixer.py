@@ -1,0 +1,153 @@
+"""The exchanges of one period, eq. (5), over links that may fail."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.model.vectors import Vector, combine, distance, probe
+from sdfeel.deploy.offload import offload
+from sdfeel.deploy.peers.allreduce import AllReduce
+from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
+from sdfeel.deploy.peers.link import Key, Link
+from sdfeel.deploy.peers.link_states import LinkStates
+from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.peers.swap import Swap
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.topology import Topology, View
+
+__all__ = ["Mixer"]
+
+
+@dataclass
+class Mixer:
+    """Carries out an averager's exchanges for one edge."""
+
+    me: str
+    topology: Topology
+    links: Links
+    folder: Path
+    timeout: ExchangeTimeout
+    log: Log
+    metrics: Metrics
+    states: LinkStates
+    waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
+
+    async def agree(self, period: int) -> View:
+        """The part of the network to count on, once all neighbours in it see the same one.
+
+        Costs nothing for averagers that take each link by itself.
+        """
+        view = self._view()
+        if not view.digest:
+            return view
+        told: dict[str, tuple[int, str]] = {}
+
+        def same() -> bool:
+            nonlocal view
+            view = self._view()
+            for peer, link in self.links.items():
+                now = (link.generation, view.digest)
+                if told.get(peer) != now:
+                    told[peer] = now
+                    announce = v1.Announce(period=period, view=view.digest)
+                    link.tell(v1.LinkMessage(announce=announce))
+            return not [link for link in waited() if link.announced != (period, view.digest)]
+
+        def waited() -> list[Link]:
+            near = [peer for peer in self.links if peer in view.edges and self._linked(view, peer)]
+            return [self.links[peer] for peer in near if self.links[peer].done < period]
+
+        start = asyncio.get_running_loop().time()
+        if not await self.timeout.until(same, self.links.values()):
+            for link in waited():
+                if link.announced[0] != period:
+                    link.was_missed(start)
+        return view
+
+    def _view(self) -> View:
+        self.states.refresh()
+        return self.topology.view(self.me, self.states.up())
+
+    async def run(self, period: int, model: Vector, view: View) -> tuple[Vector, int]:
+        """The model after all exchanges, and how many times a link was used."""
+        self.waited = 0.0
+        if view.averager.route == "all-reduce" and len(view.edges) > 1:
+            return await self._all_reduce((period, 0), model, view)
+        total = 0
+        lost: list[str] = []
+        for number in range(view.averager.exchanges):
+            model, used, missing = await self._exchange((period, number), model, view, lost)
+            total += used
+            # The later exchanges of these undo what the earlier ones overdid, link by link.
+            if view.averager.overshoots:
+                lost += [peer for peer in missing if peer not in lost]
+        return model, total
+
+    async def _all_reduce(self, key: Key, model: Vector, view: View) -> tuple[Vector, int]:
+        part = AllReduce(self.me, self.topology, view, self.links, self.folder, self.timeout, key)
+        start = asyncio.get_running_loop().time()
+        result = await part.run(model)
+        self._note_waiting(key, part.children, start)
+        if result is None:
+            self._audit(key, model, model, [], part.peers)
+            return model, 0
+        self._audit(key, model, result, part.peers, [])
+        return result, len(part.peers)
+
+    async def _exchange(
+        self, key: Key, model: Vector, view: View, lost: list[str]
+    ) -> tuple[Vector, int, list[str]]:
+        """Eq. (5): W <- W P with the weight of missing links given back to the diagonal."""
+        neighbours = [
+            peer for peer in self.links if peer in view.edges and self._linked(view, peer)
+        ]
+        weights = {peer: view.weight(key[1], peer, self.me) for peer in neighbours}
+        asked = [peer for peer in neighbours if peer not in lost]
+        for peer in lost:
+            self.links[peer].refuse(key, "lost in an earlier exchange of the period")
+        swaps = [
+            Swap(peer, self.links, self.timeout, view, key, weights[peer]).run(
+                model, coordinates=self.topology.leads(self.me, peer)
+            )
+            for peer in asked
+        ]
+        start = asyncio.get_running_loop().time()
+        answers = await asyncio.gather(*swaps)
+        self._note_waiting(key, asked, start)
+        used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
+        models = [model, *used.values()]
+        large = model.is_large
+        mixed = model
+        if used:
+            counted = [weights[peer] for peer in used]
+            shares = [1 - sum(counted), *counted]
+            mixed = await offload(large, lambda: combine(models, shares, self.folder))
+        if key[1] == 0:
+            for peer, theirs in used.items():
+                apart = await offload(large, lambda theirs=theirs: distance(model, theirs))  # type: ignore[misc]
+                self.metrics.disagreement.labels(peer).set(apart)
+        missing = [peer for peer in neighbours if peer not in used]
+        self._audit(key, model, mixed, list(used), missing)
+        return mixed, len(used), missing
+
+    def _note_waiting(self, key: Key, peers: list[str], start: float) -> None:
+        """One whose model has not begun to come was waited for to the end."""
+        now = asyncio.get_running_loop().time()
+        begun = [self.links[peer].opened.get(key, now) for peer in peers]
+        self.waited += max(0.0, max(begun, default=start) - start)
+
+    def _linked(self, view: View, peer: str) -> bool:
+        return bool(view.graph.has_edge(view.edges.index(self.me), view.edges.index(peer)))
+
+    def _audit(
+        self, key: Key, before: Vector, after: Vector, used: list[str], missing: list[str]
+    ) -> None:
+        fields: dict[str, object] = {"used": used, "missing": missing}
+        if self.topology.deployment.audit:
+            fields |= {"before": probe(before), "after": probe(after)}
+        if missing or self.topology.deployment.audit:
+            self.log("exchange", period=key[0], exchange=key[1], **fields)

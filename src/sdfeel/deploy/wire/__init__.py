@@ -1,0 +1,1 @@
+"""Messages, how they travel, and the transport that carries them."""

@@ -1,0 +1,144 @@
+"""Models on the wire: a header, then chunks in order; everything is checked before it is used."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sdfeel.deploy.model.vectors import BLOCK, Block, Vector, VectorWriter, squares
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.wire.packing import Load, Packing
+
+__all__ = ["DTYPE", "MESSAGE_BYTES", "Incoming", "chunks", "header"]
+
+DTYPE = Vector.dtype
+# Room for the fields around a full chunk; a larger message never reaches Python.
+MESSAGE_BYTES = 4 * BLOCK + 4096
+
+
+def header(load: Load, period: int, **fields: object) -> v1.ModelHeader:
+    """Announces a model, or a change of one; `fields` are the header's others."""
+    return v1.ModelHeader(
+        period=period,
+        values=load.size,
+        dtype=load.dtype,
+        sha256=load.sha256,
+        base=load.base,
+        data=load.read_bytes(0, load.size) if load.size <= BLOCK else b"",
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def chunks(load: Load) -> Iterator[v1.Chunk]:
+    """The chunks that follow a header; none if it has everything."""
+    for start, stop in load.spans() if load.size > BLOCK else ():
+        yield v1.Chunk(offset=start, data=load.read_bytes(start, stop))
+
+
+@contextlib.contextmanager
+def _disk() -> Iterator[None]:
+    """Many models come in at once, too many for the memory: without room on the disk, none does."""
+    try:
+        yield
+    except OSError as problem:
+        raise Refused("disk", f"no room for a model here: {problem.strerror}") from None
+
+
+@dataclass
+class Incoming:
+    """One model on its way in. `feed` raises Refused at the first thing that is wrong.
+
+    most     that a value may be
+    start    from which its distance is measured on the way
+    packing  of the change of `start` that travels; None: the model itself does
+    """
+
+    announced: v1.ModelHeader
+    size: int
+    most: float
+    folder: Path | None = None
+    start: Vector | None = None
+    packing: Packing | None = None
+
+    def __post_init__(self) -> None:
+        dtype = DTYPE if self.packing is None else self.packing.name
+        if self.announced.values != self.size:
+            raise Refused("shape", f"{self.announced.values} values, expected {self.size}")
+        if self.announced.dtype != dtype:
+            raise Refused("dtype", f"dtype {self.announced.dtype!r}, expected {dtype!r}")
+        if self.announced.base != (self._base.sha256 if self.packing else b""):
+            raise Refused("base", "a change of another model than this end has")
+        if len(self.announced.sha256) != 32:
+            raise Refused("hash", "the sha256 has not 32 bytes")
+        with _disk():
+            self._writer = VectorWriter(self.size, self.folder)
+        self._squares = 0.0
+        self._hash = hashlib.sha256()
+
+    @property
+    def _base(self) -> Vector:
+        assert self.start is not None  # noqa: S101 - a change is one of something
+        return self.start
+
+    @property
+    def moved(self) -> float:
+        """||w - start||, once it is whole."""
+        return math.sqrt(self._squares)
+
+    def begin(self) -> Vector | None:
+        """The vector, if the header had all of it."""
+        data = self.announced.data
+        return self.feed(v1.Chunk(data=data)) if data else None
+
+    def feed(self, chunk: v1.Chunk) -> Vector | None:
+        """Takes the next chunk; the vector once it is whole."""
+        if chunk.offset != self._writer.written:
+            raise Refused("order", f"chunk at {chunk.offset}, expected {self._writer.written}")
+        values = self._read(chunk.data) if self.packing is None else self._add(chunk.data)
+        largest = float(np.abs(values).max())
+        if not math.isfinite(largest):
+            raise Refused("not-finite", "NaN or infinity among the values")
+        if largest > self.most:
+            raise Refused("magnitude", f"a value of {largest:.3g}, at most {self.most:.3g}")
+        if self.start is not None:
+            first = self._writer.written
+            step = values.astype(np.float64) - self.start.read(first, first + values.size)
+            self._squares += squares(step)
+        with _disk():
+            self._writer.write(chunk.data if self.packing is None else values.tobytes())
+        if self._writer.written < self.size:
+            return None
+        vector = self._writer.finish()
+        found = vector.sha256 if self.packing is None else self._hash.digest()
+        if found != self.announced.sha256:
+            raise Refused("hash", "the sha256 of the values is not the one announced")
+        return vector
+
+    def _read(self, data: bytes) -> Block:
+        """Values of the model itself, in a chunk of any length."""
+        if len(data) % 4 or not 0 < len(data) <= 4 * BLOCK:
+            raise Refused("size", f"a chunk of {len(data)} bytes")
+        if self._writer.written + len(data) // 4 > self.size:
+            raise Refused("size", "more values than announced")
+        return np.frombuffer(data, dtype="<f4")
+
+    def _add(self, data: bytes) -> Block:
+        """The start and its change, in float32. A chunk has 32,768 values, or is the last."""
+        assert self.packing is not None  # noqa: S101 - the caller has asked
+        first = self._writer.written
+        count = min(BLOCK, self.size - first)
+        if not count or len(data) != self.packing.length(count):
+            raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
+        self._hash.update(data)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._base.read(first, first + count) + self.packing.unpack(data, count)
+
+    def abandon(self) -> None:
+        self._writer.abandon()
