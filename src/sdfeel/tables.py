@@ -18,6 +18,7 @@ def choice(
     none: str | None = None,
     default: str | None = None,
     function: Callable[[Any], Any] | None = None,
+    beside: Mapping[str, str] | None = None,
 ) -> Callable[[Any], Any]:
     """A check of a setting that takes a name, a table or an object.
 
@@ -28,6 +29,7 @@ def choice(
         none: a word for none; None is none, too.
         default: the name where a table has none; by default `none`, or the first that is known.
         function: makes an object of a function of the user's.
+        beside: what else a file has to set, by name.
     """
 
     def check(value: Any) -> Any:
@@ -41,7 +43,7 @@ def choice(
                 raise InputError(f"{where}.{key}", table[key], remedy)
             return None
         if is_table:
-            return from_table(where, table, known)
+            return from_table(where, table, known, beside=beside)
         if isinstance(value, str):
             if value not in known:
                 raise InputError(where, value, closest(value, known))
@@ -64,7 +66,12 @@ def _known(value: Any, known: Mapping[str, type]) -> str:
 
 
 def from_table(
-    where: str, table: Mapping[str, Any], known: Mapping[str, type], *, key: str = "name"
+    where: str,
+    table: Mapping[str, Any],
+    known: Mapping[str, type],
+    *,
+    key: str = "name",
+    beside: Mapping[str, str] | None = None,
 ) -> Any:
     """Make the object that `table` describes: its `key` names the class, the rest are its fields.
 
@@ -78,11 +85,28 @@ def from_table(
     names = [field.name for field in fields(kind)]
     if key not in names:
         settings.pop(key, None)
-    for name, value in settings.items():
-        if name not in names:
-            remedy = f"unknown key; {closest(name, {key, *names})}"
-            raise InputError(f"{where}.{name}", value, remedy)
+    for setting, value in settings.items():
+        if setting not in names:
+            needed = needed_for(where, setting, known, name, key=key, beside=beside)
+            hint = f"it goes with {needed}" if needed else closest(setting, {key, *names})
+            raise InputError(f"{where}.{setting}", value, f"unknown key; {hint}")
     return kind(**settings)
+
+
+def needed_for(
+    where: str,
+    setting: str,
+    known: Mapping[str, type],
+    chosen: str | None,
+    *,
+    key: str = "name",
+    beside: Mapping[str, str] | None = None,
+) -> str:
+    """What a file has to set for this setting; nothing if `chosen` has it, or no class."""
+    names = [name for name, kind in known.items() if setting in (f.name for f in fields(kind))]
+    more = [f" and {also}" for name, also in (beside or {}).items() if name in names]
+    needed = f"{where}.{key} = {' or '.join(map(repr, names))}".lstrip(".")
+    return needed + "".join(more) if names and chosen not in names else ""
 
 
 def to_table(value: object, known: Mapping[str, type], *, key: str = "name") -> dict[str, Any]:

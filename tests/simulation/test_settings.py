@@ -70,7 +70,22 @@ def test_a_record_read_back_is_the_same_run() -> None:
             "optimizer.momentum",
             "from 0 to below 1",
         ),
-        (["optimizer.name=sgd", "optimizer.momentum=0.5"], "optimizer.momentum", "unknown key"),
+        (
+            ["optimizer.momentum=0.5"],
+            "optimizer.momentum",
+            "it goes with optimizer.name = 'momentum'",
+        ),
+        (
+            ["pace.size=3"],
+            "pace.size",
+            "goes with pace.name = 'fedbuff' and scheme = 'fedbuff'",
+        ),
+        (["momentum=0.9"], "momentum", "'optimizer.momentum', with optimizer.name = 'momentum'?"),
+        (
+            ["size=3"],
+            "size",
+            "'pace.size', with pace.name = 'fedbuff' and scheme = 'fedbuff'?",
+        ),
         (["optimizer.weight_decay=-1"], "optimizer.weight_decay", "not below 0"),
         (["optimizer.name=adam", "optimizer.beta1=1"], "optimizer.beta1", "below 1"),
         (["optimizer.clip=0"], "optimizer.clip", "above 0"),
@@ -83,7 +98,7 @@ def test_a_record_read_back_is_the_same_run() -> None:
         (["rate.name=cosine", "rate.over=0"], "rate.over", "at least 1"),
         (["rate.name=cosine", "rate.over=9", "rate.floor=1"], "rate.floor", "from 0 to lr"),
         (["rate.name=step", "rate.every=9", "rate.factor=0"], "rate.factor", "above 0"),
-        (["rate.name=constant", "rate.k0=2"], "rate.k0", "unknown key"),
+        (["rate.name=constant", "rate.k0=2"], "rate.k0", "goes with rate.name = 'inverse'"),
         (["rate.nam=cosine"], "rate.nam", "did you mean 'name'? known: eta, name, warmup"),
         (["rate.warmup=-1"], "rate.warmup", "at least 0"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError, closest
+from sdfeel.simulation.fields import TABLES, with_its_table
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.words import WORDS, ours
 from sdfeel.toml import read_toml
@@ -217,17 +219,19 @@ def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> No
 
 def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
     """Name our key for a word of others, or one in a table: `schedule.tau1` for `tau1`."""
-    if name in WORDS:
-        return f"did you mean {WORDS[name][0]!r}?"
     parts = {"schedule": list(Schedule.__dataclass_fields__)}
     for table, kind in RunConfig.model_fields.items():
         inner = kind.annotation
         if table != "settings" and isinstance(inner, type) and issubclass(inner, BaseModel):
             parts[table] = list(inner.model_fields)
+    for table, (_, kinds, _) in TABLES.items():
+        parts[table] = [field.name for kind in kinds.values() for field in fields(kind)]
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]
     same = [key for key in [*keys, *dotted] if key.rpartition(".")[2] == name and "." in key]
-    near = same[0] if same else ours(name, known)
-    return f"did you mean {near!r}?" if near else closest(name, known, "docs/settings.md")
+    near = WORDS[name][0] if name in WORDS else same[0] if same else ours(name, known)
+    if near:
+        return f"did you mean {near!r}{with_its_table(near)}?"
+    return closest(name, known, "docs/settings.md")
 
 
 def experiment_of(source: str, settings: Sequence[str] = (), schemes: str = "") -> Experiment:

@@ -26,7 +26,7 @@ from sdfeel.algorithm.schemes import SCHEMES, Scheme
 from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager
-from sdfeel.tables import choice, from_table, name_of, to_table
+from sdfeel.tables import choice, from_table, name_of, needed_for, to_table
 from sdfeel.validation import Anything, real, whole
 
 
@@ -157,9 +157,28 @@ TABLES: dict[str, tuple[type, Mapping[str, type], str | None]] = {
 }
 
 
+# What a file has to set beside the name: a pace of a star goes with a scheme that is one.
+BESIDE = {
+    name: f"scheme = {scheme.name!r}"
+    for name, pace in PACES.items()
+    for scheme in SCHEMES.values()
+    if type(scheme.pace) is pace
+}
+
+
 def _of_table(name: str, **more: Any) -> PlainValidator:
     kind, known, none = TABLES[name]
-    return PlainValidator(choice(name, kind, known, none=none, **more))
+    return PlainValidator(choice(name, kind, known, none=none, beside=BESIDE, **more))
+
+
+def with_its_table(key: str) -> str:
+    """Say what a key of a table needs that its default does not have: momentum an optimizer's."""
+    section, _, setting = key.partition(".")
+    if section not in TABLES or setting == "name":
+        return ""
+    _, known, none = TABLES[section]
+    needed = needed_for(section, setting, known, none or next(iter(known)), beside=BESIDE)
+    return f", with {needed}" if needed else ""
 
 
 Probability = Annotated[float, real(lambda x: 0 < x <= 1, "a probability in (0, 1]")]
