@@ -107,6 +107,15 @@ def test_settings_change_a_project(tmp_path: Path) -> None:
     assert values(result) == [1.0] * 3
 
 
+def test_a_misspelt_run_config_is_refused(tmp_path: Path) -> None:
+    """Flower refuses it as well: the app would run with what it says itself."""
+    folder = write_project(tmp_path, "misspelt_project")
+    with pytest.raises(InputError, match=r"rouds = 2: unknown key.* mean 'num-server-rounds'"):
+        carry_out(folder, "flower.run_config.num-server-rouds=2")
+    with pytest.raises(InputError, match=r"^flower\.run_config\.a\.b = 2: .*known: "):
+        carry_out(folder, "flower.run_config.a.b=2")
+
+
 ADJUSTING = """
 class Adjusting(FedAvg):
     def configure_train(self, server_round, arrays, config, grid):

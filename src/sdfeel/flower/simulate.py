@@ -20,7 +20,7 @@ from torch import nn
 
 from sdfeel.engines.fit import Loss
 from sdfeel.engines.parameters import ParameterLayout
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, closest
 from sdfeel.flower.apps import find_app, is_legacy
 from sdfeel.flower.arrays import ArrayLayout, Vector
 from sdfeel.flower.client import FlowerClient, Keys, numbers
@@ -29,6 +29,7 @@ from sdfeel.flower.modules import Holder, layout_of, module_of
 from sdfeel.flower.nodes import checked_config, node_configs, plain_config
 from sdfeel.flower.plan import Plan
 from sdfeel.flower.processes import Calls, why_here
+from sdfeel.flower.project import FILE, project_table
 from sdfeel.flower.rounds import Rounds
 from sdfeel.flower.server_app import read_server_app
 from sdfeel.flower.trainer import FlowerTrainer, column
@@ -72,6 +73,11 @@ def planned(settings: Settings, server: str, folder: Path, clients: int) -> tupl
     find_app("trainer", settings.flower, folder)  # a refusal of the app comes first
     chosen = settings.model_fields_set
     run_config = plain_config("flower.run_config", settings.run_config)
+    if (folder / FILE).exists():
+        known = plain_config(FILE, project_table(folder)[0]["flower"]["run_config"])
+        for key in sorted(run_config.keys() - known.keys()):
+            remedy = f"unknown key: {FILE} has none in tool.flwr.app.config; {closest(key, known)}"
+            raise InputError(f"flower.run_config.{key}", run_config[key], remedy)
     is_free = bool({"server_optimizer", "averaging_rule"} & chosen)
     plan = read_server_app(server, folder, run_config, clients, settings.seed, is_free)
     meant = Settings.of({k: v for k, v in plan.settings.items() if k not in chosen})
