@@ -56,8 +56,12 @@ def test_the_command_runs_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     words = ["--set", "flower.run_config.num-server-rounds=2", "--set", "lr=0.25"]
     words += ["--set", "flower.node_config.place=[3, 4, 5, 6]", "--json"]
+    refused = CliRunner().invoke(program, ["run", ".", *words, "--set", "engine=fast"])
+    assert isinstance(refused.exception, InputError)
+    assert "train in round 1" not in refused.output, "nothing was trained"
     result = CliRunner().invoke(program, ["run", ".", *words])
     assert result.exit_code == 0, (result.output, result.exception)
+    assert "the 4 clients train in round 1" in result.output
     assert (folder / "runs" / "my-app-1" / "model.safetensors").exists()
     about = json.loads((folder / "runs" / "my-app-1" / "run.json").read_text())
     assert about["flower"]["server"] == "cli_project.server_app:app"

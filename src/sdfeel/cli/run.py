@@ -105,14 +105,13 @@ def _run_here(
     def announce(engine: str, reason: str) -> None:  # noqa: ARG001
         say(f"engine: {reason}")
 
-    if settled.settings.flower is not None and not resume:
-        say("the clients of the Flower app train in round 1, which says their num-examples")
     result_name = str(settled.table()["scheme"])
     with live_runs() as show:
         result = run_once(
             settled,
             out=out,
             resume=resume,
+            on_ask=say,
             on_start=announce,
             on_progress=lambda progress: show(result_name, progress),
         )

@@ -30,15 +30,16 @@ def run(
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    on_ask: Callable[[str], None] = lambda _: None,
     on_start: Callable[[str, str], None] = lambda *_: None,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Result:
-    """Carry out one run."""
+    """Carry out one run; `on_ask` is told when a Flower app is asked how much data it has."""
     trainers: Sequence[Trainer] | None = None
     if config.settings.flower is None:
         simulation = simulation_of(config)
     else:
-        simulation, trainers = _with_flower(config, out, resume)
+        simulation, trainers = _with_flower(config, out, resume, on_ask)
     if simulation.ranks.size > 1:
         _dataset.cache_clear()  # a rank holds the data of its own clients
         _brought.cache_clear()
@@ -54,7 +55,7 @@ def run(
 
 
 def _with_flower(
-    config: RunConfig, out: str | Path | None, resume: bool
+    config: RunConfig, out: str | Path | None, resume: bool, on_ask: Callable[[str], None]
 ) -> tuple[Simulation, Sequence[Trainer]]:
     """Put a Flower app's run together.
 
@@ -82,6 +83,7 @@ def _with_flower(
         test=None if data is None else _tested(config, data),
         plan=plan,
         folder=folder,
+        on_ask=on_ask,
     )
 
 

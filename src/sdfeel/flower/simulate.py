@@ -100,6 +100,7 @@ def assemble(
     test: Any = None,
     plan: Plan | None = None,
     folder: Path | None = None,
+    on_ask: Callable[[str], None] = logger.info,
 ) -> tuple[Simulation, list[FlowerTrainer]]:
     """Return the simulation, and a trainer for each of the network's clients.
 
@@ -107,6 +108,7 @@ def assemble(
         samples: num-examples of each client; None: its first reply says them.
         plan: what the project's server app would do.
         folder: where the app's modules are looked for first.
+        on_ask: called before clients train to say their num-examples, with a sentence.
     """
     app = find_app("flower", settings.flower, folder)
     if not isinstance(network, Network):
@@ -170,7 +172,7 @@ def assemble(
     put_together([1] * len(clients)).check_for_trainers()  # before an app is asked for anything
     try:
         if samples is None:
-            logger.info("the first round of %d clients says their num-examples", len(clients))
+            on_ask(f"the {len(clients)} clients train in round 1, which says their num-examples")
             _ask(trainers, start, min(schedule.at(0).tau1, settings.steps))
         simulation = put_together([trainer.samples for trainer in trainers])
     except BaseException:
