@@ -29,7 +29,7 @@ test: setup ## Run all tests
 test-long: setup ## The same with 10,000 histories of deployments, and every compiler for every processor
 	SDFEEL_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 3600
 
-lint: setup ## ruff, mypy over src, import-linter
+lint: setup ## ruff, mypy over src and the packages of benchmarks, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

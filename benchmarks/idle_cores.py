@@ -23,9 +23,9 @@ VARIANTS = ("waiting", "freed", "asleep")
 
 def one(variant: str, engine: str, model: str) -> float:
     """Client steps a second, after a warm-up, in this process."""
-    from sdfeel.bench.field import cores
-    from sdfeel.bench.jobs import Job, make_contender
     from sdfeel.engines import idle_cores
+    from speed.jobs import Job, make_contender
+    from speed.measuring import cores
 
     if variant == "waiting":
         idle_cores._runtimes = list

@@ -36,7 +36,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy"))
 
 from harness import Process, World, audit, deploy, free_ports, links_on_disk
-from soak_enemies import Enemies
 from swap_audit import audit_swaps
 
 from sdfeel.deploy.config import Deployment
@@ -45,6 +44,7 @@ from sdfeel.deploy.model.vectors import distance
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import InputError
+from soak_enemies import Enemies
 
 TOLERANCE = 0.05
 CALM = 90.0

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import torch
 
-from sdfeel.bench.deployment.one_stream import stream_seconds
-from sdfeel.bench.deployment.round_times import draw_times, round_times
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from deployment.one_stream import stream_seconds
+from deployment.round_times import draw_times, round_times
 from sdfeel.data import fetch, load
 from sdfeel.deploy.operate.launch import final_model, launch
 from sdfeel.deploy.topology import Topology

@@ -1,13 +1,14 @@
 """`sdfeel bench`: flags, JSON keys, and the files that it writes."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
-from sdfeel.bench import suite
-from sdfeel.cli import app
+from sdfeel.cli import app, bench, main
 from sdfeel.errors import InputError
+from speed import suite
 
 RATIO = {"median": 12.0, "low": 11.0, "high": 13.0, "repetitions": 5}
 ROW = {
@@ -86,8 +87,22 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
 
 
 def test_the_deployment_has_a_benchmark_of_its_own(asked, monkeypatch):
-    deploy = pytest.importorskip("sdfeel.bench.deployment.costs")
+    deploy = pytest.importorskip("deployment.costs")
     monkeypatch.setattr(deploy, "run", lambda quick: {"overhead_ms_small": 3.0 if quick else 4.0})
     assert json.loads(run("deploy", "--quick", "--json").stdout) == {"overhead_ms_small": 3.0}
     assert "overhead_ms_small" in run("deploy").stdout
     assert asked == []
+
+
+@pytest.mark.parametrize("words", [[], ["deploy"]])
+def test_without_the_repository_one_sentence_says_where_benchmarks_are(
+    words, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(bench, "BENCHMARKS", tmp_path / "benchmarks")
+    monkeypatch.setattr(sys, "argv", ["sdfeel", "bench", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "come with the repository" in said
+    assert "make setup" in said

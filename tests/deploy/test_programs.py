@@ -17,7 +17,7 @@ import typer
 from harness import as_toml, content, deploy, import_path
 from typer.testing import CliRunner
 
-from sdfeel.bench.deployment.round_times import draw_times, round_times
+from deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,11 +152,12 @@ def test_of_two_engines_either_can_end_first() -> None:
     assert [process.exitcode for process in processes] == [0] * 4
 
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 # The write end of a pipe is open in it and in all that it forks: who reads hears when all are gone.
 KILLED = """
 import os, signal, sys
 import torch
-from sdfeel.bench.jobs import Job, make_contender
+from speed.jobs import Job, make_contender
 
 torch.set_num_threads(2)
 engine = make_contender(Job("loop", model="gru", clients=4, samples=20, servers=2, tau1=2))
@@ -168,7 +170,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_processes_end_with_a_program_that_is_killed() -> None:
     listen, held = os.pipe()
     done = subprocess.run(
-        [sys.executable, "-c", KILLED], pass_fds=[held], stdout=subprocess.PIPE, check=False
+        [sys.executable, "-c", KILLED],
+        cwd=BENCHMARKS,  # where its job is
+        pass_fds=[held],
+        stdout=subprocess.PIPE,
+        check=False,
     )
     os.close(held)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"2\n")

@@ -1,9 +1,11 @@
-"""`sdfeel bench`: how fast the engines are here, beside a plain PyTorch loop."""
+"""`sdfeel bench`: carry out the benchmarks of the repository, which are not in the wheel."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -11,8 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from sdfeel.cli.output import JsonFlag, console, print_json, say
+from sdfeel.errors import InputError
 
 __all__ = ["app"]
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # of a checkout; installed, nothing is there
 
 app = typer.Typer(help="Measure speed and memory on this machine.")
 QuickFlag = Annotated[bool, typer.Option("--quick", help="Less, in about a minute.")]
@@ -35,34 +40,44 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
-    from sdfeel.bench.report import bench_tables, write_bench
-    from sdfeel.bench.suite import FULL, QUICK, run_bench
+    suite, report = _import_benchmark("speed.suite"), _import_benchmark("speed.report")
     from sdfeel.files import check_writable
 
     if out is not None:
         check_writable(out)
-    results = run_bench(QUICK if quick else FULL, say)
+    results = suite.run_bench(suite.QUICK if quick else suite.FULL, say)
     if as_json:
         print_json(results)
     else:
-        for title, rows in bench_tables(results):
+        for title, rows in report.bench_tables(results):
             _show(title, rows)
     if out is not None:
-        for path in write_bench(results, out):
+        for path in report.write_bench(results, out):
             say(f"written: {path}")
 
 
 @app.command()
 def deploy(quick: QuickFlag = False, as_json: JsonFlag = False) -> None:
     """Measure what a deployment costs beyond computing: time, bytes and memory."""
-    from sdfeel.bench.deployment.costs import run
-
-    results = run(quick)
+    results = _import_benchmark("deployment.costs").run(quick)
     if as_json:
         print_json(results)
     else:
         rows = [{"key": key, "value": f"{value:.3g}"} for key, value in results.items()]
         _show("Deployment", rows)
+
+
+def _import_benchmark(module: str) -> Any:
+    """Import a module of `benchmarks/`; InputError where sdfeel is installed without them."""
+    if not (BENCHMARKS / module.replace(".", "/")).with_suffix(".py").is_file():
+        remedy = (
+            "there is nothing: benchmarks come with the repository, not with the package; "
+            "clone it, and call `make setup` and `.venv/bin/sdfeel bench` there"
+        )
+        raise InputError("benchmarks", str(BENCHMARKS), remedy)
+    if str(BENCHMARKS) not in sys.path:
+        sys.path.insert(0, str(BENCHMARKS))
+    return importlib.import_module(module)
 
 
 def _show(title: str, rows: list[dict[str, str]]) -> None:

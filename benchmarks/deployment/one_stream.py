@@ -26,12 +26,12 @@ def stream_seconds(folder: Path, bytes_: int) -> float:
     """Seconds to move `bytes_` in a model's chunks over one stream between two processes."""
     folder.mkdir(parents=True, exist_ok=True)
     provision(_deployment(folder))
-    server = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-m", "sdfeel.bench.deployment.one_stream", str(folder)],
+    server = subprocess.Popen(
+        [sys.executable, "-P", __file__, str(folder)],
         stdout=subprocess.PIPE,
     )
     try:
-        assert server.stdout is not None  # noqa: S101 - asked for above
+        assert server.stdout is not None
         port = int(server.stdout.readline())
         return asyncio.run(_pour(folder, port, bytes_))
     finally:

@@ -1,4 +1,4 @@
-"""A process of the benchmark: `python -m sdfeel.bench.worker JOB`, with JOB as JSON.
+"""A process of the benchmark: `python -m speed.worker JOB`, with JOB as JSON.
 
 At a first line it gets ready and says how long that took; then it answers every line with a number
 of segments by a line with what it did and how long it took. It ends with its standard input.
@@ -10,21 +10,11 @@ import json
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-__all__ = ["main", "peak_memory"]
+from processes import memory
 
-
-def peak_memory() -> float:
-    """Peak resident memory of this process in GB (1e9 bytes).
-
-    Not `ru_maxrss`, which a child may take over from the process that started it.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e9
-    return float("nan")
+__all__ = ["main"]
 
 
 def _say(**content: Any) -> None:
@@ -36,8 +26,8 @@ def main() -> None:
     began = time.perf_counter()
     import torch
 
-    from sdfeel.bench.jobs import Job, make_contender
     from sdfeel.engines.choose import Unsupported
+    from speed.jobs import Job, make_contender
 
     imported = time.perf_counter() - began
     sys.stdin.readline()
@@ -65,7 +55,7 @@ def main() -> None:
             units=units,
             parts=parts,
             cpu_seconds=time.process_time() - began,
-            peak_gb=peak_memory(),
+            peak_gb=memory(peak=True) / 1e9,
         )
 
 

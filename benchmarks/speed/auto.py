@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sdfeel.bench import field
-from sdfeel.bench.extent import Extent
-from sdfeel.bench.field import Measured, cores, ratio, spread
-from sdfeel.bench.jobs import TAU1, Job, make_model
-from sdfeel.bench.zoo import LARGE, LARGE_TAU1
+from speed import measuring
+from speed.extent import Extent
+from speed.jobs import TAU1, Job, make_model
+from speed.measuring import Measured, cores, ratio, spread
+from speed.zoo import LARGE, LARGE_TAU1
 
 __all__ = ["auto_against_loop"]
 
@@ -28,7 +28,7 @@ def auto_against_loop(name: str, extent: Extent) -> dict[str, Any]:
     starts: list[dict[str, Measured]] = []
     for _ in range(extent.zoo_starts):
         teams = {"loop": [share] * cores(), "auto": [auto.as_dict()]}
-        starts.append(field.measure(teams, repetitions // extent.zoo_starts, extent.seconds))
+        starts.append(measuring.measure(teams, repetitions // extent.zoo_starts, extent.seconds))
         # It has chosen: the next starts need not measure that again.
         auto = replace(auto, kind=starts[0]["auto"].engine or "auto")
     found = [ratio(start["auto"], start["loop"]) for start in starts]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sdfeel.bench.figure import bench_figure
-from sdfeel.bench.jobs import ALPHA, TAU1
 from sdfeel.errors import InputError
 from sdfeel.files import write_report
 from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import markdown_table
+from speed.figure import bench_figure
+from speed.jobs import ALPHA, TAU1
 
 __all__ = ["bench_tables", "write_bench"]
 

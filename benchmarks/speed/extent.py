@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdfeel.bench.zoo import ZOO
 from sdfeel.engines.choose import ENGINES
+from speed.zoo import ZOO
 
 __all__ = ["FULL", "QUICK", "Extent"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sdfeel.bench import growth
-from sdfeel.bench.auto import auto_against_loop
-from sdfeel.bench.extent import FULL, QUICK, Extent
-from sdfeel.bench.field import Spread, spread
-from sdfeel.bench.machine import describe_machine, load
-from sdfeel.bench.runs import ranks_against_one
-from sdfeel.bench.speed import SETTINGS, periods, speed, widths
+from speed import growth
+from speed.auto import auto_against_loop
+from speed.engines import SETTINGS, periods, speed, widths
+from speed.extent import FULL, QUICK, Extent
+from speed.machine import describe_machine, load
+from speed.measuring import Spread, spread
+from speed.ranks import ranks_against_one
 
 __all__ = ["FULL", "KEYS", "QUICK", "RATIOS", "run_bench"]
 

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from sdfeel.bench.field import spread, worker_environment
-from sdfeel.bench.jobs import TAU1
 from sdfeel.errors import RunError
+from speed.jobs import TAU1
+from speed.measuring import spread, worker_environment
 
 __all__ = ["ranks_against_one"]
 
@@ -31,7 +31,7 @@ def sdfeel_run(settings: Sequence[str], threads: int, *flags: str) -> dict[str, 
     """What `sdfeel run mnist-5k --json` answers."""
     chosen = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "sdfeel", "run", "mnist-5k", *chosen, *flags]
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [*command, "--json"],
         capture_output=True,
         text=True,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from sdfeel.bench import field
-from sdfeel.bench.extent import Extent
-from sdfeel.bench.field import Measured, Spread, cores, ratio, spread
-from sdfeel.bench.jobs import Job, make_model
 from sdfeel.network import AVERAGERS, Network
+from speed import measuring
+from speed.extent import Extent
+from speed.jobs import Job, make_model
+from speed.measuring import Measured, Spread, cores, ratio, spread
 
 __all__ = ["clients", "memory", "profile", "servers", "topology_seconds"]
 
@@ -21,7 +21,7 @@ FEW = 12
 
 def _fast(extent: Extent, jobs: Mapping[str, Job]) -> dict[str, Measured]:
     teams = {name: [job.as_dict()] for name, job in jobs.items()}
-    return field.measure(teams, extent.repetitions, extent.seconds)
+    return measuring.measure(teams, extent.repetitions, extent.seconds)
 
 
 def clients(extent: Extent) -> tuple[dict[str, Any], Spread | None]:
@@ -73,7 +73,7 @@ def _peak(clients: int, servers: int, pixels: bool) -> dict[str, Any]:
     job = Job(
         "train", threads=cores(), clients=clients, servers=servers, samples=FEW, pixels=pixels
     )
-    found = field.measure({"train": [job.as_dict()]}, 1, 0, segments=20 // job.tau1)["train"]
+    found = measuring.measure({"train": [job.as_dict()]}, 1, 0, segments=20 // job.tau1)["train"]
     parameters = sum(parameter.numel() for parameter in make_model(job).parameters())
     return {
         "clients": clients,
@@ -88,7 +88,7 @@ def _peak(clients: int, servers: int, pixels: bool) -> dict[str, Any]:
 def profile(steps: int) -> dict[str, Any]:
     """What a run with 1,000 clients spends its time on, with an evaluation every 50 iterations."""
     job = Job("train", threads=cores(), clients=1000, servers=100)
-    own = field.measure({"train": [job.as_dict()]}, 1, 0, segments=steps // job.tau1)["train"]
+    own = measuring.measure({"train": [job.as_dict()]}, 1, 0, segments=steps // job.tau1)["train"]
     parts = {name: seconds for name, seconds in own.parts[0].items() if name != "work"}
     shares = {name: seconds / own.seconds[0] for name, seconds in parts.items()}
     about = {"clients": job.clients, "servers": job.servers, "steps": steps}
@@ -101,11 +101,11 @@ def topology_seconds(servers: int) -> dict[str, float]:
     network = Network.build("ring", servers)
     parts = {"graph": time.perf_counter() - begin}
     begin = time.perf_counter()
-    assert network.mixing.zeta < 1  # noqa: S101 - connected
+    assert network.mixing.zeta < 1
     parts["mixing matrix"] = time.perf_counter() - begin
     for name in AVERAGERS:
         begin = time.perf_counter()
         averager = network.averager(name, 5)
-        assert averager.operator.shape == (servers, servers)  # noqa: S101
+        assert averager.operator.shape == (servers, servers)
         parts[name] = time.perf_counter() - begin
     return parts

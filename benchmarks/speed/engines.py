@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sdfeel.bench import field
-from sdfeel.bench.extent import Extent
-from sdfeel.bench.field import Measured, Spread, cores, ratio, spread
-from sdfeel.bench.jobs import SHAPES, Job, make_model
 from sdfeel.engines.choose import ENGINES
 from sdfeel.models import count_flops
+from speed import measuring
+from speed.extent import Extent
+from speed.jobs import SHAPES, Job, make_model
+from speed.measuring import Measured, Spread, cores, ratio, spread
 
 __all__ = ["LOOP_ALL", "SETTINGS", "periods", "speed", "widths"]
 
@@ -54,7 +54,7 @@ def speed(
         teams[PRODUCT] = _jobs(replace(base, kind="matmul", threads=threads))
     for engine in extent.engines if every else ("fast",):
         teams[engine] = _jobs(replace(base, kind=engine, threads=threads))
-    found = field.measure(teams, extent.repetitions, extent.seconds)
+    found = measuring.measure(teams, extent.repetitions, extent.seconds)
     flops = count_flops(make_model(base), SHAPES[model], base.batch_size)
     ratios[key] = ratio(found["fast"], found[LOOP])
     if name == "mnist":
@@ -108,7 +108,7 @@ def widths(extent: Extent) -> dict[str, Any]:
             "fast": _jobs(replace(base, kind="fast", threads=cores())),
             PRODUCT: _jobs(replace(base, kind="matmul", threads=cores())),
         }
-        found = field.measure(teams, extent.repetitions, extent.seconds)
+        found = measuring.measure(teams, extent.repetitions, extent.seconds)
         model = make_model(base)
         flops = count_flops(model, SHAPES["mlp"], base.batch_size)
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -130,6 +130,6 @@ def periods(extent: Extent) -> dict[str, Any]:
             base = Job("plain-loop", model=model, clients=extent.clients, tau1=int(tau1))
             fast = replace(base, kind="fast", threads=cores())
             teams = {LOOP: _jobs(base), "fast": _jobs(fast)}
-            found = field.measure(teams, extent.repetitions, extent.seconds)
+            found = measuring.measure(teams, extent.repetitions, extent.seconds)
             row[short] = _row("fast", found, 0.0)
     return rows

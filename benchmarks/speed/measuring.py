@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -76,12 +77,15 @@ def ratio(one: Measured, other: Measured, factor: float = 1.0) -> Spread | None:
 def worker_environment(threads: int) -> dict[str, str]:
     """The environment of a process with so many threads.
 
-    Threads that wait do so asleep: spinning ones would take the core of whoever is measured.
+    Threads that wait do so asleep: spinning ones would take the core of whoever is measured. And
+    it finds this package, wherever it runs.
     """
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
     return {
         **{key: value for key, value in os.environ.items() if key != "MKL_NUM_THREADS"},
         "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "PASSIVE",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
 
 
@@ -90,8 +94,8 @@ class _Worker:
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
-        self._process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", "sdfeel.bench.worker", json.dumps(job)],
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "speed.worker", json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -100,12 +104,12 @@ class _Worker:
         )
 
     def ask(self, segments: int) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        assert self._process.stdin is not None
         self._process.stdin.write(f"{segments}\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
@@ -117,7 +121,7 @@ class _Worker:
 
     def end(self) -> None:
         """Tell it to, without waiting for it: that takes as long as many measurements do."""
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 

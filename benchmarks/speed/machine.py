@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sdfeel.bench.field import cores
 from sdfeel.engines.fast.compiler import find_compiler
 from sdfeel.engines.fast.errors import Unsupported
+from speed.measuring import cores
 
 __all__ = ["describe_machine", "load"]
 
@@ -69,7 +69,7 @@ def _caches() -> str:
 def _compiler() -> str:
     try:
         command = find_compiler()
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (Unsupported, OSError, subprocess.SubprocessError) as reason:

@@ -12,8 +12,6 @@ import torch
 from torch import nn
 
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.bench.plain_loop import PlainLoop
-from sdfeel.bench.zoo import ZOO, ZOO_SHAPES
 from sdfeel.data import ClientData, Pixels
 from sdfeel.engines.choose import ENGINES
 from sdfeel.errors import InputError, closest
@@ -22,6 +20,8 @@ from sdfeel.network import Network
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.simulation.state import State
+from speed.plain_loop import PlainLoop
+from speed.zoo import ZOO, ZOO_SHAPES
 
 __all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "simulation_of"]
 

@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from sdfeel.bench import field as bench_field
-from sdfeel.bench import growth, suite
-from sdfeel.bench import runs as bench_runs
-from sdfeel.bench.auto import auto_against_loop
-from sdfeel.bench.field import Measured, measure, ratio, spread
-from sdfeel.bench.jobs import Job, make_contender, simulation_of
-from sdfeel.bench.plain_loop import PlainLoop
-from sdfeel.bench.report import bench_tables, write_bench
-from sdfeel.bench.suite import FULL, KEYS, QUICK, run_bench
-from sdfeel.bench.zoo import ZOO
 from sdfeel.engines.choose import ENGINES
 from sdfeel.engines.engine import Work
 from sdfeel.engines.reference import ReferenceEngine
 from sdfeel.errors import InputError, RunError
+from speed import growth, measuring, ranks, suite
+from speed.auto import auto_against_loop
+from speed.jobs import Job, make_contender, simulation_of
+from speed.measuring import Measured, measure, ratio, spread
+from speed.plain_loop import PlainLoop
+from speed.report import bench_tables, write_bench
+from speed.suite import FULL, KEYS, QUICK, run_bench
+from speed.zoo import ZOO
 
 TINY = Job("plain-loop", model="mlp", width=8, clients=3, samples=20)
 # All that is measured, with little that is computed.
@@ -106,7 +104,7 @@ def test_contenders_are_asked_in_turn_and_every_second_time_in_the_opposite_orde
 
         def __exit__(self, *_): ...
 
-    monkeypatch.setattr(bench_field, "_Team", Team)
+    monkeypatch.setattr(measuring, "_Team", Team)
     measure({name: [{"name": name}] for name in "abc"}, repetitions=3, seconds=1)
     assert "".join(asked) == "abc" + "cba" + "abc"
 
@@ -151,12 +149,12 @@ def pretend(teams, repetitions, seconds, segments=None):
 
 @pytest.fixture
 def pretended(monkeypatch):
-    monkeypatch.setattr(bench_field, "measure", pretend)
+    monkeypatch.setattr(measuring, "measure", pretend)
 
     def answer(settings, threads, *flags):
         return {"client_steps_per_second": 190.0 if "--ranks" in flags else 100.0}
 
-    monkeypatch.setattr(bench_runs, "sdfeel_run", answer)
+    monkeypatch.setattr(ranks, "sdfeel_run", answer)
 
 
 @pytest.mark.usefixtures("pretended")
@@ -197,7 +195,7 @@ def test_models_are_measured_in_several_starts_and_chosen_for_once(monkeypatch):
         auto = Measured(units=[next(rates)] * 3, seconds=[1.0] * 3, engine="loop")
         return {"loop": Measured(units=[100.0] * 3, seconds=[1.0] * 3), "auto": auto}
 
-    monkeypatch.setattr(bench_field, "measure", measured)
+    monkeypatch.setattr(measuring, "measure", measured)
     found = auto_against_loop("gru", replace(QUICK, zoo_starts=3))
     assert asked == ["auto", "loop", "loop"]
     assert found["ratio"] == {"median": 0.9, "low": 0.6, "high": 0.95, "repetitions": 3}
@@ -215,7 +213,7 @@ def test_without_a_compiler_the_benchmark_still_answers(monkeypatch):
             for name, jobs in teams.items()
         }
 
-    monkeypatch.setattr(bench_field, "measure", without_fast)
+    monkeypatch.setattr(measuring, "measure", without_fast)
     found = run_bench(WHOLE)
     assert found["fast_vs_loop"] is None
     assert found["growth_10000"] is None
@@ -269,8 +267,8 @@ def test_two_ranks_are_measured_beside_one_each_time(monkeypatch):
         asked.append((threads, flags))
         return {"client_steps_per_second": next(rates)}
 
-    monkeypatch.setattr(bench_runs, "sdfeel_run", answer)
-    found = bench_runs.ranks_against_one(steps=10, repetitions=2)
+    monkeypatch.setattr(ranks, "sdfeel_run", answer)
+    found = ranks.ranks_against_one(steps=10, repetitions=2)
     assert found["ratios"] == pytest.approx([1.9, 1.8])
     assert asked == [(1, ()), (1, ("--ranks", "2"))] * 2
     assert found["one"]["median"] == statistics.median([100, 50])
