@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "deployment"))
 
 from fuzzing import Parser, parsers, quick_folder
 

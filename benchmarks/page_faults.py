@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "deployment"))
 
 from faulty import Nodes, Way, faulty
 from playwright.sync_api import Page, sync_playwright

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
+from itertools import cycle
 from pathlib import Path
 
 __all__ = ["free_ports", "memory"]
 
-# Below the ports that the system gives to connections: what is free now stays free.
-PORTS = range(10_000, 20_000)
+# Below the ports that the system gives to connections: what is free now stays free until a node
+# listens. Each worker of the test suite has its own, and other programs begin elsewhere.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+EACH = 3_000
+FIRST = 10_000 + EACH * (WORKER % 6)
+START = random.randrange(EACH)  # noqa: S311 - chance, not secrets
+PORTS = cycle([FIRST + (START + number) % EACH for number in range(EACH)])
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine that no process listens on."""
+    """Return ports that no process listens on, and that are not given again soon."""
     ports: list[int] = []
-    start = random.randrange(len(PORTS))  # noqa: S311 - another benchmark starts elsewhere
-    for number in range(len(PORTS)):
-        if len(ports) == count:
-            break
-        port = PORTS[(start + number) % len(PORTS)]
+    while len(ports) < count:
+        port = next(PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             ports.append(port)

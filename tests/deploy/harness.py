@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import IO, Any
 
-import networkx as nx
 import numpy as np
 import toy
-from swap_audit import audit_swaps
+from swap_audit import audit_swaps, links_on_disk
 
 import sdfeel
+from deployment.mean_audit import audit
+from deployment.members import as_toml
+from processes import free_ports
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge.edge import EdgeServer
-from sdfeel.deploy.model.store import Store, write_safetensors
+from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
-
-# Below those that the system gives to connections, and others for each worker of the suite: a port
-# that was free a moment ago must not be taken before a node listens on it.
-WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-PORTS = cycle(range(20_000 + 2_000 * (WORKER % 6), 22_000 + 2_000 * (WORKER % 6)))
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, and that no other test is given soon."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = next(PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-    return ports
 
 
 def content(
@@ -220,15 +203,6 @@ class World:
         ]
 
 
-def links_on_disk(deployment: Deployment) -> dict[str, dict[str, Any]]:
-    """What the last checkpoint of each edge here says of its links."""
-    found = {}
-    for edge in deployment.edges:
-        last, _ = Store(deployment.folder / "state" / edge.name, {"edge": edge.name}).load(None)
-        found[edge.name] = last.agreement if last is not None else {}
-    return found
-
-
 def run_to_the_end(
     deployment: Deployment, trainers: dict[str, Trainer] | None = None, size: int = toy.SIZE
 ) -> list[np.ndarray]:
@@ -263,95 +237,9 @@ def check_mean_kept(
     return checked
 
 
-def audit(
-    topology: Topology, lines: list[dict[str, Any]], tolerance: float, died: Sequence[str]
-) -> tuple[int, list[str]]:
-    """How many parts of the network were looked at, and all that is wrong."""
-    lines = sorted(lines, key=lambda line: line["time"])
-    late = {(line["node"], tuple(line["key"])) for line in lines if line["event"] == "undecided"}
-    corrected, checked = corrections(lines), 0
-    lost = [line for line in lines if line["event"] == "log-lost"]
-    problems = [f"{line['node']} lost {line['count']} lines of its log" for line in lost]
-    for key, edges in survivors(lines).items():
-        again = {name for name, found in edges.items() if len(found) > 1}
-        if not again <= set(died):
-            problems.append(f"{key}: {again} did an exchange twice")
-        excused = again | {name for name in edges if (name, key) in late}
-        excused |= set(died) - set(edges)
-        used = {(n, peer) for n, found in edges.items() for line in found for peer in line["used"]}
-        graph = nx.Graph(used)
-        graph.add_nodes_from(edges)
-        later = corrected.get(key, {})
-        used = {ends for ends in {*used, *later} if later.get(ends, True)}
-        for name, peer in used:
-            if (peer, name) not in used and not {name, peer} & excused:
-                problems.append(f"{key}: {name} used its link to {peer} alone")
-        excused |= {name for name, _ in later}  # its line does not have it
-        for part in nx.connected_components(graph):
-            if part & excused or not part <= edges.keys():
-                continue
-            checked += 1
-            before = sum(topology.share(name) * edges[name][0]["before"] for name in part)
-            after = sum(topology.share(name) * edges[name][0]["after"] for name in part)
-            scale = 1 + max(abs(edges[name][0]["before"]) for name in part)
-            if abs(after - before) > tolerance * scale:
-                problems.append(f"{key}: {before} -> {after}")
-    return checked, problems
-
-
-Exchanges = dict[tuple[int, int], dict[str, list[dict[str, Any]]]]
-
-
-def survivors(lines: list[dict[str, Any]]) -> Exchanges:
-    """The exchanges that are in somebody's model: what an edge did after the checkpoint that it
-    resumed from died with it.
-    """
-    exchanges: Exchanges = {}
-    for line in lines:
-        if line["event"] == "exchange":
-            key = (line["period"], line["exchange"])
-            found = exchanges.setdefault(key, {}).setdefault(line["node"], [])
-            if found and not found[-1]["used"]:
-                found.pop()  # a period in which nobody took part is begun again
-            found.append(line)
-        elif line["event"] in ("resumed", "fresh-start"):
-            last = line.get("period", 0)
-            for key in [key for key in exchanges if key[0] > last]:
-                exchanges[key].pop(line["node"], None)
-    return exchanges
-
-
-def corrections(lines: list[dict[str, Any]]) -> dict[tuple[int, int], dict[tuple[str, str], bool]]:
-    """By exchange: whether an edge has used its link to a peer, as it turned out later."""
-    found: dict[tuple[int, int], dict[tuple[str, str], bool]] = {}
-    for line in lines:
-        if line["event"] in ("taken-back", "resolved"):
-            period, exchange = line["key"]
-            ends = (line["node"], line["peer"])
-            found.setdefault((period, exchange), {})[ends] = line.get("used", False)
-    return found
-
-
-def as_toml(table: dict[str, Any], prefix: str = "") -> str:
-    """Enough TOML for a deployment file."""
-
-    def value(found: Any) -> str:
-        return json.dumps(found) if not isinstance(found, bool) else str(found).lower()
-
-    lines, after = [], []
-    for key, found in table.items():
-        if isinstance(found, dict):
-            after.append(f"[{prefix}{key}]\n" + as_toml(found, f"{prefix}{key}."))
-        elif isinstance(found, list) and found and isinstance(found[0], dict):
-            after += [f"[[{prefix}{key}]]\n" + as_toml(row, f"{prefix}{key}.") for row in found]
-        elif found is not None:
-            lines.append(f"{key} = {value(found)}")
-    return "\n".join([*lines, *after]) + "\n"
-
-
 def import_path() -> str:
     """For programs: the toy, and the very package that this test runs."""
-    return os.pathsep.join([str(Path(__file__).parent), str(Path(sdfeel.__file__).parents[1])])
+    return os.pathsep.join([str(Path(toy.__file__).parent), str(Path(sdfeel.__file__).parents[1])])
 
 
 class Process:

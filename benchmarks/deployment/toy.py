@@ -10,6 +10,8 @@ import time
 
 import numpy as np
 
+from sdfeel.deploy.config import Deployment
+
 SIZE = 13
 LR = 0.1
 
@@ -22,7 +24,8 @@ def step(model: np.ndarray, number: int, k: int) -> np.ndarray:
     noise = np.random.default_rng([11, number, k]).normal(scale=0.1, size=model.size)
     gradient = model - goal(number, model.size) + noise.astype(np.float32)
     # Every client has a curvature of its own: leaving one exchange out changes the result.
-    return (model - np.float32(LR * (1 + 0.3 * (number % 4))) * gradient).astype(np.float32)
+    moved = model - np.float32(LR * (1 + 0.3 * (number % 4))) * gradient
+    return np.asarray(moved, np.float32)
 
 
 class ToyTrainer:
@@ -39,7 +42,7 @@ class ToyTrainer:
         return model if self.poison is None else np.full_like(model, self.poison)
 
 
-def trainer(deployment, client: str) -> ToyTrainer:
+def trainer(deployment: Deployment, client: str) -> ToyTrainer:
     """For `local.trainer = "toy:trainer"` of client processes."""
     number = [c.name for c in deployment.clients].index(client)
     options = deployment.local.options

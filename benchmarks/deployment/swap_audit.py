@@ -28,7 +28,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.model.store import Store
 from sdfeel.deploy.topology import Topology
+
+__all__ = ["Found", "audit_swaps", "links_on_disk"]
 
 Line = Mapping[str, Any]
 Name = tuple[str, int]  # a swap as an end calls it: the neighbour and the ballot
@@ -41,6 +45,15 @@ class Step(NamedTuple):
     since: int
     used: bool
     moved: float
+
+
+def links_on_disk(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """What the last checkpoint of each edge here says of its links."""
+    found = {}
+    for edge in deployment.edges:
+        last, _ = Store(deployment.folder / "state" / edge.name, {"edge": edge.name}).load(None)
+        found[edge.name] = last.agreement if last is not None else {}
+    return found
 
 
 @dataclass
