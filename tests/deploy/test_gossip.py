@@ -11,7 +11,7 @@ from harness import deploy
 
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Agreement
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -21,7 +21,7 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.trust.provision import Authority, provision
-from sdfeel.deploy.waiting import Signal
+from sdfeel.deploy.waiting import Background, Signal
 
 PERIODS = 6
 
@@ -36,23 +36,18 @@ class Town:
         self.told: list[tuple[str, v1.LinkState]] = []
 
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
-        links = Links(
-            self.topology.neighbours(name), 3, Path(), Agreement(), 0, lambda _: PERIODS, 1e9,
-            Signal(), Log(name, None), Metrics(), Refusals(Log(name, None), Metrics()),
+        log = Log(name, None)
+        node = Node(
+            name, self.topology, Credentials(self.deployment, role, certificate or name), Path(),
+            3, log, Metrics(), self.refuse, Signal(), Background(),
         )  # fmt: skip
+        links = Links(node, Agreement(), 0)
         for peer, link in links.items():
             link.tell = lambda message, peer=peer: self.told.append((peer, message.state))  # type: ignore[method-assign, misc]
-        credentials = Credentials(self.deployment, role, certificate or name)
-        return LinkStates(
-            name,
-            links,
-            self.topology,
-            Notary(credentials),
-            "agreed",
-            lambda refusal, _origin: self.refused.append(refusal.kind),
-            dict,
-            {},
-        )
+        return LinkStates(node, links, "agreed", dict, {})
+
+    def refuse(self, _event: str, kind: str, *_: Any, **_fields: Any) -> None:
+        self.refused.append(kind)
 
     def state(self, name: str, **changed: Any) -> v1.LinkState:
         """As this edge signs it, then changed."""

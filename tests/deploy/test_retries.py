@@ -11,6 +11,7 @@ from twin_world import TwinWorld, make_deployment
 from virtual import VirtualLoop
 
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.waiting import Background
 from sdfeel.deploy.wire.transport import Call
 
 pytestmark = pytest.mark.usefixtures("cheap")
@@ -60,3 +61,30 @@ def test_attempts_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_seed_decides_when(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attempts(1, monkeypatch) == attempts(1, monkeypatch) != attempts(2, monkeypatch)
+
+
+def test_what_a_background_task_raises_ends_the_main_work() -> None:
+    """A watch that died silently left an edge that no longer noticed renewals."""
+
+    async def fail() -> None:
+        raise ValueError("a bug")
+
+    async def run() -> None:
+        background = Background()
+        background.spawn(fail())
+        await background.guard(asyncio.Event().wait())  # type: ignore[arg-type]
+
+    with pytest.raises(ValueError, match="a bug"):
+        asyncio.run(run())
+
+
+def test_a_background_task_that_ends_well_or_is_ended_is_no_failure() -> None:
+    async def run() -> str:
+        background = Background()
+        background.spawn(asyncio.sleep(0))
+        background.spawn(asyncio.Event().wait())  # type: ignore[arg-type]
+        await background.guard(asyncio.sleep(0))
+        await background.end()
+        return "ended"
+
+    assert asyncio.run(run()) == "ended"

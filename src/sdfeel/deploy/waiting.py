@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Retry", "Signal", "end"]
+__all__ = ["Background", "Retry", "Signal", "end"]
 
 
 class Signal:
@@ -40,6 +40,44 @@ class Signal:
                 timer.cancel()
                 self._waiters.pop(waiter, None)
         return True
+
+
+class Background:
+    """Tasks that go on beside the main work of a node. None of them dies silently."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._is_done)
+
+    def _is_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+            self._failed.set()
+
+    async def guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the main work. If a task fails meanwhile, end it and raise what the task raised."""
+        loop = asyncio.get_running_loop()
+        main, failed = loop.create_task(work), loop.create_task(self._failed.wait())
+        try:
+            await asyncio.wait({main, failed}, return_when=asyncio.FIRST_COMPLETED)
+            if not main.done() and self._failure is not None:
+                raise self._failure
+        finally:
+            await end(failed)
+            await end(main)
+        main.result()
+
+    async def end(self) -> None:
+        """End all tasks and wait until they are over."""
+        for task in list(self._tasks):
+            await end(task)
 
 
 class Retry:

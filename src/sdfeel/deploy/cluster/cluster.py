@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from sdfeel.deploy.cluster.absences import Absences
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.session import Session
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.rate_limit import RateLimitedLog
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Identity
-from sdfeel.deploy.waiting import Signal, end
+from sdfeel.deploy.waiting import end
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.packing import PACKINGS
 from sdfeel.deploy.wire.transport import Stream, StreamLost
@@ -33,22 +29,10 @@ COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for 
 class Cluster:
     """Collects the uploads of one period after the other."""
 
-    def __init__(
-        self,
-        me: str,
-        topology: Topology,
-        size: int,
-        folder: Path,
-        signal: Signal,
-        log: Log,
-        metrics: Metrics,
-        refused: Refusals,
-        elsewhere: Mapping[str, int],
-    ) -> None:
-        self.topology = topology
-        self.size = size
-        self.home = {c.name for c in topology.deployment.clients if c.edge == me}
-        self.allowed = topology.allowed(me)
+    def __init__(self, node: Node, elsewhere: Mapping[str, int]) -> None:
+        self.node, self.topology = node, node.topology
+        self.home = {c.name for c in node.deployment.clients if c.edge == node.name}
+        self.allowed = node.topology.allowed(node.name)
         self.sessions: dict[str, Session] = {}
         # Own clients are waited for until they come or a first deadline passes.
         self.awaited = set(self.home)
@@ -58,12 +42,11 @@ class Cluster:
         self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
-        self.down = Downlink(topology, me, folder)
+        self.down = Downlink(node.topology, node.name, node.folder)
         self._work: tuple[Tasks, Vector] | None = None
         self._absences = Absences()
-        self._folder, self._signal, self._log, self._metrics = folder, signal, log, metrics
-        self._refused, self._elsewhere = refused, elsewhere
-        self._tell = RateLimitedLog(log, *COMINGS)
+        self._elsewhere = elsewhere
+        self._tell = RateLimitedLog(node.log, *COMINGS)
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
 
@@ -83,7 +66,7 @@ class Cluster:
         """
         self.hand_out(period, model, task)
         start = asyncio.get_running_loop().time()
-        complete = await self._signal.until(
+        complete = await self.node.signal.until(
             lambda: over() or self.everybody_answered, lambda: start + seconds
         )
         return self.close(complete)
@@ -104,7 +87,7 @@ class Cluster:
             self.awaited.clear()
             for name in missing:
                 self._absences.missed(name, self.period)
-            self._log("deadline", period=self.period, missing=missing)
+            self.node.log("deadline", period=self.period, missing=missing)
         return self.uploads
 
     def _expected(self) -> set[str]:
@@ -129,7 +112,7 @@ class Cluster:
     def acknowledge(self, period: int, clients: list[str]) -> None:
         """Tells the clients that their models are in, which is on disk by now."""
         for name in clients:
-            self._metrics.uploads.labels("accepted").inc()
+            self.node.metrics.uploads.labels("accepted").inc()
             if name in self.sessions:
                 self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
         self.uploads = {}
@@ -166,8 +149,8 @@ class Cluster:
             raise Refused("not-allowed", f"client {name!r} is not on this edge's list")
         if hello.samples != self.topology.deployment.client(name).samples:
             raise Refused("samples", f"{hello.samples} samples, not as provisioned")
-        if hello.values != self.size:
-            raise Refused("shape", f"a model of {hello.values} values, this is {self.size}")
+        if hello.values != self.node.size:
+            raise Refused("shape", f"a model of {hello.values} values, this is {self.node.size}")
         if name not in self.sessions and len(self.sessions) >= self._limit:
             raise Refused("limit", f"{self._limit} clients are connected already")
         self._check_namesake(hello)
@@ -188,7 +171,7 @@ class Cluster:
     async def serve(self, hello: v1.Hello, stream: Stream) -> None:
         """Reads a client's stream to its end, which means that the client has gone."""
         self._check_namesake(hello)  # again: one may have come while the answer was written
-        session, name = Session(hello, stream, self._metrics), hello.name
+        session, name = Session(hello, stream, self.node.metrics), hello.name
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:
@@ -221,8 +204,8 @@ class Cluster:
             await end(pump)
 
     def _changed(self) -> None:
-        self._metrics.clients.set(len(self.sessions))
-        self._signal.notify()
+        self.node.metrics.clients.set(len(self.sessions))
+        self.node.signal.notify()
 
     async def _read(self, session: Session) -> None:
         incoming: frames.Incoming | None = None
@@ -240,7 +223,7 @@ class Cluster:
                         vector = incoming.begin() if incoming is not None else None
                     elif kind == "chunk" and incoming is not None:
                         vector = incoming.feed(message.chunk)
-                    self._metrics.bytes.labels("clients", "in").inc(message.ByteSize())
+                    self.node.metrics.bytes.labels("clients", "in").inc(message.ByteSize())
                     if vector is not None and incoming is not None:
                         announced = incoming.announced
                         upload = Upload(vector, incoming.moved, announced.steps)
@@ -270,7 +253,7 @@ class Cluster:
         most, start = self.topology.deployment.limits.magnitude, self._work
         assert start is not None  # noqa: S101 - there is a period
         packing = PACKINGS.get(self.topology.deployment.codecs.up)
-        return frames.Incoming(announced, self.size, most, self._folder, start[1], packing)
+        return frames.Incoming(announced, self.node.size, most, self.node.folder, start[1], packing)
 
     def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
         if announced.period != self.period or not self.is_open:
@@ -286,10 +269,10 @@ class Cluster:
         self._attended[session.name] = announced.period
         self.uploads[session.name] = upload
         self.on_upload(session.name, announced)
-        self._signal.notify()
+        self.node.signal.notify()
 
     def _late(self, session: Session, period: int) -> None:
-        self._metrics.uploads.labels("late").inc()
+        self.node.metrics.uploads.labels("late").inc()
         self._tell("late", session.name, client=session.name, period=period, now=self.period)
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
@@ -300,9 +283,9 @@ class Cluster:
             self.failed.add(name)
         if name in self.sessions:
             self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
-        self._signal.notify()
+        self.node.signal.notify()
 
     def _count(self, name: str, refusal: Refused) -> None:
-        self._metrics.uploads.labels("refused").inc()
+        self.node.metrics.uploads.labels("refused").inc()
         fields = {"client": name, "period": self.period}
-        self._refused("refused", refusal.kind, refusal.reason, name, **fields)
+        self.node.refused("refused", refusal.kind, refusal.reason, name, **fields)

@@ -12,16 +12,14 @@ the model, and begins to count anew. Who is cut off while it answers is asked ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.model.vectors import Vector, distance
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
-from sdfeel.deploy.waiting import Signal
 
 __all__ = ["Adopter"]
 
@@ -34,40 +32,39 @@ Found = tuple[int, Vector]
 class Adopter:
     """Asks a few neighbours at a time, for as long as an exchange may take."""
 
+    node: Node
     links: Links
     states: LinkStates
-    signal: Signal
-    log: Log
-    timeout: float
-    counted: Callable[[int, str], int]  # a neighbour's period in our own
 
     async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
         tried: list[str] = []
-        end = start + self.timeout
+        timeout = self.node.deployment.deadlines.exchange
+        end = start + timeout
         while True:
             clear = partial(self._is_clear, tried)
-            await self.signal.until(clear, lambda: end)
+            await self.node.signal.until(clear, lambda: end)
             reached, left = self.states.reached(), self._ahead(tried)
             if not left or (not reached and len(self.states.others()) > 1):
                 return None
             asked = sorted(left, key=lambda link: -link.done)[:ASKED]
             streams = {link.peer: link.generation for link in asked}
-            answers = await asyncio.gather(*(link.borrow(self.timeout) for link in asked))
+            answers = await asyncio.gather(*(link.borrow(timeout) for link in asked))
             found: dict[str, Found] = {}
             for link, answer in zip(asked, answers, strict=True):
                 if answer is not None and 0 < answer[0] <= link.periods:
                     found[link.peer] = answer
                 elif link.up and link.generation == streams[link.peer]:
                     tried.append(link.peer)
-                    self.log("not-adopted", peer=link.peer, reason="no valid model in time")
+                    self.node.log("not-adopted", peer=link.peer, reason="no valid model in time")
                 elif asyncio.get_running_loop().time() >= end:
                     tried.append(link.peer)
-                    self.log("not-adopted", peer=link.peer, reason="its stream ended")
+                    self.node.log("not-adopted", peer=link.peer, reason="its stream ended")
             if found:
                 peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
-                period = min(self.counted(found[peer][0], peer), reached)
-                self.log("adopted", peer=peer, period=period)
+                counted = self.node.topology.counted
+                period = min(counted(found[peer][0], peer, self.node.name), reached)
+                self.node.log("adopted", peer=peer, period=period)
                 return period, found[peer][1]
 
     def _is_clear(self, tried: list[str]) -> bool:

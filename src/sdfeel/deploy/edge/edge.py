@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import random
 import secrets
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.config import Deployment
@@ -17,13 +15,15 @@ from sdfeel.deploy.edge.handlers import Handlers
 from sdfeel.deploy.edge.paces import make_periods
 from sdfeel.deploy.edge.recorder import Recorder
 from sdfeel.deploy.edge.replies import Replies
+from sdfeel.deploy.facts.http import BoundedServer, serve_http, split_address
 from sdfeel.deploy.facts.logs import Log, Sink
-from sdfeel.deploy.facts.metrics import Metrics, serve_http
+from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.facts.results import Results
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Agreement
 from sdfeel.deploy.peers.agreement_notes import load
 from sdfeel.deploy.peers.dialler import Dialler
@@ -31,13 +31,11 @@ from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.lifetime import Lifetime
-from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.trust.shared_settings import SharedSettings
-from sdfeel.deploy.waiting import Signal
+from sdfeel.deploy.waiting import Background, Signal
 from sdfeel.deploy.wire.grpc_transport import GrpcTransport
 from sdfeel.deploy.wire.transport import Transport
 from sdfeel.errors import InputError
@@ -62,112 +60,77 @@ class EdgeServer:
         out: Path | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        self.deployment, self.name, self._chance = deployment, name, chance
-        self.me = deployment.edge(name)
-        self.topology = Topology(deployment)
-        self.log = Log(name, log)
-        self.metrics = Metrics()
+        self.deployment, self.name = deployment, name
+        self.me, self.topology = deployment.edge(name), Topology(deployment)
+        self.log, self.metrics = Log(name, log), Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.unwritten)
         self.refused = Refusals(self.log, self.metrics)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.address = self.me.listen or self.me.address
         self.transport = transport or GrpcTransport(deployment, self.credentials, self.address)
-        self.signal = Signal()
         first = self._read_first(constants=out is not None)
-        self._with_edges = SharedSettings.of_edges(self.topology, first.vector.sha256)
         self.store = store or Store.of(deployment, name, state, first)
-        model, done, found = self._restore(first.vector)
-        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
-        self.cluster = Cluster(
-            name,
-            self.topology,
-            model.size,
-            state,
-            self.signal,
-            self.log,
-            self.metrics,
-            self.refused,
-            elsewhere,
+        self.node = Node(
+            name=name,
+            topology=self.topology,
+            credentials=self.credentials,
+            folder=self.store.folder,
+            size=first.vector.size,
+            log=self.log,
+            metrics=self.metrics,
+            refused=self.refused,
+            signal=Signal(),
+            background=Background(),
+            chance=chance,
         )
+        self._assemble(first, out)
+        self._http: BoundedServer | None = None
+
+    def _assemble(self, first: ModelFile, out: Path | None) -> None:
+        """Make the parts and tell them of each other."""
+        node, deployment = self.node, self.deployment
+        checkpoint = self._restore()
         # A number of this life; transactions count up from it, so none comes twice.
-        self._life = secrets.randbits(62)
-        self.links = self._make_links(model.size, done, found)
-        self.states = self._make_states(first.vector, elsewhere)
-        self.rounds = make_periods(self, model, found)
-        self.results = self._make_results()
-        self.recorder = Recorder(
-            self.topology, name, self.results, self.log, out, lambda: self.model, first
+        life = secrets.randbits(62)
+        agreement: Agreement[Change] = Agreement(life)
+        if checkpoint is not None and checkpoint.agreement:
+            load(agreement, checkpoint.agreement, checkpoint.changes)
+        elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
+        self.cluster = Cluster(node, elsewhere)
+        self.links = Links(node, agreement, checkpoint.done if checkpoint else 0)
+        agreed = f"{deployment.digest} {first.vector.sha256.hex()[:16]}"
+        self.states = LinkStates(node, self.links, agreed, self.cluster.attending, elsewhere)
+        self.states.on_news = self.cluster.drop_doubled
+        for link in self.links.values():
+            link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
+        model = checkpoint.model if checkpoint else first.vector
+        self.rounds = make_periods(
+            node, self.store, self.cluster, self.links, self.states, model, checkpoint
         )
+        self.results = self._make_results()
+        self.recorder = Recorder(node, self.results, out, lambda: self.model, first)
         self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
-        self.replies = self._make_replies()
+        with_edges = SharedSettings.of_edges(self.topology, first.vector.sha256)
+        self.replies = Replies(
+            node,
+            life,
+            with_edges,
+            self.lifetime,
+            self.rounds,
+            self.cluster,
+            self.links,
+            self.results,
+        )
         self.handlers = Handlers(
-            name,
-            self.topology,
-            self._with_edges,
+            node,
+            with_edges,
             SharedSettings.of_clients(deployment),
             self.admission,
             self.cluster,
             self.links,
             self.states,
             self.replies,
-            self.log,
-        )
-        self._tasks: list[asyncio.Task[None]] = []
-        self._http: ThreadingHTTPServer | None = None
-
-    def _make_links(self, size: int, done: int, found: EdgeCheckpoint | None) -> Links:
-        agreement: Agreement[Change] = Agreement(self._life)
-        if found is not None and found.agreement:
-            load(agreement, found.agreement, found.changes)
-        links = Links(
-            self.topology.neighbours(self.name),
-            size,
-            self.store.folder,
-            agreement,
-            done,
-            self.topology.plan,
-            self.deployment.limits.magnitude,
-            self.signal,
-            self.log,
-            self.metrics,
-            self.refused,
-        )
-        for link in links.values():
-            link.weights = self.topology.weights_digest
-            link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
-        return links
-
-    def _make_states(self, first: Vector, elsewhere: dict[str, int]) -> LinkStates:
-        states = LinkStates(
-            self.name,
-            self.links,
-            self.topology,
-            Notary(self.credentials),
-            f"{self.deployment.digest} {first.sha256.hex()[:16]}",
-            self._refuse_gossip,
-            self.cluster.attending,
-            elsewhere,
-        )
-        states.on_news = self.cluster.drop_doubled
-        for peer, link in self.links.items():
-            link.hooks.vouch = lambda peer=peer: states.vouch(peer)  # type: ignore[misc]
-            link.hooks.state = lambda state, peer=peer: states.take(state, peer)  # type: ignore[misc]
-        return states
-
-    def _make_replies(self) -> Replies:
-        return Replies(
-            self.name,
-            self._life,
-            self.topology,
-            self._with_edges,
-            self.credentials,
-            self.lifetime,
-            self.rounds,
-            self.cluster,
-            self.links,
-            self.results,
-            self.metrics,
         )
 
     def _make_results(self) -> Results:
@@ -193,27 +156,28 @@ class EdgeServer:
             raise InputError("limits.values", most, f"the first model has {size} values")
         return first
 
-    def _restore(self, model: Vector) -> tuple[Vector, int, EdgeCheckpoint | None]:
-        """From the own checkpoint; else the first model."""
+    def _restore(self) -> EdgeCheckpoint | None:
+        """Read the newest checkpoint that is whole."""
         self.store.acquire()
-        found, problems = self.store.load(model.size)
+        checkpoint, problems = self.store.load(self.node.size)
         for problem in problems:
             self.log("checkpoint-damaged", reason=problem)
-        if found is None:
-            self.log("fresh-start", values=model.size)
-            return model, 0, None
-        self.log("resumed", period=found.done, checkpoint=found.agreement.get("checkpoint", 0))
-        return found.model, found.done, found
+        if checkpoint is None:
+            self.log("fresh-start", values=self.node.size)
+            return None
+        number = checkpoint.agreement.get("checkpoint", 0)
+        self.log("resumed", period=checkpoint.done, checkpoint=number)
+        return checkpoint
 
     # Starting and stopping.
 
     async def start(self) -> None:
         """Listens, dials the neighbours behind it in the file, and serves metrics."""
         await self._listen()
-        self._spawn(self._watch())
+        self.node.background.spawn(self._watch())
         for peer in self.links:
             if self.topology.leads(self.name, peer):
-                self._spawn(self._dialler(peer).run())
+                self.node.background.spawn(self._dialler(peer).run())
         self.log("listening", address=self.address, secure=not self.credentials.plaintext)
 
     async def _listen(self) -> None:
@@ -223,9 +187,9 @@ class EdgeServer:
             await self.transport.listen(self.handlers.streams, self.handlers.status)
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
-                self._http = serve_http(
-                    self.me.metrics, self.metrics, lambda: True, lambda: bool(self.cluster.sessions)
-                )
+                hosts = [split_address(self.me.address)[0], *self.me.metrics_hosts]
+                is_ready = lambda: bool(self.cluster.sessions)  # noqa: E731
+                self._http = serve_http(place, self.metrics, lambda: True, is_ready, hosts)
         except (RuntimeError, OSError) as problem:
             await self.transport.stop()
             self.store.release()
@@ -234,27 +198,20 @@ class EdgeServer:
 
     def _dialler(self, peer: str) -> Dialler:
         return Dialler(
+            self.node,
             peer,
             self.links,
             self.transport,
-            self.credentials,
-            self.deployment.deadlines,
             self.replies.hello,
             self.handlers.check_neighbour,
             self.states.all,
-            self._chance,
         )
-
-    def _spawn(self, work: Any) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(work))
 
     async def stop(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await asyncio.gather(*(link.flush() for link in self.links.values()))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.node.background.end()
         await self.transport.stop()
         await self.rounds.settle()
         if self._http is not None:
@@ -264,10 +221,10 @@ class EdgeServer:
         self.log("stopped", period=self.done)
 
     async def run(self) -> None:
-        """All periods, from the last one that is durable."""
+        """Carry out all periods, from the last one that is durable."""
         await self.recorder.start(self.done)
         try:
-            await self.rounds.run()
+            await self.node.background.guard(self.rounds.run())
         finally:
             await self.recorder.finish(self.done)
 
@@ -293,7 +250,7 @@ class EdgeServer:
             self.admission.look()
             loop = asyncio.get_running_loop()
             now = loop.time()
-            await self.signal.until(self._links_changed, lambda now=now: now + WATCH_SECONDS)  # type: ignore[misc]
+            await self.node.signal.until(self._links_changed, lambda now=now: now + WATCH_SECONDS)  # type: ignore[misc]
 
     def _links_changed(self) -> bool:
         return self.states.is_stale
@@ -302,9 +259,6 @@ class EdgeServer:
         """To a neighbour that has no checkpoint: what is on our disk."""
         if self.done:
             link.lend(self.model, self.done)
-
-    def _refuse_gossip(self, refusal: Refused, origin: str) -> None:
-        self.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.admission import Admission
 from sdfeel.deploy.edge.replies import Replies
-from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.shared_settings import SharedSettings, check_done
 from sdfeel.deploy.wire.transport import Call, Caller, Serve, Stream
 
@@ -26,8 +25,7 @@ class Handlers:
     edges, clients  what they must have the same in their files
     """
 
-    name: str
-    topology: Topology
+    node: Node
     edges: SharedSettings
     clients: SharedSettings
     admission: Admission
@@ -35,7 +33,6 @@ class Handlers:
     links: Links
     states: LinkStates
     replies: Replies
-    log: Log
 
     @property
     def streams(self) -> dict[Call, Serve]:
@@ -55,7 +52,7 @@ class Handlers:
             if identity is not None and identity.name != hello.name:
                 raise Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
             link = self.links.get(hello.name)
-            if link is None or self.topology.leads(self.name, hello.name):
+            if link is None or self.node.topology.leads(self.node.name, hello.name):
                 raise Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
             self.check_neighbour(hello, hello.name)
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
@@ -64,7 +61,7 @@ class Handlers:
     def check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
         self.edges.check(hello)
-        check_done(hello.done, self.topology.plan(name))
+        check_done(hello.done, self.node.topology.plan(name))
         if hello.name != name:
             raise Refused("role", f"edge/{name} answers as {hello.name!r}")
 
@@ -72,7 +69,7 @@ class Handlers:
         with self.admission.admitted(stream, "operator") as identity:
             hello = await self.admission.hello(stream)
             self.edges.check(hello)
-            self.log("exported", period=self.replies.rounds.done)
+            self.node.log("exported", period=self.replies.rounds.done)
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
             for message in self.replies.model():
                 await stream.write(message)

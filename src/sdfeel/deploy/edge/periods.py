@@ -8,28 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.deploy.cluster.averaging import ClusterMean
 from sdfeel.deploy.cluster.cluster import Cluster
-from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.edge.adoption import Adopter
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.period_times import PeriodTimes
 from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector, probe
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement_notes import dump
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
-from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.waiting import Signal
 
 __all__ = ["GRACE", "Periods"]
 
@@ -46,8 +42,7 @@ class Periods(ABC):
     saved     the number of the last checkpoint on disk
     """
 
-    deployment: Deployment
-    topology: Topology
+    node: Node
     store: Store
     model: Vector
     done: int
@@ -55,9 +50,6 @@ class Periods(ABC):
     cluster: Cluster
     links: Links
     states: LinkStates
-    signal: Signal
-    log: Log
-    metrics: Metrics
     adopter: Adopter | None = None
     saved: int = 0
     phase: str = "starting"
@@ -65,13 +57,14 @@ class Periods(ABC):
     times: PeriodTimes = field(default_factory=PeriodTimes)
 
     def __post_init__(self) -> None:
+        self.deployment, self.topology = self.node.deployment, self.node.topology
+        self.log, self.metrics, self.signal = self.node.log, self.node.metrics, self.node.signal
         table = self.deployment.averaging
         self._saving: asyncio.Future[None] | None = None
         self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
         self.on_saved: Callable[[], None] = lambda: None
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
         self._started = 0.0
-        self._beside: set[asyncio.Task[None]] = set()
         rule = Rule(table.rule, table.limit, table.trim)
         self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
 
@@ -179,16 +172,8 @@ class Periods(ABC):
         self.on_saved()
         self.signal.notify()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins something that goes on beside the periods."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
-
     async def settle(self) -> None:
         """Ended from outside, it may still be writing: nobody else must begin before it has."""
-        for task in self._beside:
-            task.cancel()
         if self._saving is not None:
             await asyncio.wait({self._saving})
 

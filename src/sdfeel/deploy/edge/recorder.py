@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.results import Results, Row
 from sdfeel.deploy.model.files import ModelFile
 from sdfeel.deploy.model.state_dict import write_state_dict
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.topology import Topology
 
 if TYPE_CHECKING:
@@ -39,15 +39,14 @@ class Recorder:
 
     def __init__(
         self,
-        topology: Topology,
-        edge: str,
+        node: Node,
         results: Results,
-        log: Log,
         out: Path | None,
         model: Callable[[], Vector],
         first: ModelFile,
     ) -> None:
-        self._topology, self._edge, self._results, self._log = topology, edge, results, log
+        self._topology, self._edge, self._log = node.topology, node.name, node.log
+        self._results = results
         self._out, self._model, self._first = out, model, first
         self._folder: RunFolder | None = None
         self._evaluate: Callable[[Any], dict[str, float]] | None = None

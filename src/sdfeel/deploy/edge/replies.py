@@ -9,13 +9,12 @@ from pathlib import Path
 
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.periods import Periods
-from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.results import Results
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import PROTOCOL, v1
-from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.trust.identity import Credentials, Identity
+from sdfeel.deploy.trust.identity import Identity
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.shared_settings import SharedSettings
 from sdfeel.deploy.wire import frames
@@ -40,35 +39,32 @@ class Replies:
     common  what neighbours must have the same
     """
 
-    name: str
+    node: Node
     life: int
-    topology: Topology
     common: SharedSettings
-    credentials: Credentials
     lifetime: Lifetime
     rounds: Periods
     cluster: Cluster
     links: Links
     results: Results
-    metrics: Metrics
 
     def hello(self) -> v1.Hello:
         """To neighbours; they must also have begun with the same model."""
         return v1.Hello(
             protocol=PROTOCOL,
-            name=self.name,
-            deployment=self.topology.deployment.digest,
+            name=self.node.name,
+            deployment=self.node.topology.deployment.digest,
             done=self.rounds.done,
             incarnation=self.life,
             checkpoint=self.rounds.saved,
             settings=self.common.tell(),
-            weights=self.topology.weights_digest,
+            weights=self.node.topology.weights_digest,
         )
 
     def answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:
         """The same to whoever dialled, with a proof that our certificate is a good one."""
         answer = self.hello()
-        for name, value in self.credentials.prove(hello.nonce, caller).items():
+        for name, value in self.node.credentials.prove(hello.nonce, caller).items():
             setattr(answer, name, value)
         return answer
 
@@ -80,9 +76,9 @@ class Replies:
             yield v1.LinkMessage(chunk=chunk)
 
     def status(self, nonce: bytes, caller: Identity | None) -> v1.StatusReply:
-        value, rounds = self.metrics.value, self.rounds
+        value, rounds = self.node.metrics.value, self.rounds
         return v1.StatusReply(
-            edge=self.name,
+            edge=self.node.name,
             period=rounds.done,
             periods=rounds.last,
             phase=self.phase,
@@ -110,9 +106,9 @@ class Replies:
             certificate_hours=self.lifetime.hours,
             phases=[v1.Measure(name=n, value=v) for n, v in rounds.times.round.items()],
             memory=resident_bytes(),
-            pace=name_of_pace(self.topology.deployment.pace),
+            pace=name_of_pace(self.node.topology.deployment.pace),
             steps=value("sdfeel_steps"),
-            **self.credentials.prove(nonce, caller),
+            **self.node.credentials.prove(nonce, caller),
         )
 
     @property

@@ -36,7 +36,6 @@ class Turns(Periods):
     steps   by client, those that are in the model: its next one is the one after them
     """
 
-    me: str
     pace: Asynchronous
     flows: Flows
     counts: Counts
@@ -44,10 +43,11 @@ class Turns(Periods):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.me = self.node.name
         self._moving, self._writing = asyncio.Lock(), asyncio.Lock()
         self._durable = self.model
         self._is_early = False  # a checkpoint is about to be written before a turn is over
-        self.flows.current, self.flows.spawn = self._current, self.spawn
+        self.flows.current = self._current
         self.flows.on_full = self._save_soon
 
     @property
@@ -221,7 +221,7 @@ class Turns(Periods):
         """Before the period is over: neighbours keep what they gave us until it is on our disk."""
         if not self._is_early:
             self._is_early = True
-            self.spawn(self._keep(self.done))
+            self.node.background.spawn(self._keep(self.done))
 
     async def _save_again(self) -> None:
         await self._keep(self.done)

@@ -19,16 +19,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from sdfeel.deploy.model.vectors import Change, Vector, combine
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement import Id, Standing, Transaction
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Key, Link, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import Topology, View
+from sdfeel.deploy.topology import View
 
 __all__ = ["AllReduce"]
 
@@ -39,15 +39,14 @@ UP, DOWN = v1.Stage.UP, v1.Stage.DOWN
 class AllReduce:
     """One edge's part in the all-reduce of one period."""
 
-    me: str
-    topology: Topology
+    node: Node
     view: View
     links: Links
-    folder: Path
     timeout: ExchangeTimeout
     key: Key
 
     def __post_init__(self) -> None:
+        self.me, self.topology = self.node.name, self.node.topology
         root, self._parents = self.view.tree()
         self.children = [name for name, above in self._parents.items() if above == self.me]
         self.parent = None if root == self.me else self._parents[self.me]
@@ -121,7 +120,7 @@ class AllReduce:
         masses = [self.topology.share(self.me), *(self._mass(child) for child in children)]
         weights = [mass / self._mass(self.me) for mass in masses]
         parts = [model, *self._ups.values()]
-        return await offload(model.is_large, lambda: combine(parts, weights, self.folder))
+        return await offload(model.is_large, lambda: combine(parts, weights, self.node.folder))
 
     async def _from_above(self, own: Vector) -> tuple[Vector, Id] | None:
         """The mean over everybody: ours at the root, else the parent's."""

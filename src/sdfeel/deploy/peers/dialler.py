@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sdfeel.deploy.config import Deadlines
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.trust.identity import Credentials, Identity, check
+from sdfeel.deploy.trust.identity import Identity, check
 from sdfeel.deploy.waiting import Retry, end
 from sdfeel.deploy.wire.transport import Call, Stream, StreamLost, Transport
 
@@ -28,21 +27,19 @@ class Dialler:
     hello    ours
     check    raises Refused if the neighbour's is not good
     states   what the neighbour is told first
-    chance   draws the pauses between attempts; see `Retry`
     """
 
+    node: Node
     peer: str
     links: Links
     transport: Transport
-    credentials: Credentials
-    deadlines: Deadlines
     hello: Callable[[], v1.Hello]
     check: Callable[[v1.Hello, str], None]
     states: Callable[[], list[v1.LinkState]]
-    chance: random.Random | None = None
 
     def __post_init__(self) -> None:
-        self._retry = Retry(self.deadlines.retry, self.chance)
+        self.credentials, self.deadlines = self.node.credentials, self.node.deployment.deadlines
+        self._retry = Retry(self.deadlines.retry, self.node.chance)
         self._last_problem = ""
         self._answered_by: Identity | None = None
 
@@ -109,7 +106,7 @@ class Dialler:
         except StreamLost as problem:
             self._problem(problem.reason)
         except Refused as refusal:
-            self._link.metrics.refused.labels(refusal.kind).inc()
+            self.node.metrics.refused.labels(refusal.kind).inc()
             self._problem(refusal.reason)
         except TimeoutError:
             self._problem("no answer")
@@ -125,4 +122,4 @@ class Dialler:
         """Logged when it is news: an edge may be away for days."""
         if reason != self._last_problem:
             self._last_problem = reason
-            self._link.log("dial-failed", peer=self.peer, reason=reason)
+            self.node.log("dial-failed", peer=self.peer, reason=reason)

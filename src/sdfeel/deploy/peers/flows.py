@@ -49,16 +49,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.model.vectors import Change, Vector, distance
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement import CROWDED, Action, Id, Transaction
 from sdfeel.deploy.peers.counts import Counts
@@ -67,7 +64,6 @@ from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.token_bucket import TokenBucket
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import Topology
 
 __all__ = ["Flows"]
 
@@ -82,25 +78,20 @@ class Flows:
 
     is_open   whether we answer: not before we have a model worth swapping
     current   our model with all that links have given
-    spawn     begins something that goes on beside the periods
     on_full   a checkpoint should be written soon
     unsaved   by neighbour, swaps since the last checkpoint began
     """
 
-    me: str
-    topology: Topology
+    node: Node
     pace: Asynchronous
     links: Links
     counts: Counts
     timeout: ExchangeTimeout
-    log: Log
-    metrics: Metrics
-    refused: Refusals
 
     def __post_init__(self) -> None:
+        self.me, self.topology = self.node.name, self.node.topology
         self.is_open = False
         self.current: Callable[[], Awaitable[Vector]]
-        self.spawn: Callable[[Coroutine[Any, Any, None]], None]
         self.on_full: Callable[[], None] = lambda: None
         self.unsaved: Counter[str] = Counter()
         self._answers: dict[tuple[str, Id], Answer | None] = {}
@@ -115,7 +106,7 @@ class Flows:
 
     def _hear(self, peer: str, counts: Iterable[v1.Count]) -> None:
         if not self.counts.hear(peer, counts):
-            self.refused("refused", "counts", "turns or steps that cannot be", peer, peer=peer)
+            self.node.refused("refused", "counts", "turns or steps that cannot be", peer, peer=peer)
 
     def _flow(self, peer: str, staleness: int) -> float:
         """c_dj, the same at both ends of a link."""
@@ -137,8 +128,8 @@ class Flows:
             self._move_alone(model, found)
         for peer, (theirs, staleness) in found.items():
             apart = await offload(model.is_large, partial(distance, model, theirs))
-            self.metrics.disagreement.labels(peer).set(apart)
-            self.metrics.staleness.labels(peer).set(staleness)
+            self.node.metrics.disagreement.labels(peer).set(apart)
+            self.node.metrics.staleness.labels(peer).set(staleness)
         return list(found)
 
     async def _swap(self, peer: str, turn: int, model: Vector) -> Answer | None:
@@ -207,7 +198,7 @@ class Flows:
         if announced.stage == v1.Stage.ANSWER:
             if announced.staleness > self.counts.most:
                 reason = "older than all turns together"
-                self.refused("refused", "counts", reason, peer, peer=peer)
+                self.node.refused("refused", "counts", reason, peer, peer=peer)
             elif (peer, id_) in self._answers:
                 self._hear(peer, announced.counts)
                 self._answers[peer, id_] = (vector, announced.staleness)
@@ -231,13 +222,13 @@ class Flows:
             reason = "no model here yet"
         elif not self._allowed[peer].take(now):
             reason = "more often than your time lets you be ready"
-            self.refused("refused", "often", reason, peer, peer=peer)
+            self.node.refused("refused", "often", reason, peer, peer=peer)
         elif self.links.agreement.is_crowded(peer, ANY):
             reason = "too much is open on this link"
         if reason:
             self.links[peer].refuse(id_[:2], reason)
             return
-        self.spawn(self._answer(peer, id_, vector))
+        self.node.background.spawn(self._answer(peer, id_, vector))
 
     async def _answer(self, peer: str, id_: Id, theirs: Vector | None) -> None:
         """Our model of this moment; with theirs, also the promise to do as they decide."""
@@ -263,7 +254,7 @@ class Flows:
         fields = {"ballot": action.id.ballot, "since": self.links.agreement.checkpoint}
         if self.topology.deployment.audit:
             about = self._about(action.change, 1)
-            self.log("swap", peer=action.peer, key=action.id[:2], **fields, **about)
+            self.node.log("swap", peer=action.peer, key=action.id[:2], **fields, **about)
         if self.unsaved[action.peer] >= FULL:
             self.on_full()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Id
 from sdfeel.deploy.peers.lending import Lending
 from sdfeel.deploy.protocol import v1
@@ -32,7 +31,6 @@ class Offer:
 class Inbox:
     """Of one link.
 
-    size, most  of a model: its values, and what one may be
     came        is told that a model is whole for which somebody may have waited
     refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
     swap        is given the models of swaps without rounds
@@ -41,15 +39,12 @@ class Inbox:
 
     def __init__(
         self,
-        size: int,
-        most: float,
-        folder: Path,
-        metrics: Metrics,
+        node: Node,
         came: Callable[[], None],
         refuse: Callable[[Refused, Key | None], None],
         swap: Callable[[v1.ModelHeader, Vector], None],
     ) -> None:
-        self._size, self._most, self._folder, self._metrics = size, most, folder, metrics
+        self._node = node
         self._came, self._refused, self._swap = came, refuse, swap
         self._incoming: frames.Incoming | None = None
         self._offers: dict[tuple[Key, int], Offer] = {}
@@ -78,7 +73,12 @@ class Inbox:
         try:
             if is_lent and not self.lending.is_wanted:
                 raise Refused("unasked", "a model that was not asked for")
-            self._incoming = frames.Incoming(announced, self._size, self._most, self._folder)
+            self._incoming = frames.Incoming(
+                announced,
+                self._node.size,
+                self._node.deployment.limits.magnitude,
+                self._node.folder,
+            )
         except Refused as refusal:
             self._tell(announced, refusal)
             return
@@ -90,7 +90,7 @@ class Inbox:
             self._receive(lambda: incoming.feed(chunk), len(chunk.data))
 
     def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
-        self._metrics.bytes.labels("edges", "in").inc(size)
+        self._node.metrics.bytes.labels("edges", "in").inc(size)
         try:
             vector = feed()
         except Refused as refusal:

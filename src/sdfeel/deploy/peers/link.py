@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.inbox import Inbox, Key, Offer
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.shared_settings import check_done
-from sdfeel.deploy.waiting import Signal, end
+from sdfeel.deploy.waiting import end
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.outbox import Outbox
 from sdfeel.deploy.wire.transport import Stream, StreamLost
@@ -50,21 +47,13 @@ class Link:
     done         the neighbour's last finished period
     moved_at     when that last became more, on the loop's clock
     waits        something is open at the neighbour's end
-    weights      digest of the clusters' weights; a neighbour with others is not exchanged with
     missed       exchanges in which it was waited for in vain, since it last did something
     sent         bytes of models, in this life of the edge; received: those of the neighbour
     opened       when the models of the last exchanges began to come, on the loop's clock
     """
 
+    node: Node
     peer: str
-    size: int
-    periods: int
-    most: float
-    folder: Path
-    signal: Signal
-    log: Log
-    metrics: Metrics
-    refused: Refusals
     hooks: Hooks = field(default_factory=Hooks)
     generation: int = 0
     done: int = 0
@@ -75,7 +64,6 @@ class Link:
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
-    weights: str = ""
     sent: int = 0
     received: int = 0
     opened: dict[Key, float] = field(default_factory=dict)
@@ -85,15 +73,8 @@ class Link:
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
-        self._inbox = Inbox(
-            self.size,
-            self.most,
-            self.folder,
-            self.metrics,
-            self._came,
-            self._tell_refusal,
-            self._swap,
-        )
+        self._inbox = Inbox(self.node, self._came, self._tell_refusal, self._swap)
+        self.periods = self.node.topology.plan(self.peer)
 
     @property
     def up(self) -> bool:
@@ -120,21 +101,23 @@ class Link:
         self.missed = 0
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
-        self.log("link-up", peer=self.peer, done=hello.done)
-        self._keeps_mean = hello.weights in ("", self.weights)
+        self.node.log("link-up", peer=self.peer, done=hello.done)
+        self._keeps_mean = hello.weights in ("", self.node.topology.weights_digest)
         if not self._keeps_mean:
-            self.log("weights-differ", peer=self.peer, reason="the clients' samples differ there")
+            self.node.log(
+                "weights-differ", peer=self.peer, reason="the clients' samples differ there"
+            )
         for state in states:
             self.tell(v1.LinkMessage(state=state))
         self.hooks.met(hello)
-        self.signal.notify()
+        self.node.signal.notify()
         pump = asyncio.ensure_future(self._outbox.pump())
         try:
             while (message := await stream.read()) is not None:
                 if self._stream is not stream:
                     break
                 self._take(message)
-                self.signal.notify()
+                self.node.signal.notify()
         except StreamLost:
             pass  # link-down says it
         finally:
@@ -146,13 +129,13 @@ class Link:
         problem = self._outbox.problem if self._outbox is not None else ""
         self._stream = self._outbox = None
         self._inbox.end()
-        self.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
+        self.node.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
         self.hooks.lost()
-        self.signal.notify()
+        self.node.signal.notify()
 
     def _sent(self, size: int) -> None:
         self.sent += size
-        self.metrics.bytes.labels("edges", "out").inc(size)
+        self.node.metrics.bytes.labels("edges", "out").inc(size)
 
     def tell(self, message: v1.LinkMessage) -> None:
         """Sends without waiting, if the link is up."""
@@ -183,7 +166,7 @@ class Link:
     def lend(self, vector: Vector, period: int) -> None:
         """To a neighbour that asked; not again while the last loan is on its way."""
         if self._outbox is not None and self._inbox.lending.give(self._outbox, vector, period):
-            self.log("lent", peer=self.peer, period=period)
+            self.node.log("lent", peer=self.peer, period=period)
 
     async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
         """The model of the neighbour's last finished period; None if it does not come."""
@@ -259,7 +242,7 @@ class Link:
 
     def _count(self, refusal: Refused, **fields: Any) -> None:
         fields["peer"] = self.peer
-        self.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
+        self.node.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
 
     # What an exchange asks.
 
@@ -292,11 +275,11 @@ class Link:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
         if self.moved_at <= start:
             self.missed += 1
-            self.log("missed", peer=self.peer, times=self.missed)
+            self.node.log("missed", peer=self.peer, times=self.missed)
 
     def count(self, use: bool) -> None:
         self.used, self.skipped = self.used + use, self.skipped + (not use)
-        self.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
+        self.node.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
 
     def forget(self, period: int) -> None:
         """Drops what belongs to finished periods."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import networkx as nx
 
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.notary import Notary
 from sdfeel.deploy.trust.shared_settings import check_done
 
@@ -27,21 +28,22 @@ class LinkStates:
     """The newest word of every edge about itself.
 
     agreed         what all nodes have in common; goes into the signature
-    refuse         is told what was wrong with a state, and who passed it on
     attending      the guests here, and the last period in which they took part
     elsewhere      the same of all other edges
     """
 
-    me: str
+    node: Node
     links: Links
-    topology: Topology
-    notary: Notary
     agreed: str
-    refuse: Callable[[Refused, str], None]
     attending: Callable[[], dict[str, int]]
     elsewhere: dict[str, int]
 
     def __post_init__(self) -> None:
+        self.me, self.topology = self.node.name, self.node.topology
+        self.notary = Notary(self.node.credentials)
+        for peer, link in self.links.items():
+            link.hooks.vouch = partial(self.vouch, peer)
+            link.hooks.state = partial(self.take, origin=peer)
         # A start later than any number before a restart.
         self._number = time.time_ns()
         self._states: dict[str, v1.LinkState] = {}
@@ -103,7 +105,7 @@ class LinkStates:
         try:
             self._check(state)
         except Refused as refusal:
-            self.refuse(refusal, origin)
+            self.node.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
             return
         self._keep(state, origin)
 

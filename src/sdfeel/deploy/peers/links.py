@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.model.vectors import Change
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Action, Agreement, Do, Id, Standing, Transaction, Word
 from sdfeel.deploy.peers.link import Hooks, Link
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.waiting import Signal
 
 __all__ = ["Links"]
 
@@ -34,22 +30,9 @@ class Links(dict[str, Link]):
     have_gone_on a neighbour was here before this edge restarted, and still is
     """
 
-    def __init__(
-        self,
-        peers: Sequence[str],
-        size: int,
-        folder: Path,
-        agreement: Agreement[Change],
-        done: int,
-        plan: Callable[[str], int],
-        most: float,
-        signal: Signal,
-        log: Log,
-        metrics: Metrics,
-        refused: Refusals,
-    ) -> None:
+    def __init__(self, node: Node, agreement: Agreement[Change], done: int) -> None:
         super().__init__()
-        self.agreement, self._log = agreement, log
+        self.agreement, self._node = agreement, node
         self.is_unsaved = self.have_gone_on = False
         self.done, self._checkpoint = done, agreement.checkpoint
         self._waiting: dict[str, bool] = {}
@@ -58,19 +41,8 @@ class Links(dict[str, Link]):
         self.about: Callable[[Change | None, int], dict[str, float]] = lambda *_: {}
         self.counts: Callable[[], list[v1.Count]] = list
         self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
-        for peer in peers:
-            self[peer] = Link(
-                peer,
-                size,
-                plan(peer),
-                most,
-                folder,
-                signal,
-                log,
-                metrics,
-                refused,
-                self._hooks(peer),
-            )
+        for peer in node.topology.neighbours(node.name):
+            self[peer] = Link(node, peer, self._hooks(peer))
             self._waiting[peer] = False
 
     def _hooks(self, peer: str) -> Hooks:
@@ -115,7 +87,7 @@ class Links(dict[str, Link]):
     def give_up_waiting(self, transaction: Transaction[Change]) -> None:
         self.perform(self.agreement.deadline(transaction))
         if transaction.state is Standing.IN_DOUBT:
-            self._log("undecided", peer=transaction.peer, key=transaction.id[:2])
+            self._node.log("undecided", peer=transaction.peer, key=transaction.id[:2])
 
     def perform(self, actions: Sequence[Action[Change]], sha256: bytes = b"") -> None:
         """Says the words, and notes what was done."""
@@ -135,10 +107,10 @@ class Links(dict[str, Link]):
         fields: dict[str, Any] = {"peer": action.peer, "key": action.id[:2]}
         fields |= {"ballot": action.id.ballot, "since": self.agreement.checkpoint}
         if action.do is Do.TAKE_BACK:
-            self._log("taken-back", **fields, **self.about(action.change, -1))
+            self._node.log("taken-back", **fields, **self.about(action.change, -1))
         else:
             used = action.do is Do.MAKE_GOOD
-            self._log("resolved", used=used, **fields, **self.about(action.change, int(used)))
+            self._node.log("resolved", used=used, **fields, **self.about(action.change, int(used)))
 
     def saved(self, period: int, checkpoint: int) -> None:
         """A checkpoint is on disk: the neighbours are told, and asked again what is still open."""

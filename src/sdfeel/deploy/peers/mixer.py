@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import Vector, combine, distance, probe
+from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.allreduce import AllReduce
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
@@ -17,7 +15,7 @@ from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.swap import Swap
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import Topology, View
+from sdfeel.deploy.topology import View
 
 __all__ = ["Mixer"]
 
@@ -26,15 +24,14 @@ __all__ = ["Mixer"]
 class Mixer:
     """Carries out an averager's exchanges for one edge."""
 
-    me: str
-    topology: Topology
+    node: Node
     links: Links
-    folder: Path
-    timeout: ExchangeTimeout
-    log: Log
-    metrics: Metrics
     states: LinkStates
+    timeout: ExchangeTimeout
     waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
+
+    def __post_init__(self) -> None:
+        self.me, self.topology = self.node.name, self.node.topology
 
     async def agree(self, period: int) -> View:
         """The part of the network to count on, once all neighbours in it see the same one.
@@ -88,7 +85,7 @@ class Mixer:
         return model, total
 
     async def _all_reduce(self, key: Key, model: Vector, view: View) -> tuple[Vector, int]:
-        part = AllReduce(self.me, self.topology, view, self.links, self.folder, self.timeout, key)
+        part = AllReduce(self.node, view, self.links, self.timeout, key)
         start = asyncio.get_running_loop().time()
         result = await part.run(model)
         self._note_waiting(key, part.children, start)
@@ -125,11 +122,11 @@ class Mixer:
         if used:
             counted = [weights[peer] for peer in used]
             shares = [1 - sum(counted), *counted]
-            mixed = await offload(large, lambda: combine(models, shares, self.folder))
+            mixed = await offload(large, lambda: combine(models, shares, self.node.folder))
         if key[1] == 0:
             for peer, theirs in used.items():
                 apart = await offload(large, lambda theirs=theirs: distance(model, theirs))  # type: ignore[misc]
-                self.metrics.disagreement.labels(peer).set(apart)
+                self.node.metrics.disagreement.labels(peer).set(apart)
         missing = [peer for peer in neighbours if peer not in used]
         self._audit(key, model, mixed, list(used), missing)
         return mixed, len(used), missing
@@ -150,4 +147,4 @@ class Mixer:
         if self.topology.deployment.audit:
             fields |= {"before": probe(before), "after": probe(after)}
         if missing or self.topology.deployment.audit:
-            self.log("exchange", period=key[0], exchange=key[1], **fields)
+            self.node.log("exchange", period=key[0], exchange=key[1], **fields)

@@ -1,0 +1,45 @@
+"""What all parts of one edge server share, handed down as one thing."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.waiting import Background, Signal
+
+__all__ = ["Node"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """An edge server as its parts see it.
+
+    folder  for its checkpoints, and for models that are too large for the memory
+    size    values of a model
+    signal  notified by whatever changes something that another part may wait for
+    background  what goes on beside the periods
+    chance  draws the pauses between attempts: seeded in tests, else by the operating system
+    """
+
+    name: str
+    topology: Topology
+    credentials: Credentials
+    folder: Path
+    size: int
+    log: Log
+    metrics: Metrics
+    refused: Refusals
+    signal: Signal
+    background: Background
+    chance: random.Random | None = None
+
+    @property
+    def deployment(self) -> Deployment:
+        return self.topology.deployment
