@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import resource
-import signal
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import load_deployment
 from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.facts.logs import LogFile
+from sdfeel.deploy.operate.ending import run_until_signal
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
 
@@ -72,7 +71,7 @@ def run_edge(
         finally:
             handshakes.stop()
 
-    return _until_signal(program(), log)
+    return run_until_signal(program(), log, name)
 
 
 async def _until_stopped() -> None:
@@ -93,24 +92,7 @@ def run_client(
     async def program() -> None:
         await ClientProgram(deployment, name, trainer, log).run()
 
-    return _until_signal(program(), log)
-
-
-def _until_signal(program: Coroutine[Any, Any, None], log: LogFile | None) -> int:
-    async def main() -> int:
-        task = asyncio.ensure_future(program)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
-        if log is not None and log.path is not None:
-            loop.add_signal_handler(signal.SIGHUP, log.reopen)
-        try:
-            await task
-        except asyncio.CancelledError:
-            return 130
-        return 0
-
-    return asyncio.run(main())
+    return run_until_signal(program(), log, name)
 
 
 if __name__ == "__main__":  # the programs alone, without the rest of the command line

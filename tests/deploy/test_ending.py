@@ -1,0 +1,130 @@
+"""A program that is told to stop ends, whatever is in the way of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from harness import import_path
+
+# What stands between a program and its end.
+PROGRAMS = {
+    "swallowed": """
+        while True:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                pass
+    """,
+    "blocked": "time.sleep(100)",
+    "tidies-for-ever": """
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.Event().wait()
+    """,
+    "tidies": """
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.5)
+            print("tidy", flush=True)
+    """,
+    "worker": "await asyncio.to_thread(time.sleep, 100)",
+    "thread": """
+        threading.Thread(target=time.sleep, args=(100,)).start()
+        await asyncio.sleep(100)
+    """,
+    "finaliser": """
+        atexit.register(time.sleep, 100)
+        await asyncio.sleep(100)
+    """,
+    "fork": """
+        child = os.fork()
+        if not child:
+            time.sleep(100)
+        os.kill(child, signal.SIGTERM)
+        await asyncio.sleep(0.3)
+        print(os.waitpid(child, os.WNOHANG)[1], flush=True)
+    """,
+}
+FRAME = """
+import asyncio, atexit, os, signal, sys, threading, time
+from pathlib import Path
+from sdfeel.deploy.facts.logs import LogFile
+from sdfeel.deploy.operate.ending import run_until_signal
+
+async def program():
+    print("up", flush=True)
+    {body}
+
+sys.exit(run_until_signal(program(), LogFile(Path(sys.argv[1])), "a", float(sys.argv[2])))
+"""
+
+
+def start(name: str, log: Path, seconds: float = 0.5) -> subprocess.Popen[str]:
+    body = PROGRAMS[name].strip().replace("\n    ", "\n")
+    program = subprocess.Popen(
+        [sys.executable, "-c", FRAME.format(body=body), str(log), str(seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": import_path()},
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "up\n"
+    return program
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("name", ["swallowed", "blocked", "tidies-for-ever"])
+def test_a_program_that_does_not_end_is_ended(
+    tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    with start(name, tmp_path / "log") as program:
+        program.send_signal(number)
+        assert program.wait(20) == 130
+    (line,) = map(json.loads, (tmp_path / "log").read_text().splitlines())
+    assert (line["event"], line["node"]) == ("stop-forced", "a")
+    assert line["reason"] == "not over after 0.5 s"
+    assert any("<string>" in place for place in line["task"] + line["thread"]), "where it hangs"
+
+
+@pytest.mark.parametrize("name", ["worker", "thread", "finaliser"])
+def test_nobody_waits_for_what_outlives_the_program(tmp_path: Path, name: str) -> None:
+    with start(name, tmp_path / "log", seconds=100.0) as program:
+        program.terminate()
+        assert program.wait(20) in (130, -signal.SIGALRM)
+    assert not (tmp_path / "log").read_text()
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with start("swallowed", tmp_path / "log", seconds=100.0) as program:
+        program.terminate()
+        time.sleep(1.5)
+        assert program.poll() is None
+        program.terminate()
+        assert program.wait(20) == 130
+    assert "a second signal" in (tmp_path / "log").read_text()
+
+
+def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    """`timeout` tells the process and its group; a terminal may, too."""
+    with start("tidies", tmp_path / "log", seconds=100.0) as program:
+        for _ in range(3):
+            program.terminate()
+            time.sleep(0.05)
+        assert program.communicate(timeout=20)[0] == "tidy\n"
+        assert program.returncode == 130
+    assert not (tmp_path / "log").read_text()
+
+
+def test_signals_of_a_forked_process_are_its_own(tmp_path: Path) -> None:
+    with start("fork", tmp_path / "log") as program:
+        assert program.communicate(timeout=20)[0] == f"{signal.SIGTERM.value}\n"
+        assert program.returncode == 0
