@@ -274,6 +274,23 @@ OTHERS: dict[str, dict[str, object]] = {
 }
 
 
+# What is said of the settings that differ.
+CHANGES = {
+    "seed": "seed was 3, is 4. Take",
+    "lr": "lr was 0.1, is 0.2. Take",
+    "batch_size": "batch_size was 4, is 3. Take",
+    "schedule": "schedule.alpha was 2, is 3. Take",
+    "scheme": "scheme was 'sd-feel', is 'hierfavg'. Take",
+    "averager": "averager was 'paper', is 'chebyshev'. Take",
+    "participation": "schedule.participation was 0.7, is 0.8. Take",
+    "profile": "clock.profile was",
+    "averaging_rule": "averaging_rule.name was 'mean', is",
+    "loss": "loss was",
+    "clusters": "clusters was [[0, 3], [1, 2, 4], [5]], is [[0, 2], [1, 3, 4], [5]]. Take",
+    "graph": "links was",
+}
+
+
 @pytest.mark.parametrize("what", [*OTHERS, "data", "model", "clusters", "graph"])
 def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, what: str) -> None:
     train(tmp_path, steps=5)
@@ -288,7 +305,9 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, what: str) -> 
     elif what == "graph":
         other.network = sdfeel.Network(other.network.clusters, "ring")
     with pytest.raises(InputError, match="belongs to another run") as error:
-        train(tmp_path, of=other, steps=5, resume=True, **OTHERS.get(what, {}))
+        train(tmp_path, of=other, steps=6, resume=True, **OTHERS.get(what, {}))
+    assert CHANGES.get(what, "its settings are the same") in error.value.remedy
+    assert "steps" not in error.value.remedy, "a run may be made longer"
     assert error.value.field == "checkpoint"
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == checkpoint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from sdfeel.files import write_atomically
 
 FORMAT = "sdfeel-checkpoint-3"
 MAX_BYTES = 64 * 2**30
+MOST_CHANGES = 5
 
 Row = dict[str, float]
 
@@ -55,10 +57,15 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, run: str, engine: str) 
     write_atomically(path, save(tensors, metadata))
 
 
-def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
+def read_checkpoint(
+    path: Path, run: str | None, changes: Sequence[str] = ()
+) -> tuple[Checkpoint, str]:
     """The checkpoint in a file and the engine that wrote it; refuses what is not whole or not ours.
 
-    `run` is the fingerprint that it must carry; None takes any.
+    Args:
+        path: the file.
+        run: the fingerprint that it must carry; None takes any.
+        changes: what may be why it carries another one.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -93,11 +100,14 @@ def read_checkpoint(path: Path, run: str | None) -> tuple[Checkpoint, str]:
         )
         raise InputError("checkpoint", str(path), remedy) from None
     if run is not None and fingerprint != run:
-        remedy = (
-            "belongs to another run: data, model, network, schedule, seed, lr and batch size must "
-            "be those it was started with, the model's first weights too: torch.manual_seed(0) "
-            "before it is made gives the same ones again"
+        reason = (
+            "its settings are the same, so data, functions of yours or the model's first weights "
+            "differ; torch.manual_seed(0) before the model is made gives the same weights again"
         )
+        if changes:
+            few = [*changes[:MOST_CHANGES], *(["..."] if len(changes) > MOST_CHANGES else [])]
+            reason = f"{'; '.join(few)}. Take what it was started with, or another folder"
+        remedy = f"belongs to another run: {reason}"
         raise InputError("checkpoint", str(path), remedy)
     return checkpoint, engine
 

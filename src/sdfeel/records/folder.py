@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import platform
 import signal
 import subprocess
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
     from sdfeel.records.checkpoints import Checkpoint, Row
     from sdfeel.records.trace import Trace
+
+# Settings that a run may be resumed with others of: they do not decide what it computes.
+FREE = {"title", "steps", "until", "engine", "device", "evaluation", "checkpoint_seconds"}
 
 
 class RunFolder:
@@ -72,7 +77,7 @@ class RunFolder:
         if not self.writes:
             if not self.checkpoint.exists():
                 return None
-            return self._read()
+            return self._read(config)
         check_writable(self.path)
         for left_over in self.path.glob(".*.tmp"):
             left_over.unlink(missing_ok=True)
@@ -82,7 +87,7 @@ class RunFolder:
                     "holds a run already: add --resume to go on with it, or name another folder"
                 )
                 raise InputError("out", str(self.path), remedy)
-            checkpoint = self._read()
+            checkpoint = self._read(config)
             self.write_rows(checkpoint[0].rows)
         else:
             checkpoint = None
@@ -115,11 +120,12 @@ class RunFolder:
     def due(self) -> bool:
         return time.monotonic() - self._saved >= self.every
 
-    def _read(self) -> tuple[Checkpoint, str]:
+    def _read(self, config: dict[str, Any]) -> tuple[Checkpoint, str]:
         # PyTorch comes with it: an edge of a deployment has a run folder, and no checkpoint in it.
         from sdfeel.records.checkpoints import read_checkpoint
 
-        return read_checkpoint(self.checkpoint, self.fingerprint)
+        changes = changed_settings(self.path / "run.json", config)
+        return read_checkpoint(self.checkpoint, self.fingerprint, changes)
 
     def save(self, checkpoint: Checkpoint) -> None:
         from sdfeel.records.checkpoints import write_checkpoint
@@ -147,6 +153,35 @@ class RunFolder:
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return sections as dotted keys, `schedule.tau1`, which is how `--set` takes them."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def changed_settings(path: Path, config: Mapping[str, Any]) -> list[str]:
+    """What decides a run and is not as the run.json in `path` has it, a sentence for each."""
+    try:
+        before = flatten(json.loads(path.read_bytes()))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return []
+    now = flatten(json.loads(json.dumps(config, default=str)))
+    return [
+        f"{key} was {_shown(before.get(key))}, is {_shown(now.get(key))}"
+        for key in dict.fromkeys([*now, *before])
+        if before.get(key) != now.get(key) and key.partition(".")[0] not in FREE
+    ]
+
+
+def _shown(value: object) -> str:
+    return textwrap.shorten(repr(value), 60, placeholder=" ...")
 
 
 def metrics_csv(rows: list[Row]) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sdfeel.files import write_report
+from sdfeel.records.folder import flatten
 from sdfeel.reports.figures import figure_bytes
 from sdfeel.reports.rendering import html_table
-from sdfeel.reports.settings import flatten, setting_text
+from sdfeel.reports.settings import setting_text
 
 NARROW = 5.0  # inches: figures of one column are not blown up to the whole page
 

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sdfeel.records.folder import flatten
 from sdfeel.records.reading import RunRecord
 from sdfeel.reports.rendering import format_value
 
 # What may differ between two seeds of one setting.
 NOT_IDENTITY = {"seed", "out", "engine"}
 Settings = Mapping[str, Any]
-
-
-def flatten(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    """Return sections as dotted keys, `schedule.tau1`, which is how `--set` takes them."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def compare_settings(
