@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -98,9 +100,13 @@ def test_nothing_from_elsewhere_is_allowed(serve, tmp_path: Path) -> None:
     assert get(server, "/api/runs", Host="evil.example")[0] == 403
 
 
-@pytest.mark.parametrize("host", ["[", "[::1", "]", "a]b:1", "[v1.x]:80"])
-def test_a_host_that_is_none_is_not_ours(serve, tmp_path: Path, host: str) -> None:
-    assert get(serve(tmp_path), "/api/runs", Host=host)[0] == 403
+@pytest.mark.parametrize(
+    "host", ["", "[", "[::1", "]", "a]b:1", "[v1.x]:80", "x:y", "a/b", "u@localhost"]
+)
+def test_a_host_that_is_none_is_a_bad_request(serve, tmp_path: Path, host: str, capfd) -> None:
+    server = serve(tmp_path)
+    assert get(server, "/api/runs", Host=host)[0] in ((400, 403) if "v1" in host else (400,))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_path_that_is_none_is_not_here(serve, tmp_path: Path) -> None:
@@ -202,18 +208,68 @@ def test_the_page_is_small() -> None:
     assert sum(len(body) for _, body in server.files.values()) < 300_000
 
 
-def test_another_address_needs_the_token(tmp_path: Path) -> None:
+@pytest.fixture
+def open_to_others(tmp_path: Path):
     with serving(PageServer(Views(Runs([tmp_path])), "0.0.0.0")) as server:  # noqa: S104
-        where = urlsplit(server.address)
-        assert where.query == f"token={server.token}"
-        assert len(server.token) >= 32
-        assert get(server, "/api/runs")[0] == 401
-        assert get(server, "/api/runs?token=wrong")[0] == 401
-        status, headers, _ = get(server, f"/?{where.query}")
-        assert status == 200
-        cookie = headers["Set-Cookie"].split(";")[0]
-        assert "HttpOnly; SameSite=Strict" in headers["Set-Cookie"]
-        assert get(server, "/api/runs", Cookie=cookie)[0] == 200
+        yield server
+
+
+def test_another_address_needs_the_token(open_to_others: PageServer) -> None:
+    server = open_to_others
+    assert urlsplit(server.address).query == f"token={server.token}"
+    assert len(server.token) >= 32
+    for path in ("/", "/main.js", "/api/runs", "/api/runs?token=wrong", "/?token="):
+        assert get(server, path)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "clean"),
+    [
+        ("/?token=", "/"),
+        ("/api/rows?run=a%26b&token=", "/api/rows?run=a%26b"),
+        ("//evil.example/?token=", "/evil.example/"),
+        ("/\\evil.example/?token=", "/%5Cevil.example/"),
+    ],
+)
+def test_the_token_leaves_the_address_with_the_first_load(
+    open_to_others: PageServer, path: str, clean: str
+) -> None:
+    server = open_to_others
+    status, headers, body = get(server, path + server.token)
+    assert (status, headers["Location"]) == (303, clean)
+    assert server.token.encode() not in body
+    cookie, *attributes = headers["Set-Cookie"].split("; ")
+    assert cookie == f"sdfeel-page-{server.server_address[1]}={server.token}"
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} == set(attributes)
+    status, headers, _ = get(server, "/", Cookie=cookie)
+    assert status == 200
+    assert "Set-Cookie" not in headers
+
+
+def test_the_cookie_of_one_port_does_not_open_another(
+    open_to_others: PageServer, tmp_path: Path
+) -> None:
+    """A browser sends the cookies of a host to all of its ports."""
+    with serving(PageServer(Views(Runs([tmp_path])), "0.0.0.0")) as other:  # noqa: S104
+        kept = []
+        for server in (open_to_others, other):
+            kept.append(get(server, f"/?token={server.token}")[1]["Set-Cookie"].split("; ")[0])
+        first, second = kept
+        name, value = first.split("=", 1)[0], second.split("=", 1)[1]
+        assert first.split("=")[0] != second.split("=")[0]
+        for cookie in (second, f"{name}={value}", f"x={first}", "=;;", '"'):
+            assert get(open_to_others, "/api/runs", Cookie=cookie)[0] == 401
+        assert get(open_to_others, "/api/runs", Cookie=f"{second}; {first}")[0] == 200
+
+
+def test_the_page_serves_a_bounded_number_of_connections(tmp_path: Path) -> None:
+    server = PageServer(Views(Runs([tmp_path])), most=4)
+    with serving(server), ExitStack() as stack:
+        where = server.server_address[:2]
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(where, timeout=60))
+        assert get(server, "/")[0] == 200
+        assert server.open_connections <= 4
 
 
 def test_mistakes_are_named(tmp_path: Path, serve) -> None:

@@ -49,6 +49,7 @@ def _is_path(path: Path) -> Path:
 
 
 File = Annotated[Path, AfterValidator(_is_path)]
+Host = Annotated[str, Field(pattern=r"^[^:/\s\[\]]{1,253}$")]
 Address = Annotated[str, AfterValidator(_is_address)]
 MaybeAddress = Annotated[str, AfterValidator(lambda text: text and _is_address(text))]
 
@@ -189,12 +190,16 @@ class EvaluationTable(_Table):
 
 
 class Edge(_Table):
-    """An edge server: where the others reach it, and where it listens if that differs."""
+    """An edge server: where the others reach it, and where it listens if that differs.
+
+    metrics_hosts  more host names for which requests to the metrics port may come
+    """
 
     name: Name
     address: Address
     listen: MaybeAddress = ""
     metrics: MaybeAddress = ""
+    metrics_hosts: list[Host] = Field(default_factory=list, max_length=100)
     allow: list[Name] | None = None
 
 

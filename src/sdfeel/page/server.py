@@ -8,18 +8,17 @@ content security policy allows this server and nothing else).
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
+from sdfeel.deploy.facts.http import Answer, BoundedHandler, BoundedServer, is_loopback
 from sdfeel.errors import InputError, SdfeelError
 from sdfeel.page.views import Views
 
@@ -42,46 +41,45 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-COOKIE = "sdfeel-page"
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 LONGEST = 8192  # of a query
+CONNECTIONS, SECONDS = 64, 60.0  # see `BoundedServer`; a browser keeps some open
 
 
-class PageServer(ThreadingHTTPServer):
+class PageServer(BoundedServer):
     """Listens when it is made; `token` is None on loopback, and must come with every request else.
 
     host  an address of this machine; port 0 takes a free one
     """
 
-    daemon_threads = True
-    allow_reuse_address = True
-
-    def __init__(self, views: Views, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, views: Views, host: str = "127.0.0.1", port: int = 0, **bounds: Any) -> None:
         self.views = views
-        self.token = None if _is_loopback(host) else secrets.token_urlsafe(24)
+        self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
         self.files = _own_files()
+        limits = {"most": CONNECTIONS, "seconds": SECONDS} | bounds
         try:
-            super().__init__((host, port), _Handler)
+            super().__init__((host, port), _Handler, **limits)
         except (OSError, OverflowError) as problem:
-            said = getattr(problem, "strerror", None) or str(problem)
-            raise InputError("--host, --port", f"{host}:{port}", f"cannot listen: {said}") from None
+            reason = getattr(problem, "strerror", None) or str(problem)
+            remedy = f"cannot listen: {reason}"
+            raise InputError("--host, --port", f"{host}:{port}", remedy) from None
 
     @property
     def address(self) -> str:
         """What a browser opens."""
         host, port = self.server_address[:2]
-        shown = f"http://{host!s}:{port}/"
-        return shown if self.token is None else f"{shown}?token={self.token}"
+        shown = f"[{host!s}]" if ":" in str(host) else str(host)
+        page = f"http://{shown}:{port}/"
+        return page if self.token is None else f"{page}?token={self.token}"
 
-    def knows(self, host: str) -> bool:
-        """Whether a request's Host header is ours: another name that leads here is not."""
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:  # brackets without an address
-            return False
-        return self.token is not None or _is_loopback(name)
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie that holds the token: cookies of a host go to all its ports."""
+        return f"sdfeel-page-{self.server_address[1]}"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that goes away in the middle is no error."""
+    def knows(self, host: str, here: str) -> bool:
+        """Where there is a token, nothing of the page is read without it, by whatever name."""
+        return self.token is not None or super().knows(host, here)
 
 
 @contextmanager
@@ -101,62 +99,52 @@ def serving(server: PageServer) -> Iterator[PageServer]:
             watcher.stop()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(BoundedHandler):
     server: PageServer
     protocol_version = "HTTP/1.1"
-    timeout = 60
-    server_version, sys_version = "sdfeel", ""
+    headers_of_all = HEADERS
 
-    def do_GET(self) -> None:
+    def find(self) -> Answer:
         try:
-            status, kind, body = self._find()
+            return self._find()
         except SdfeelError as problem:
-            status, kind, body = 400, "application/json", _json({"error": str(problem)})
-        self._answer(status, kind, body)
+            return Answer(400, JSON, _json({"error": str(problem)}))
 
-    do_HEAD = do_GET  # noqa: N815 - the base class asks for this name
-
-    def _find(self) -> tuple[int, str, bytes]:
-        if not self.server.knows(self.headers.get("Host", "")):
-            return 403, "text/plain", b"this page answers to its own address only"
+    def _find(self) -> Answer:
         try:
             parts = urlsplit(self.path)
         except ValueError:
-            return 404, "text/plain", b"not here"
+            return Answer(404, TEXT, b"not here")
         query = _query(parts.query)
-        if self.server.token is not None and not self._has_token(query):
-            return 401, "text/plain", b"the address that was printed has a token: use all of it"
+        if self.server.token is not None:
+            if self._is_token(query.pop("token", "")):
+                return self._keep_token(parts.path, query)
+            if not self._is_token(self._cookie()):
+                remedy = b"the address that was printed has a token: open all of it once"
+                return Answer(401, TEXT, remedy)
         if parts.path in self.server.files:
-            return 200, *self.server.files[parts.path]
+            return Answer(200, *self.server.files[parts.path])
         view = self.server.views.table.get(parts.path.removeprefix("/api/"))
         if view is None or not parts.path.startswith("/api/"):
-            return 404, "text/plain", b"not here"
-        return 200, "application/json", _json(view(query))
+            return Answer(404, TEXT, b"not here")
+        return Answer(200, JSON, _json(view(query)))
 
-    def _has_token(self, query: dict[str, str]) -> bool:
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), str(self.server.token).encode())
+
+    def _cookie(self) -> str:
         try:
             cookies = SimpleCookie(self.headers.get("Cookie", ""))
         except CookieError:
-            cookies = SimpleCookie()
-        kept = cookies[COOKIE].value if COOKIE in cookies else ""
-        given = query.get("token", kept).encode()
-        return hmac.compare_digest(given, str(self.server.token).encode())
+            return ""
+        return cookies[self.server.cookie].value if self.server.cookie in cookies else ""
 
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
-        if self.server.token is not None and status == 200:
-            kept = f"{COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
-            self.send_header("Set-Cookie", kept)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing: who looks at a page wants no lines about it."""
+    def _keep_token(self, path: str, query: dict[str, str]) -> Answer:
+        """Move the token from the address, which is shown, kept and sent on, into a cookie."""
+        clean = "/" + quote(path.lstrip("/"), safe="/%")
+        clean += f"?{urlencode(query)}" if query else ""
+        cookie = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+        return Answer(303, TEXT, b"", {"Location": clean, "Set-Cookie": cookie})
 
 
 def _own_files() -> dict[str, tuple[str, bytes]]:
@@ -178,12 +166,3 @@ def _query(text: str) -> dict[str, str]:
 
 def _json(content: Any) -> bytes:
     return json.dumps(content, allow_nan=False).encode()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

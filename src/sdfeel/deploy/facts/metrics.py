@@ -1,15 +1,10 @@
-"""What an edge counts and measures, for Prometheus; health and readiness beside it over HTTP."""
+"""What an edge counts and measures, for Prometheus."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-__all__ = ["Metrics", "serve_http"]
+__all__ = ["Metrics"]
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
@@ -82,36 +77,3 @@ class Metrics:
     def value(self, name: str, **labels: str) -> float:
         """One sample, for tests and the status table; 0 if it was never touched."""
         return self.registry.get_sample_value(name, labels) or 0.0
-
-
-def serve_http(
-    address: str, metrics: Metrics, healthy: Callable[[], bool], ready: Callable[[], bool]
-) -> ThreadingHTTPServer:
-    """/metrics, /healthz and /readyz on `address` (host:port)."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path == "/metrics":
-                self._answer(200, generate_latest(metrics.registry), "text/plain; version=0.0.4")
-            elif self.path in ("/healthz", "/readyz"):
-                good = healthy() if self.path == "/healthz" else ready()
-                body = json.dumps({"ok": good}).encode()
-                self._answer(200 if good else 503, body, "application/json")
-            else:
-                self._answer(404, b"", "text/plain")
-
-        def _answer(self, status: int, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the edge has a log of its own."""
-
-    host, _, port = address.rpartition(":")
-    server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server
