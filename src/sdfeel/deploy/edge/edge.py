@@ -16,7 +16,6 @@ from sdfeel.deploy.edge.paces import make_periods
 from sdfeel.deploy.edge.recorder import Recorder
 from sdfeel.deploy.edge.replies import Replies
 from sdfeel.deploy.facts.http import BoundedServer, serve_http, split_address
-from sdfeel.deploy.facts.http import BoundedServer, serve_http, split_address
 from sdfeel.deploy.facts.logs import Log, Sink
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.refusals import Refusals
