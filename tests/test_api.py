@@ -443,7 +443,7 @@ BAD: dict[str, tuple[Callable[[Problem], dict[str, Any]], str, str, str]] = {
     ),
     "counted, inputs do not fit": (
         lambda p: {"model": nn.Linear(5, 3), "profile": "counted"},
-        "model", "Linear", "shape (1, 4)",
+        "model", "Linear", "shape (2, 4)",
     ),
     "outputs do not fit": (
         lambda p: {"model": nn.Sequential(nn.Linear(4, 3), nn.Flatten(0))},

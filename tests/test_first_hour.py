@@ -210,6 +210,46 @@ def test_what_would_train_nothing_or_end_in_a_traceback_is_said_before(
         sdfeel.train(model, data, network=NETWORK, steps=4, **settings)
 
 
+class Mistaken(nn.Linear):
+    """A network of a user's with a mistake in it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(4, 2)
+        self.kind = kind
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.kind == "name":
+            return no_such_name  # type: ignore[name-defined]  # noqa: F821
+        if self.kind == "training" and self.training and len(inputs) == 3:
+            raise ZeroDivisionError
+        return super().forward(inputs[:, :3] if self.kind == "shape" else inputs)
+
+
+@pytest.mark.parametrize("profile", ["counted", "paper"])
+@pytest.mark.parametrize(
+    ("kind", "words", "line"),
+    [
+        (
+            "name",
+            r"fails on inputs of shape \(2, 4\): ",
+            "NameError: name 'no_such_name' is not def",
+        ),
+        (
+            "shape",
+            r"does not take inputs of shape \(2, 4\): ",
+            "RuntimeError: mat1 and mat2 shapes",
+        ),
+        ("training", "cannot train on a batch of 3, as client 0 has it: ", "ZeroDivisionError$"),
+    ],
+)
+def test_a_mistake_in_a_model_is_named_by_the_users_line(
+    kind: str, words: str, line: str, profile: str
+) -> None:
+    file = r"\S*test_first_hour\.py, line \d+, in forward: "
+    with pytest.raises(InputError, match=f"model = 'Mistaken': {words}{file}{line}"):
+        sdfeel.train(Mistaken(kind), PARTS, network=NETWORK, steps=4, profile=profile)
+
+
 def test_a_loss_of_ones_own_that_pairs_outputs_and_targets_is_taken() -> None:
     def loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return ((outputs[:, 0] - targets) ** 2).mean()

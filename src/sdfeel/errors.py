@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 # A list of more names than LISTED is a wall: a mistake then names a FEW.
 LISTED, FEW = 10, 6
+
+# Where code lies that is not the user's.
+NOT_THE_USERS = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    "<frozen",
+)
+NOT_THE_USERS += (str(Path(__file__).parent),)
 
 
 class SdfeelError(Exception):
@@ -59,6 +69,22 @@ class RunError(SdfeelError, RuntimeError):
 
 class DivergedError(RunError):
     """Models or losses of a run are no longer finite numbers."""
+
+
+def reason(problem: BaseException) -> str:
+    """The first line of an error, after the line of the user's own code that it comes from."""
+    text = (str(problem).splitlines() or [""])[0]
+    if isinstance(problem, SyntaxError):
+        file, number, function, text = problem.filename, problem.lineno, "", problem.msg
+    else:
+        calls = traceback.extract_tb(problem.__traceback__)
+        own = [call for call in calls if not call.filename.startswith(NOT_THE_USERS)]
+        if not own:
+            return text or type(problem).__name__
+        file, number, function = own[-1].filename, own[-1].lineno, f", in {own[-1].name}"
+    path = Path(file or "?")
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{path}, line {number}{function}: {type(problem).__name__}{text and f': {text}'}"
 
 
 def closest(name: str, known: Iterable[str], place: str = "") -> str:

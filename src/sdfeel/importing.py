@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, reason
 
 
 def imported(field: str, path: str, beside: Path | None = None) -> Callable[..., Any]:
@@ -27,13 +27,16 @@ def imported(field: str, path: str, beside: Path | None = None) -> Callable[...,
         sys.path.insert(0, folder)
     try:
         function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as problem:
-        raise InputError(
-            field,
-            path,
-            f"cannot be imported: {problem}; an import path such as `package.module:function`, "
-            f"looked for in {folder}, PYTHONPATH and what is installed",
-        ) from None
+    except Exception as problem:  # anything that a file of the user's may raise
+        remedy = f"cannot be imported: {reason(problem)}"
+        if module.endswith(".py"):
+            remedy = f"names a file; its module's name is wanted: {module[:-3]}:{name}"
+        elif isinstance(problem, ImportError | AttributeError | ValueError):
+            remedy += (
+                "; an import path such as `package.module:function`, looked for in "
+                f"{folder}, PYTHONPATH and what is installed"
+            )
+        raise InputError(field, path, remedy) from None
     if not callable(function):
         raise InputError(field, path, "must be a function")
     return cast("Callable[..., Any]", function)

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from sdfeel.data.clients import ClientData
 from sdfeel.engines.parameters import is_table
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, reason
 from sdfeel.tables import name_of
 from sdfeel.trees import Tree, called, leaves, mapped
 
@@ -35,7 +35,7 @@ def whole(model: nn.Module, inputs: Callable[[], Tree], seed: int) -> nn.Module:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             training, _ = model.training, called(model.eval(), sample)
-    except MISFITS as problem:
+    except Exception as problem:
         raise misfit(model, sample, problem) from None
     return model.train(training)
 
@@ -70,7 +70,7 @@ def check_fit(model: nn.Module, loss: Loss, data: ClientData) -> None:
         raise InputError(
             "model",
             f"outputs of shape {_shape(outputs)}",
-            f"do not fit targets of shape {_shape(targets)} in the loss: {_first_line(problem)}",
+            f"do not fit targets of shape {_shape(targets)} in the loss: {reason(problem)}",
         ) from None
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise InputError("loss", type(value).__name__, "must return one number, the batch's mean")
@@ -102,12 +102,11 @@ def check_training_pass(model: nn.Module, data: ClientData, batch_size: int) -> 
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             called(trial, inputs)
-    except (RuntimeError, ValueError) as problem:
+    except Exception as problem:
         raise InputError(
             "model",
             type(model).__name__,
-            f"cannot train on a batch of {count}, as client {client} has it: "
-            f"{_first_line(problem)}",
+            f"cannot train on a batch of {count}, as client {client} has it: {reason(problem)}",
         ) from None
     after = dict(trial.named_buffers())
     for name, table in before.items():
@@ -142,15 +141,17 @@ def _outputs(model: nn.Module, inputs: Tree) -> Tree:
     try:
         with torch.no_grad():
             return called(trial, inputs)
-    except MISFITS as problem:
+    except Exception as problem:
         raise misfit(model, inputs, problem) from None
 
 
 def misfit(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
-    """Say why a model does not take inputs, and what may help."""
+    """Say why a model does not take inputs, in which line of the user's, and what may help."""
     kinds = {tensor.dtype for tensor in leaves(inputs)}
-    hint = ""
-    if kinds == {torch.uint8}:
+    verb, hint = "does not take", ""
+    if not isinstance(problem, MISFITS):
+        verb = "fails on"  # a mistake in its code
+    elif kinds == {torch.uint8}:
         hint = "; bytes become real numbers by sdfeel.data.Pixels(images)"
     elif not any(kind.is_floating_point for kind in kinds):
         hint = "; whole numbers stay whole, as ids do: .astype(np.float32) makes them real"
@@ -159,7 +160,7 @@ def misfit(model: nn.Module, inputs: Tree, problem: Exception) -> InputError:
     return InputError(
         "model",
         type(model).__name__,
-        f"does not take inputs of shape {_shape(inputs)}: {_first_line(problem)}{hint}",
+        f"{verb} inputs of shape {_shape(inputs)}: {reason(problem)}{hint}",
     )
 
 
@@ -287,7 +288,3 @@ def _shape(tree: Tree) -> Any:
     if isinstance(tree, Tensor):
         return tuple(tree.shape)
     return mapped(lambda tensor: tuple(tensor.shape), tree)
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -10,7 +10,7 @@ from torch import nn
 
 from sdfeel.clock import LatencyProfile, load_profile
 from sdfeel.data import ClientSource
-from sdfeel.engines.fit import MISFITS, misfit
+from sdfeel.engines.fit import misfit
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.engines.problem import placed
 from sdfeel.errors import InputError
@@ -38,12 +38,7 @@ def charged(settings: Settings, model: nn.Module, source: ClientSource) -> Laten
         return profile
     if is_auto and _is_the_papers(model, settings.batch_size):
         return load_profile("paper")
-    try:
-        flops = _count(model, source, settings.batch_size)
-    except InputError:
-        raise
-    except MISFITS as problem:
-        raise misfit(model, source.first(1).inputs, problem) from None
+    flops = _count(model, source, settings.batch_size)
     if flops > 0:
         return profile.with_flops(flops)
     name = type(model).__name__
@@ -65,8 +60,11 @@ def _count(model: nn.Module, source: ClientSource, batch_size: int) -> float:
     inputs = placed(source.first(1).inputs, layout.dtype, device)
     batch = min(batch_size, int(source.samples.max()))  # at or above its data: all of it
     two = mapped(lambda tensor: tensor[[0, 0]], inputs)  # of one, some layers make no batch
-    flops = layers_flops(model, two)
-    flops = count_flops_on(model, two) if flops is None else flops
+    try:
+        flops = layers_flops(model, two)
+        flops = count_flops_on(model, two) if flops is None else flops
+    except Exception as problem:
+        raise misfit(model, two, problem) from None
     return flops * batch / 2
 
 
