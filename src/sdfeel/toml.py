@@ -1,8 +1,9 @@
-"""TOML from outside: whatever is wrong with a file is one named error."""
+"""TOML from outside, in files and on the command line: whatever is wrong is one named error."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ MAX_BYTES = 8 * 2**20
 MAX_DEPTH = 32
 # TOML promises whole numbers of 64 bits; Python would read any number of digits.
 LARGEST = 2**63
+LEVELS = 32  # of tables in each other, as a dotted key names them
 
 
 def read_toml(source: Path | str, field: str, most: int = MAX_BYTES) -> dict[str, Any]:
@@ -64,3 +66,48 @@ def _is_usable(value: Any, field: str, shown: str) -> bool:
             field, shown, f"a whole number in it has {value.bit_length()} bits, not 64"
         )
     return isinstance(value, dict | list)
+
+
+def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Change a table, table by table; keys of `change` may be dotted.
+
+    >>> merge({"schedule": {"tau1": 1, "tau2": 2}}, {"schedule.tau1": 5})
+    {'schedule': {'tau1': 5, 'tau2': 2}}
+    """
+    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in table.items()}
+    for key, value in change.items():
+        head, _, rest = key.partition(".")
+        if rest:
+            value = {rest: value}  # noqa: PLW2901 - one level of the dotted key is taken off
+        if isinstance(value, Mapping):
+            inner = result.get(head, {})
+            if not isinstance(inner, Mapping):
+                raise InputError(key, value, f"{head} is a value, not a table")
+            result[head] = merge(inner, value)
+        else:
+            result[head] = value
+    return result
+
+
+def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Change a table by `key=value` settings of the command line: TOML, or plain words."""
+    result = dict(table)
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        is_key = key.strip() and key.isprintable() and key.count(".") < LEVELS
+        if not sign or not is_key:
+            raise InputError("--set", setting, "key=value, such as schedule.tau1=3")
+        try:
+            value = read_toml(f"value = {text}", "--set")["value"]
+        except InputError:
+            value = _number_or_word(text)
+        result = merge(result, {key.strip(): value})
+    return result
+
+
+def _number_or_word(text: str) -> float | str:
+    """Read what is not TOML: `.1` is a number all the same."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

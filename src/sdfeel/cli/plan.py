@@ -141,7 +141,8 @@ def constants(
 
 
 def _config(source: str, settings: list[str]) -> RunConfig:
-    from sdfeel.experiments.config import read_table, run_config, with_settings
+    from sdfeel.experiments.config import read_table, run_config
+    from sdfeel.toml import with_settings
 
     table = read_table(source)
     table.pop("variant", None)

@@ -95,8 +95,9 @@ def _run_here(
     ranks: int,
     as_json: bool,
 ) -> None:
-    from sdfeel.experiments.config import read_table, run_config, with_settings
+    from sdfeel.experiments.config import read_table, run_config
     from sdfeel.experiments.run import run as run_once
+    from sdfeel.toml import with_settings
 
     table = read_table(config)
     table.pop("variant", None)

@@ -14,12 +14,11 @@ from sdfeel.errors import InputError, closest
 from sdfeel.simulation.fields import TABLES, with_its_table
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.words import WORDS, ours
-from sdfeel.toml import read_toml
+from sdfeel.toml import merge, read_toml, with_settings
 from sdfeel.validation import validated
 
 PRESETS = Path(__file__).with_name("presets")
 MAX_BYTES = 2**20
-LEVELS = 32  # of tables in each other, as a dotted key names them
 
 
 class Strict(BaseModel):
@@ -140,51 +139,6 @@ def read_table(source: str) -> dict[str, Any]:
         f"{closest(source, presets())}"
     )
     raise InputError("config", source, remedy)
-
-
-def merge(table: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Change a table, table by table; keys of `change` may be dotted.
-
-    >>> merge({"schedule": {"tau1": 1, "tau2": 2}}, {"schedule.tau1": 5})
-    {'schedule': {'tau1': 5, 'tau2': 2}}
-    """
-    result = {key: dict(v) if isinstance(v, Mapping) else v for key, v in table.items()}
-    for key, value in change.items():
-        head, _, rest = key.partition(".")
-        if rest:
-            value = {rest: value}  # noqa: PLW2901 - one level of the dotted key is taken off
-        if isinstance(value, Mapping):
-            inner = result.get(head, {})
-            if not isinstance(inner, Mapping):
-                raise InputError(key, value, f"{head} is a value, not a table")
-            result[head] = merge(inner, value)
-        else:
-            result[head] = value
-    return result
-
-
-def with_settings(table: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """Change a table by `key=value` settings of the command line: TOML, or plain words."""
-    result = dict(table)
-    for setting in settings:
-        key, sign, text = setting.partition("=")
-        is_key = key.strip() and key.isprintable() and key.count(".") < LEVELS
-        if not sign or not is_key:
-            raise InputError("--set", setting, "key=value, such as schedule.tau1=3")
-        try:
-            value = read_toml(f"value = {text}", "--set")["value"]
-        except InputError:
-            value = _number_or_word(text)
-        result = merge(result, {key.strip(): value})
-    return result
-
-
-def _number_or_word(text: str) -> float | str:
-    """Read what is not TOML: `.1` is a number all the same."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:

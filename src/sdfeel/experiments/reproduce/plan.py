@@ -16,12 +16,13 @@ from sdfeel.algorithm.costs import round_cost, steps_per_iteration
 from sdfeel.data import fetch
 from sdfeel.data.catalogue import spec
 from sdfeel.errors import InputError, closest
-from sdfeel.experiments.config import RunConfig, merge, run_config, with_settings
+from sdfeel.experiments.config import RunConfig, run_config
 from sdfeel.experiments.jobs import Job, JobProgress, Started, run_all, run_from, slug
 from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
 from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
 from sdfeel.experiments.run import build_network
 from sdfeel.models import build, count_flops
+from sdfeel.toml import merge, with_settings
 
 RUNS = "runs"  # the folder of all runs, in that of the reproduction
 TURNS = 10  # rounds, or turns of the slowest group, from which the work of a run is taken
