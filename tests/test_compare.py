@@ -98,6 +98,8 @@ def test_the_usual_schemes(small: Problem) -> None:
         ([], {}, "at least one"),
         (["sd-feel"], {"seeds": 0}, "seeds = 0"),
         (["sd-feel"], {"seeds": [1, 1]}, "each once"),
+        (["sd-feel"], {"seeds": 2, "seed": 3}, "seed = 3: beside seeds = 2: leave one"),
+        ({"a": {"seed": 3}}, {"seeds": [1, 2]}, r"seed = 3: beside seeds = \[1, 2\]: leave one"),
         (["sd-feel"], {"seeds": "two"}, "seeds = 'two'"),
     ],
 )

@@ -23,6 +23,7 @@ BROKEN_BY = {
     "servers": {"scheme": "d-psgd"},
     "clusters": {"scheme": "fedbuff"},
     "exchanges": {"scheme": "local"},
+    "several servers": {"scheme": "fedavg"},
     "mean": {"averaging_rule": "median"},
     "affine": {"optimizer": "adam"},
     "fresh": {"optimizer": sdfeel.Momentum(0.9, memory="keep")},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import networkx as nx
 import pytest
 
+from sdfeel.errors import InputError
 from sdfeel.experiments.config import NetworkConfig
 from sdfeel.experiments.run import build_network
 from sdfeel.network import Clusters
@@ -24,6 +25,14 @@ def test_options_of_a_graph_count_however_the_clusters_are_given(clusters: dict)
 
     assert edges(0) == edges(0)
     assert len({frozenset(edges(seed)) for seed in range(6)}) > 1
+
+
+def test_clusters_and_another_number_of_servers_are_refused() -> None:
+    """A preset's 10 servers, which are the default, give way."""
+    with pytest.raises(InputError, match=r"network\.servers = 3: beside clusters of 5 servers"):
+        build_network(NetworkConfig(clusters=CLUSTERS, servers=3))
+    for servers in (5, 10):
+        assert build_network(NetworkConfig(clusters=CLUSTERS, servers=servers)).servers == 5
 
 
 def test_clusters_are_those_of_the_list() -> None:

@@ -158,6 +158,8 @@ def test_codecs_between_clients_are_charged_and_applied() -> None:
         ("d-psgd", {"server_optimizer": "fedadam"}, "server_optimizer.*needs servers"),
         ("d-psgd", {"averaging_rule": "median"}, "averaging_rule.*needs servers"),
         ("local", {"codecs": {"between": "int8"}}, "codecs.between.*needs servers that meet"),
+        ("fedavg", {"codecs": {"between": "int8"}}, "codecs.between.*several.*scheme fedavg"),
+        ("fedbuff", {"codecs": {"between": "int8"}}, "codecs.between.*several.*scheme fedbuff"),
         ("local", {"correction": "two-level"}, "correction.*needs servers that meet"),
         (
             "d-psgd",

@@ -19,6 +19,7 @@ WORDS = {
     "servers": "servers beside the clients",
     "clusters": "servers that take several clients at once",
     "exchanges": "servers that meet others",
+    "several servers": "several servers, as sd-feel has them, which send models to each other",
     "mean": "servers that take the mean of their clients, eq. (3)",
     "affine": "an optimizer that is affine in the gradient (sgd, momentum; no clip): else how far "
     "a client moved does not say what its gradients were",
@@ -67,6 +68,8 @@ def _parts(algorithm: Algorithm) -> Iterator[Part]:
     meets = averager.exchanges > 0 or scheme.servers != "clients" or algorithm.network.clients == 1
     needs = frozenset({"everyone", "rounds"} if apart and meets else ())
     breaks = frozenset(apart if meets else apart | {"exchanges"})
+    if scheme.servers == "one":
+        breaks = frozenset({"several servers"})
     yield Part("scheme", scheme.name, f"scheme {scheme.name}", needs, breaks)
     name = type(pace).__name__
     yield Part("pace", name, f"the pace {name}", pace.needs, pace.breaks)
@@ -103,7 +106,7 @@ def _exchanges(algorithm: Algorithm) -> Iterator[Part]:
             yield Part(field, codecs[way], label, frozenset({"servers"}), breaks)
     between = codecs["between"]
     if not between.exact:
-        needs = {"exchanges"}
+        needs = {"exchanges", "several servers"}
         if algorithm.network.servers > 1:
             needs |= {"models", "same neighbours"} | ({"averages"} if between.feeds_back else set())
         yield Part("codecs.between", between, f"codecs.between = {between}", frozenset(needs))

@@ -217,7 +217,8 @@ def compare(
     """
     given = {"model": model, "client_datasets": client_datasets, "network": network, **common}
     contenders = {
-        label: _contender({**given, **change}) for label, change in _variants(variants).items()
+        label: _contender({**given, **change}, seeds)
+        for label, change in _variants(variants).items()
     }
     comparison = carry_out(
         contenders,
@@ -307,8 +308,11 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Any:
     return Comparison(records, results, title)
 
 
-def _contender(arguments: Mapping[str, Any]) -> Contender:
+def _contender(arguments: Mapping[str, Any], seeds: int | Sequence[int]) -> Contender:
     """Make a contender of arguments of `train`."""
+    if "seed" in arguments and seeds != 1:
+        remedy = f"beside seeds = {seeds}: leave one of them out"
+        raise InputError("seed", arguments["seed"], remedy)
     for name in NOT_HERE:
         if name in arguments:
             remedy = "is said once for all, as an argument of compare"

@@ -142,6 +142,9 @@ def build_network(config: NetworkConfig) -> Network:
         clusters = Network.build("path", config.servers, config.clients_per_server).clusters
     else:
         clusters = Clusters.of(config.clusters)
+        if config.servers not in (clusters.servers, NetworkConfig().servers):
+            remedy = f"beside clusters of {clusters.servers} servers: leave it out"
+            raise InputError("network.servers", config.servers, remedy)
     graph = _graph_of(config, clusters.servers)
     network = Network(clusters, graph, clients_graph=config.clients_graph)
     if config.graphs is None:
