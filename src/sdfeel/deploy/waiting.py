@@ -24,20 +24,23 @@ class Signal:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def until(self, condition: Callable[[], bool], deadline: Callable[[], float]) -> bool:
+    async def until(
+        self, condition: Callable[[], bool], deadline: Callable[[], float] | None = None
+    ) -> bool:
         """True as soon as `condition()` holds, False once the loop's time is past `deadline()`."""
         loop = asyncio.get_running_loop()
         while not condition():
-            left = deadline() - loop.time()
-            if left <= 0:
+            left = deadline() - loop.time() if deadline is not None else None
+            if left is not None and left <= 0:
                 return False
             waiter: asyncio.Future[None] = loop.create_future()
             self._waiters[waiter] = None
-            timer = loop.call_later(left, _wake, waiter)
+            timer = loop.call_later(left, _wake, waiter) if left is not None else None
             try:
                 await waiter
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
                 self._waiters.pop(waiter, None)
         return True
 

@@ -52,24 +52,22 @@ class Cluster:
 
     # The edge's side: one period.
 
-    async def collect(
-        self,
-        period: int,
-        model: Vector,
-        task: Tasks,
-        seconds: float,
-        over: Callable[[], bool],
-    ) -> dict[str, Upload]:
-        """Hands out the work of a period and returns what came back in time.
+    async def collect(self, seconds: float, is_over: Callable[[], bool]) -> bool:
+        """Wait for everybody who usually answers; False if somebody has not in these seconds.
 
-        Ends early when everybody who is there has answered, or when `over()` holds.
+        Ends early when `is_over()` holds.
         """
-        self.hand_out(period, model, task)
-        start = asyncio.get_running_loop().time()
-        complete = await self.node.signal.until(
-            lambda: over() or self.everybody_answered, lambda: start + seconds
+        end = asyncio.get_running_loop().time() + seconds
+        return await self.node.signal.until(
+            lambda: is_over() or self.everybody_answered, lambda: end
         )
-        return self.close(complete)
+
+    async def news(self, is_over: Callable[[], bool]) -> None:
+        """Wait, however long it takes, for the first client that comes or answers."""
+        was_empty = self.is_empty
+        await self.node.signal.until(
+            lambda: is_over() or self.has_answers or self.is_empty != was_empty
+        )
 
     def hand_out(self, period: int, model: Vector, task: Tasks) -> None:
         """Work for everybody who is there or comes until it is closed; `task` of a client."""
@@ -104,6 +102,11 @@ class Cluster:
     def everybody_answered(self) -> bool:
         expected = self._expected() or set(self.sessions)
         return bool(expected) and expected <= set(self.uploads) | self.failed
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether a client has answered in this period, well or not."""
+        return bool(self.uploads) or bool(self.failed)
 
     @property
     def is_empty(self) -> bool:

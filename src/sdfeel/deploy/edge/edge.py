@@ -188,7 +188,7 @@ class EdgeServer:
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
                 hosts = [split_address(self.me.address)[0], *self.me.metrics_hosts]
-                is_ready = lambda: bool(self.cluster.sessions)  # noqa: E731
+                is_ready = lambda: self.rounds.is_ready  # noqa: E731
                 self._http = serve_http(place, self.metrics, lambda: True, is_ready, hosts)
         except (RuntimeError, OSError) as problem:
             await self.transport.stop()

@@ -86,8 +86,8 @@ class Periods(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can do its part: a client or a neighbour is there."""
-        return bool(self.cluster.sessions) or any(link.up for link in self.links.values())
+        """Whether it can do its part: a client is there, and the disk takes checkpoints."""
+        return bool(self.cluster.sessions) and not self.disk.problem
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""

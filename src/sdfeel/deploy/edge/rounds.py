@@ -58,8 +58,12 @@ class Rounds(Periods):
         uploads = await self._collect(worked)
         collected = time.perf_counter()
         model, order = await self._average(uploads)
-        heading = -(-period // self.topology.tau2) * self.topology.tau2
+        heading = self._heading(period)
         ahead = self._ahead(heading)
+        if not ahead and not order and not self._is_pulled(period, heading):
+            # Nobody in the network took part: the period did not happen.
+            await asyncio.sleep(self.deployment.deadlines.retry)
+            return
         used = 0
         if ahead:
             self.metrics.jumps.inc()
@@ -69,10 +73,6 @@ class Rounds(Periods):
         elif self.topology.is_inter(period):
             self.phase = "exchanging"
             model, used = await self._exchange(period, model)
-            if not used and not order and self.links:
-                # Nobody took part and nobody answered: the period did not happen.
-                await asyncio.sleep(self.deployment.deadlines.retry)
-                return
         mixed = time.perf_counter()
         model = await self._repair(model)
         await self._save(period, model)
@@ -90,29 +90,56 @@ class Rounds(Periods):
         return reached if reached >= heading else 0
 
     async def _collect(self, period: int) -> dict[str, Upload]:
+        """Hand out the work of a period and take in what comes back.
+
+        A period counts where somebody in the network took part in it. So nothing comes back only
+        if neighbours go on: one of them has, or follows, somebody who took part.
+        """
         self.phase = "collecting"
-        heading = -(-period // self.topology.tau2) * self.topology.tau2
-        if self.cluster.is_empty:
-            # Alone, time stands still; with neighbours it is they who set the pace.
-            forever = asyncio.get_running_loop().time() + 1e9
-            await self.signal.until(lambda: self.is_ready, lambda: forever)
-            if self.cluster.is_empty:
-                return {}
         tau1 = self.topology.tau1
         given = await self.cluster.down.next(period, self.model)
         announced = frames.header(given, period)
         task = v1.Task(period=period, first=(period - 1) * tau1 + 1, steps=tau1, model=announced)
-        return await self.cluster.collect(
-            period,
-            given,
-            lambda _: task,
-            self.deployment.deadlines.round,
-            lambda: bool(self._ahead(heading)) or self._holds_up(heading),
-        )
+        heading = self._heading(period)
 
-    def _holds_up(self, heading: int) -> bool:
+        def is_over() -> bool:
+            return bool(self._ahead(heading)) or self._holds_up(period, heading)
+
+        self.cluster.hand_out(period, given, lambda _: task)
+        complete = True
+        while not is_over():
+            if not self.cluster.is_empty:
+                self.phase = "collecting"
+                complete = await self.cluster.collect(self.deployment.deadlines.round, is_over)
+                if self.cluster.has_answers or is_over():
+                    break
+            self._say_nobody(period)
+            await self.cluster.news(is_over)
+        self.phase = "collecting"
+        return self.cluster.close(complete)
+
+    def _say_nobody(self, period: int) -> None:
+        if self.cluster.sessions:
+            self.log("nobody-answers", period=period, clients=sorted(self.cluster.sessions))
+        else:
+            self.phase = "no-clients"
+            self.log("no-clients", period=period)
+
+    def _heading(self, period: int) -> int:
+        """The next period with exchanges."""
+        return -(-period // self.topology.tau2) * self.topology.tau2
+
+    def _is_pulled(self, period: int, heading: int) -> bool:
+        """Whether a neighbour has finished the period or come to the exchanges that end its round.
+
+        It took part, or followed another neighbour that did.
+        """
+        links = self.links.values()
+        return any(link.is_at(heading) or (link.up and link.done >= period) for link in links)
+
+    def _holds_up(self, period: int, heading: int) -> bool:
         """Whether neighbours wait for an edge that has nobody to wait for."""
-        if not any(link.is_at(heading) for link in self.links.values()):
+        if not self._is_pulled(period, heading):
             return False
         grace = 0.0 if self.links.have_gone_on else GRACE * self.deployment.deadlines.retry
         if asyncio.get_running_loop().time() >= self._started + grace:

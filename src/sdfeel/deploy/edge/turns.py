@@ -88,16 +88,23 @@ class Turns(Periods):
             self.metrics.jumps.inc()
             await self._keep(self.last)
             return
-        forever = asyncio.get_running_loop().time() + 1e9
+        turn = self.done + 1
+        if not self.cluster.sessions and not self._is_pulled(turn):
+            self.phase = "no-clients"
+            self.log("no-clients", period=turn)
+        await self.signal.until(
+            lambda: bool(self.cluster.sessions) or self._is_pulled(turn) or self._is_left_behind
+        )
         self.phase = "collecting"
-        await self.signal.until(lambda: self.is_ready or self._is_left_behind, lambda: forever)
-        if not self.is_ready:
+        if not self.cluster.sessions and not self._is_pulled(turn):
             return
         self.times.begin()
-        start, turn, begun = time.perf_counter(), self.done + 1, self._durable
+        start, begun = time.perf_counter(), self._durable
         uploads = await self._collect(turn, begun)
         collected = time.perf_counter()
         order = await self._aggregate(turn, begun, uploads)
+        if not order and not self._is_pulled(turn):
+            return  # nobody in the network took part: the turn did not happen
         used: list[str] = []
         if self.topology.is_inter(turn) and self.links:
             self.phase = "exchanging"
@@ -110,6 +117,11 @@ class Turns(Periods):
         self.cluster.acknowledge(turn, order)
         self.on_period(turn, turn, order)
         self._note(turn, order, len(used), (start, collected, mixed, time.perf_counter()))
+
+    def _is_pulled(self, turn: int) -> bool:
+        """Whether a neighbour has come as far: it took part, or followed another that did."""
+        counted, links = self.topology.counted, self.links.values()
+        return any(link.up and counted(link.done, link.peer, self.me) >= turn for link in links)
 
     @property
     def _is_left_behind(self) -> bool:
