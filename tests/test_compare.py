@@ -16,6 +16,7 @@ from worlds import Problem, vector
 
 import sdfeel
 from sdfeel import InputError, Schedule
+from sdfeel.api import NegativeMixingWarning
 from sdfeel.callbacks import Callback
 from sdfeel.cli import app
 from sdfeel.records.comparison import note_runs, read_runs
@@ -110,6 +111,14 @@ def test_mistakes_are_named_before_anything_is_trained(
     with pytest.raises(InputError, match=match):
         compare(small, variants, callbacks=[counting], **options)
     assert counting.runs == 0
+
+
+def test_a_warning_comes_once_and_from_the_users_line(small: Problem) -> None:
+    """Not once for each seed, and not from where we call `train`."""
+    with pytest.warns(NegativeMixingWarning) as told:
+        compare(small, ["sd-feel", "fedavg"], seeds=2, averager="paper")
+    assert [warning.category for warning in told].count(NegativeMixingWarning) == 1
+    assert told[0].filename == __file__
 
 
 def test_a_saved_comparison_is_read_by_everybody(small: Problem, tmp_path: Path) -> None:

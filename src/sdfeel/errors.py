@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import sys
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 # A list of more names than LISTED is a wall: a mistake then names a FEW.
@@ -85,6 +88,34 @@ def reason(problem: BaseException) -> str:
     path = Path(file or "?")
     path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{path}, line {number}{function}: {type(problem).__name__}{text and f': {text}'}"
+
+
+_SAID: ContextVar[set[str] | None] = ContextVar("_SAID", default=None)
+
+
+@contextmanager
+def warned_once() -> Iterator[None]:
+    """Give each warning once, however many runs inside have cause for it."""
+    token = _SAID.set(set())
+    try:
+        yield
+    finally:
+        _SAID.reset(token)
+
+
+def warn(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn, and point to the line of the user's own that led here."""
+    said = _SAID.get()
+    if said is not None:
+        if text in said:
+            return
+        said.add(text)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
+        frame = frame.f_back
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    file, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
+    warnings.warn_explicit(text, category, file, frame.f_lineno, module, registry)
 
 
 def closest(name: str, known: Iterable[str], place: str = "") -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError, closest, warn
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
@@ -132,9 +131,7 @@ def _check_rounding(algorithm: Algorithm) -> None:
             )
     is_everyone = algorithm.participation.beta == 1 and algorithm.participation.drawn is None
     if up.feeds_back and not is_everyone:
-        warnings.warn(
+        warn(
             f"codecs.up = {up}: error feedback waits while a client is absent, so it is slower by "
             "about (clients / those present); int8 has none",
-            UserWarning,
-            stacklevel=4,
         )

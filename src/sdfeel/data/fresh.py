@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from sdfeel.data.reading import Pair, check_map_style, from_items, outline
+from sdfeel.errors import warn
 from sdfeel.trees import leaves, mapped, rows
 
 REREAD = 8  # items that are read once more, of all clients together
@@ -74,12 +74,11 @@ def warn_if_random(datasets: Mapping[int, Any], pairs: Sequence[Pair]) -> None:
     items_there = ((row, client) for row, client in items if row < rows(pairs[client][0]))
     for row, client in itertools.islice(items_there, REREAD):
         if _changes(datasets[client], row, client, pairs[client]):
-            warnings.warn(
+            warn(
                 f"sample {row} of client {client} is another one when it is read again: data is "
                 "read once, so a random transform keeps what it drew then; "
                 "sdfeel.data.Fresh(dataset) is read anew for every batch",
                 RandomTransformWarning,
-                stacklevel=3,
             )
             return
 

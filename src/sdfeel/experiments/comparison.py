@@ -16,7 +16,7 @@ from sdfeel.algorithm.schemes import Scheme
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.callbacks import Callback, check_callbacks
 from sdfeel.engines.problem import Loss
-from sdfeel.errors import InputError, located
+from sdfeel.errors import InputError, located, warned_once
 from sdfeel.experiments.config import RunConfig
 from sdfeel.experiments.jobs import Job, JobProgress, Run, Started, run_all, run_from, slug
 from sdfeel.experiments.run import simulation_of
@@ -252,6 +252,7 @@ def from_config(config: RunConfig) -> Contender:
     )
 
 
+@warned_once()
 def carry_out(
     contenders: Mapping[str, Contender],
     seeds: Sequence[int | None],

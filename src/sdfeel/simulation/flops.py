@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 
 import torch
@@ -13,7 +12,7 @@ from sdfeel.data import ClientSource
 from sdfeel.engines.fit import misfit
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.engines.problem import placed
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, warn
 from sdfeel.models import cifar_cnn, count_flops_on, layers_flops, mnist_cnn
 from sdfeel.simulation.settings import AUTO, Settings
 from sdfeel.trees import mapped
@@ -44,11 +43,10 @@ def charged(settings: Settings, model: nn.Module, source: ClientSource) -> Laten
     name = type(model).__name__
     if not is_auto:
         raise InputError("profile", profile.name, f"the FLOPs of {name} cannot be counted")
-    warnings.warn(
+    warn(
         f"the FLOPs of {name} cannot be counted: the clock charges the paper's number, 138.4 "
         "MFLOPs for a local update; a profile with flops_per_step = ... says another",
         ClockWarning,
-        stacklevel=5,
     )
     return load_profile("paper")
 

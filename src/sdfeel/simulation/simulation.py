@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +26,7 @@ from sdfeel.engines.fit import Loss, check_loss, check_values, whole
 from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.engines.problem import Problem, check_device, make_problem
 from sdfeel.engines.trainers import TrainerEngine, check_trainers
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, warn
 from sdfeel.network import Clusters, Network
 from sdfeel.records.checkpoints import Checkpoint
 from sdfeel.simulation.apart import Apart
@@ -236,19 +235,17 @@ class Simulation:
         averager = max(self.algorithm.mixings, key=lambda mixing: mixing.amplification)
         negative = (mixing.has_negative_weights for mixing in self.algorithm.mixings)
         if any(negative) and not averager.overshoots:
-            warnings.warn(
+            warn(
                 "clusters with unequal amounts of data give the paper's mixing matrix negative "
                 "entries; averager='metropolis' has none (and mixes more slowly)",
                 NegativeMixingWarning,
-                stacklevel=4,
             )
         if averager.amplification > MAX_AMPLIFICATION:
-            warnings.warn(
+            warn(
                 f"averager {averager.name!r} enlarges rounding errors "
                 f"{averager.amplification:.0e}-fold on this network: this simulation applies its "
                 "exact result, real servers would not reach it; 'all-reduce' gives the same mean",
                 RoundingWarning,
-                stacklevel=4,
             )
 
     def drawn(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ deadline     a client that is not done within `seconds` is left out of the perio
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
@@ -17,7 +16,7 @@ import numpy as np
 from sdfeel.algorithm.events import Array, Event
 from sdfeel.algorithm.paces.pace import Mask, Members, Pace, bytes_sent
 from sdfeel.clock import EventClock
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, warn
 from sdfeel.validation import Flag, Positive, checked
 
 if TYPE_CHECKING:
@@ -120,11 +119,9 @@ class Deadline(Synchronous):
         fastest = np.array([needed[list(clients)].min() for clients in members])
         late = np.flatnonzero(fastest > self.seconds * SLACK)
         if len(late):
-            warnings.warn(
+            warn(
                 f"no client of server {late[0]} is done within {self.seconds:g} s: the data of "
                 f"{len(late)} cluster(s) never counts",
-                UserWarning,
-                stacklevel=2,
             )
 
     def _present(self, algorithm: Algorithm, period: int, steps: int, begun: Array) -> Mask:

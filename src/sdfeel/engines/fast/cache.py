@@ -17,13 +17,13 @@ import secrets
 import stat
 import tempfile
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sdfeel.errors import warn
 from sdfeel.files import cache_folder
 
 from .errors import Unsupported
@@ -84,7 +84,7 @@ def _content(folder: int, path: Path) -> bytes | None:
         return None
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
-    warnings.warn(f"{path} {fault}: the network is compiled again", stacklevel=5)
+    warn(f"{path} {fault}: the network is compiled again")
     return None
 
 
