@@ -108,6 +108,8 @@ class EdgeServer:
         self.rounds = make_periods(
             node, self.store, self.cluster, self.links, self.states, model, checkpoint
         )
+        self.metrics.period.set(self.rounds.done)
+        self.metrics.periods.set(self.rounds.last)
         self.results = self._make_results()
         self.recorder = Recorder(node, self.results, out, lambda: self.model, first)
         self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
@@ -187,6 +189,7 @@ class EdgeServer:
             await self.transport.listen(self.handlers.streams, self.handlers.status)
             if self.me.metrics:
                 field, place = "metrics", self.me.metrics
+                self.metrics.add_process()
                 hosts = [split_address(self.me.address)[0], *self.me.metrics_hosts]
                 is_ready = lambda: self.rounds.is_ready  # noqa: E731
                 self._http = serve_http(place, self.metrics, lambda: True, is_ready, hosts)
@@ -258,7 +261,7 @@ class EdgeServer:
     def _lend(self, link: Link) -> None:
         """To a neighbour that has no checkpoint: what is on our disk."""
         if self.done:
-            link.lend(self.model, self.done)
+            link.lend(self.rounds.durable, self.done)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""

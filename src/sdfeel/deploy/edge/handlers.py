@@ -69,7 +69,10 @@ class Handlers:
         with self.admission.admitted(stream, "operator") as identity:
             hello = await self.admission.hello(stream)
             self.edges.check(hello)
-            self.node.log("exported", period=self.replies.rounds.done)
+            who = "" if identity is None else f"{identity.role}/{identity.name}"
+            certificate = "" if identity is None else f"{identity.serial:x}"
+            period = self.replies.rounds.done
+            self.node.log("exported", period=period, by=who, certificate=certificate)
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
             for message in self.replies.model():
                 await stream.write(message)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+)
+
+from sdfeel import __version__
+from sdfeel.deploy.protocol import PROTOCOL
 
 __all__ = ["Metrics"]
 
@@ -15,6 +25,9 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.period = Gauge("sdfeel_period", "Last finished upload period", registry=registry)
+        self.periods = Gauge("sdfeel_periods", "Upload periods of the training", registry=registry)
+        build = Info("sdfeel_build", "Version of the program", registry=registry)
+        build.info({"version": __version__, "protocol": str(PROTOCOL)})
         self.participants = Gauge(
             "sdfeel_participants", "Clients in the last average", registry=registry
         )
@@ -73,6 +86,10 @@ class Metrics:
         self.disagreement = Gauge(
             "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
         )
+
+    def add_process(self) -> None:
+        """Add memory, processor seconds and open files of this process, read when asked for."""
+        ProcessCollector(registry=self.registry)
 
     def value(self, name: str, **labels: str) -> float:
         """One sample, for tests and the status table; 0 if it was never touched."""
