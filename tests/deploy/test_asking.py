@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
-from harness import World, deploy, run_to_the_end
+from harness import World, as_toml, deploy, run_to_the_end
+from typer.testing import CliRunner
 
+from sdfeel.cli import app
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.files import read_model
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
@@ -84,6 +88,22 @@ def test_an_operator_elsewhere_gets_the_weighted_mean(tmp_path: Path, size: int)
     np.testing.assert_array_equal(read_model(made.path).vector.array(), made.model.array())
 
 
+def test_an_edge_notes_whose_certificate_took_its_model(tmp_path: Path) -> None:
+    """As in the list of what was issued, so that one of several operators can be told."""
+    deployment, _ = trained(tmp_path)
+    worlds: list[World] = []
+
+    async def keep(world: World) -> None:
+        worlds.append(world)
+
+    exported(deployment, tmp_path, keep)
+    (line,) = [line for line in worlds[0].past if line["event"] == "exported"][:1]
+    issued = (tmp_path / "certificates" / "issued.jsonl").read_text().splitlines()
+    (last,) = [row for row in map(json.loads, issued) if row["role"] == "operator"]
+    assert (line["by"], line["certificate"]) == ("operator/operator", last["serial"])
+    assert line["period"] == 3
+
+
 def test_an_edge_that_has_ended_is_read_from_its_folder_here(tmp_path: Path) -> None:
     deployment, mean = trained(tmp_path)
 
@@ -95,14 +115,46 @@ def test_an_edge_that_has_ended_is_read_from_its_folder_here(tmp_path: Path) -> 
     np.testing.assert_allclose(made.model.array(), mean, rtol=1e-6)
 
 
-def test_whoever_has_neither_an_answer_nor_a_folder_is_told_both(tmp_path: Path) -> None:
+def test_an_edge_that_is_down_is_left_out_and_named(tmp_path: Path) -> None:
+    """Neither an answer nor a folder: the mean is that of the others, and says so."""
     deployment, _ = trained(tmp_path)
 
     async def end_b(world: World) -> None:
         await world.kill("b")
 
-    with pytest.raises(RunError, match=r"edge b has no checkpoint in .* and does not answer: "):
-        exported(deployment, tmp_path, end_b)
+    made = exported(deployment, tmp_path, end_b)
+    assert (made.periods, made.weights, made.origins) == ({"a": 3}, {"a": 1.0}, {"a": "edge"})
+    assert re.match("has no checkpoint in .* and does not answer: ", made.missing["b"])
+    alone = export(deployment, tmp_path / "a.safetensors", ["a"])
+    np.testing.assert_array_equal(made.model.array(), alone.model.array())
+    notes = read_model(made.path).notes
+    assert (json.loads(notes["missing"]), json.loads(notes["weights"])) == (["b"], {"a": 1.0})
+
+
+def test_the_command_says_what_the_mean_is_of(tmp_path: Path) -> None:
+    """One edge from its folder here, one left out; the line of what was done is there, too."""
+    deployment, _ = trained(tmp_path)
+    file, out = tmp_path / "d.toml", tmp_path / "m.safetensors"
+    file.write_text(as_toml(deployment.model_dump(mode="json")))
+    shutil.rmtree(tmp_path / "state" / "b")
+    words = ["export", str(file), "--out", str(out), "--timeout", "1"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    assert "note: without edge b: it has no checkpoint" in result.stderr
+    assert "100.0% a after period 3, from its checkpoint" in result.stderr
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert (found["periods"], list(found["missing"])) == ({"a": 3}, ["b"])
+    named = CliRunner().invoke(app, [*words, "--edge", "a", "--edge", "b"])
+    assert isinstance(named.exception, RunError), "who was named is wanted"
+    lines = map(json.loads, (tmp_path / "audit.log").read_text().splitlines())
+    assert [(line["action"], line["periods"]) for line in lines] == [("exported", {"a": 3})] * 2
+
+
+def test_nobody_at_all_is_an_error(tmp_path: Path) -> None:
+    deployment = deploy(tmp_path, sizes=(1, 1), periods=3)
+    with pytest.raises(RunError, match=r"edge a has no checkpoint .*; edge b has no checkpoint"):
+        export(deployment, tmp_path / "m.safetensors", timeout=1.0)
+    assert not (tmp_path / "m.safetensors").exists()
 
 
 def test_a_revoked_edge_gives_no_model(tmp_path: Path) -> None:
@@ -113,8 +165,9 @@ def test_a_revoked_edge_gives_no_model(tmp_path: Path) -> None:
         Authority(folder).revoke([("edge", "b")])
         shutil.copy(folder / "revoked.pem", tmp_path / "operator" / folder.name)
 
-    with pytest.raises(RunError, match="revoked"):
-        exported(deployment, tmp_path, revoke)
+    made = exported(deployment, tmp_path, revoke)
+    assert list(made.periods) == ["a"]
+    assert "revoked" in made.missing["b"]
 
 
 @pytest.mark.parametrize(("role", "name"), [("client", "c0"), ("edge", "b")])

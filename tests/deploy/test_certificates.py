@@ -17,6 +17,7 @@ from harness import World, as_toml, content, deploy
 from typer.testing import CliRunner
 
 from sdfeel.cli import deploy as commands
+from sdfeel.cli.provision import app as provision_app
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
@@ -53,7 +54,8 @@ def hours(made: x509.Certificate) -> float:
 
 def app(*names: str) -> typer.Typer:
     made = typer.Typer()
-    for name in names or ("provision", "status"):
+    made.add_typer(provision_app, name="provision")
+    for name in names or ("status",):
         made.command()(getattr(commands, name))
     return made
 

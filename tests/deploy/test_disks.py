@@ -252,6 +252,7 @@ def test_a_hangup_reopens_the_log(tmp_path: Path) -> None:
                 await world.until(log.exists)
                 world.start_client("c0")
                 await world.until(lambda: "finished" in log.read_text())
+                edge.terminate()  # it stays until it is told to go
                 assert edge.wait(60) == 0
             finally:
                 edge.kill()

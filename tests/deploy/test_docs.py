@@ -16,7 +16,9 @@ from harness import free_ports, import_path
 from safetensors.torch import load_file
 
 from sdfeel.deploy.config import load_deployment
-from sdfeel.deploy.operate.status import ask, is_well
+from sdfeel.deploy.operate.audit import ACTIONS
+from sdfeel.deploy.operate.status import ask, exit_status
+from sdfeel.deploy.operate.watching import follow
 from sdfeel.records.reading import read_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
@@ -58,18 +60,25 @@ def test_three_machines_step_by_step(tmp_path: Path) -> None:
 
     for command in (first, second):
         assert start(command).wait(120) == 0, (tmp_path / "log").read_text()
-    nodes = [start([part.replace("north", name) for part in edge]) for name in ports]
-    nodes += [start([part.replace("phone-1", f"phone-{n}") for part in client]) for n in (1, 2, 3)]
+    edges = [start([part.replace("north", name) for part in edge]) for name in ports]
+    clients = [start([part.replace("phone-1", f"phone-{n}") for part in client]) for n in (1, 2, 3)]
+    deployment = load_deployment(tmp_path / "deployment.toml")
     try:
-        for node in nodes:
+        for node in clients:
             assert node.wait(250) == 0, (tmp_path / "log").read_text()[-3000:]
+        rows = asyncio.run(follow(deployment, timeout=5.0, every=0.2))
+        assert all(row.answers for row in rows), "edges stay"
+        assert exit_status(rows) == 0
+        assert start(export).wait(120) == 0
+        for node in edges:
+            node.terminate()
+            assert node.wait(60) == 0, "stopped after a good end"
     finally:
-        for node in nodes:
+        for node in [*edges, *clients]:
             node.kill()
             node.wait()
-    deployment = load_deployment(tmp_path / "deployment.toml")
-    assert is_well(asyncio.run(ask(deployment, timeout=5.0))), "a good end is no crash"
-    assert start(export).wait(120) == 0
+    rows = asyncio.run(ask(deployment, timeout=5.0))
+    assert exit_status(rows) == 0, "a good end is no crash"
     sys.path.insert(0, str(tmp_path))
     try:
         import my_project
@@ -84,3 +93,8 @@ def test_three_machines_step_by_step(tmp_path: Path) -> None:
     record = read_run(tmp_path / "runs" / "north")
     assert record.metrics["test_accuracy"].iloc[-1] > record.metrics["test_accuracy"].iloc[0]
     assert accuracy > 0.3
+
+
+def test_every_action_of_the_audit_log_is_explained() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert not [a for a, sentence in ACTIONS.items() if f"| `{a}` | {sentence} |" not in text]

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from deployment.round_times import draw_times, round_times
 from sdfeel.cli import deploy as commands
+from sdfeel.cli.provision import app as provision_app
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
@@ -32,7 +33,8 @@ from sdfeel.importing import imported
 @pytest.fixture
 def app() -> typer.Typer:
     made = typer.Typer()
-    for command in (commands.provision, commands.status, commands.edge, commands.client):
+    made.add_typer(provision_app, name="provision")
+    for command in (commands.status, commands.edge, commands.client):
         made.command()(command)
     return made
 
@@ -94,11 +96,11 @@ def test_a_launch_that_is_terminated_leaves_no_node_behind(file: Path) -> None:
 
 def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
     run = CliRunner().invoke
-    assert run(app, ["provision", str(file), "--hours", "1"]).exit_code == 0
+    assert run(app, ["provision", "init", str(file), "--hours", "1"]).exit_code == 0
     assert (file.parent / "certificates" / "edge" / "a.pem").exists()
-    renewed = run(app, ["provision", str(file), "--node", "a"])
+    renewed = run(app, ["provision", "node", str(file), "a"])
     assert "1 certificates" in renewed.output
-    revoked = run(app, ["provision", str(file), "--revoke", "client/c1"])
+    revoked = run(app, ["provision", "revoke", str(file), "client/c1"])
     assert "revoked client/c1" in revoked.output
     answer = run(app, ["status", str(file), "--json", "--timeout", "1"])
     assert answer.exit_code == 1, "nobody is there"
@@ -111,9 +113,19 @@ def test_provision_and_status_by_command(app: typer.Typer, file: Path) -> None:
     ("arguments", "named"),
     [
         (["edge", "{file}", "z"], "edge = 'z'"),
-        (["client", "{file}", "c0", "--trainer", "toy:nothing"], "local.trainer"),
-        (["client", "{file}", "c0", "--trainer", "nowhere:x"], "local.trainer"),
-        (["provision", "{file}", "--revoke", "c1"], "ROLE/NAME"),
+        (["client", "{file}", "c0", "--set", "trainer=toy:nothing"], "local.trainer"),
+        (["client", "{file}", "c0", "--set", "local.trainer=nowhere:x"], "local.trainer"),
+        (["client", "{file}", "c0", "--set", "trainr=toy:trainer"], "did you mean 'trainer'"),
+        (["client", "{file}", "c0", "--set", "schedule.tau1=3"], "local.schedule"),
+        (["client", "{file}", "c0", "--set", "lr=fast"], "local.lr"),
+        (["client", "{file}", "c0", "--model", "a:b"], "is `--set model=a:b` now"),
+        (["client", "{file}", "c0", "--data", "a:b"], "is `--set data=a:b` now"),
+        (["client", "{file}", "c0", "--trainer", "a:b"], "is `--set trainer=a:b` now"),
+        (["client", "{file}", "c0", "--flower", "a:b"], "is `--set trainer=flower:a:b` now"),
+        (["provision", "revoke", "{file}", "c1"], "ROLE/NAME"),
+        (["provision", "node", "{file}", "a"], "`sdfeel provision init"),
+        (["provision", "renew", "{file}"], "`sdfeel provision init"),
+        (["provision", "protect", "{file}"], "`sdfeel provision init"),
         (["status", "{file}.missing"], "deployment file"),
     ],
 )

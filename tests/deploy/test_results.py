@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
 import socket
 import subprocess
 import sys
@@ -422,24 +423,23 @@ def test_watching_ends_when_all_have_finished(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_an_edge_may_stay_after_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [[], ["--stay"], ["--leave"]])
+def test_an_edge_stays_after_the_end_unless_told_to_leave(tmp_path: Path, flags: list[str]) -> None:
     deployment = deploy(tmp_path, sizes=(1,), periods=2)
     file = tmp_path / "deployment.toml"
     file.write_text(as_toml(deployment.model_dump(mode="json")))
-    program = (
-        "import sys; from pathlib import Path; from sdfeel.deploy.operate.programs import run_edge;"
-        "sys.exit(run_edge(Path(sys.argv[1]), 'a', stay=True))"
-    )
+    program = [sys.executable, "-m", "sdfeel", "edge", str(file), "a", *flags]
 
     async def run() -> None:
         async with World(deployment) as world:
-            edge = subprocess.Popen([sys.executable, "-c", program, str(file)])
+            edge = subprocess.Popen(program, env={**os.environ, "PYTHONPATH": import_path()})
             try:
                 world.start_client("c0")
                 await world.finish()
-                (row,) = await ask(deployment, timeout=20.0)
-                assert (row.phase, row.period, row.problem) == ("finished", 2, "")
-                edge.terminate()
+                if "--leave" not in flags:
+                    (row,) = await ask(deployment, timeout=20.0)
+                    assert (row.phase, row.period, row.answers) == ("finished", 2, True)
+                    edge.terminate()
                 assert edge.wait(60) == 0, "stopping it then is no failure"
             finally:
                 edge.kill()

@@ -179,7 +179,7 @@ def test_a_model_file_without_names_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`sdfeel client FILE c0 --flower torch_app:app`: only the option decides what it runs."""
+    """With `--set trainer=flower:torch_app:app` only the option decides what it runs."""
     from typer.testing import CliRunner
 
     from sdfeel.cli import app
@@ -201,7 +201,7 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     file = tmp_path / "deployment.toml"
     file.write_text(_toml(table))
     monkeypatch.syspath_prepend(str(FOLDER))
-    words = ["client", str(file), "c1", "--flower", "torch_app:app"]
+    words = ["client", str(file), "c1", "--set", "trainer=flower:torch_app:app"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, (result.output, result.exception)
     assert found == {"name": "c1", "size": 83, "samples": 19, "node_config": {}}
@@ -210,7 +210,7 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     assert found["node_config"] == {"dataset-path": "data/1", "fast": True}
     problem = CliRunner().invoke(app, [*words, "--node-config", "nonsense"]).exception
     assert isinstance(problem, InputError)
-    words[-1] = "torch_app:Net"
+    words[-1] = "trainer=flower:torch_app:Net"
     assert isinstance(CliRunner().invoke(app, words).exception, InputError)
 
 

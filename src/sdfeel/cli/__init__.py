@@ -16,11 +16,12 @@ from sdfeel.cli.bound import bound
 from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
 from sdfeel.cli.data import app as data_app
-from sdfeel.cli.deploy import client, edge, export, launch, provision, rollback, status
+from sdfeel.cli.deploy import client, edge, export, launch, rollback, status
 from sdfeel.cli.devices import app as devices_app
 from sdfeel.cli.output import say
 from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
+from sdfeel.cli.provision import app as provision_app
 from sdfeel.cli.ranks import end_with_parent, explain
 from sdfeel.cli.reproduce import reproduce
 from sdfeel.cli.run import Stopped, run
@@ -45,8 +46,9 @@ app = typer.Typer(
 COMMANDS = {
     "Simulate": (run, compare, plot, watch),
     "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
-    "Deploy": (provision, edge, client, launch, status, export, rollback),
+    "Deploy": (edge, client, launch, status, export, rollback),
 }
+app.add_typer(provision_app, name="provision", rich_help_panel="Deploy")
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)

@@ -1,9 +1,8 @@
-"""The deployment's commands: from `sdfeel provision` to `sdfeel export`."""
+"""The deployment's commands, from `sdfeel edge` to `sdfeel rollback`; see `provision` too."""
 
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,21 +10,41 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from sdfeel.cli.output import print_json, say
+from sdfeel.cli.output import JsonFlag, print_json, say
 from sdfeel.cli.watch import WatchFlag, linger, watching
 from sdfeel.errors import InputError
+from sdfeel.toml import with_settings
 
 if TYPE_CHECKING:
+    from sdfeel.deploy.config import Deployment
     from sdfeel.deploy.facts.logs import LogFile
 
 # The deployment room brings gRPC and is optional: each command imports it, `--help` does not.
 
-__all__ = ["client", "edge", "export", "launch", "provision", "require_extra", "rollback", "status"]
+__all__ = [
+    "File",
+    "client",
+    "edge",
+    "export",
+    "launch",
+    "record_action",
+    "require_extra",
+    "rollback",
+    "status",
+]
 
 File = Annotated[Path, typer.Argument(help="The deployment file (TOML).")]
 LogOption = Annotated[
     Path | None, typer.Option("--log", help="Append the JSON log here instead of standard output.")
 ]
+States = Annotated[
+    Path | None,
+    typer.Option(
+        "--states", help="Folder with a state folder for each edge in it (default: state)."
+    ),
+]
+# What `--states` was called where an edge's own folder is not meant.
+OldStates = Annotated[Path | None, typer.Option("--state", hidden=True)]
 
 
 def edge(
@@ -41,8 +60,12 @@ def edge(
         str, typer.Option(help="package.module:function that opens samples to evaluate on.")
     ] = "",
     stay: Annotated[
-        bool, typer.Option(help="Answer `sdfeel status` after the end too, until it is stopped.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--stay/--leave",
+            help="When training is over: answer `status` and `export` until it is stopped, or end.",
+        ),
+    ] = True,
     log: LogOption = None,
 ) -> None:
     """Run an edge server: serve its clients and exchange models with its neighbours."""
@@ -56,33 +79,49 @@ def edge(
 def client(
     file: File,
     name: Annotated[str, typer.Argument(help="Which client of the file this machine is.")],
-    model: Annotated[str, typer.Option(help="package.module:function that makes the model.")] = "",
-    data: Annotated[
-        str, typer.Option(help="package.module:function that opens this client's own data.")
-    ] = "",
-    trainer: Annotated[str, typer.Option(help="package.module:function; replaces both.")] = "",
-    flower: Annotated[
-        str, typer.Option(help="package.module:app, a Flower ClientApp; replaces all three.")
-    ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="A setting of the file's table `local`, for this machine: model=my_project:make",
+        ),
+    ] = None,
     node_config: Annotated[
         str,
-        typer.Option(help='What the app finds as its node_config, as `dataset-path="d" fast=1`.'),
+        typer.Option(help='What a Flower app finds as its node_config: `dataset-path="d" fast=1`.'),
     ] = "",
     log: LogOption = None,
+    model: Annotated[str, typer.Option(hidden=True)] = "",
+    data: Annotated[str, typer.Option(hidden=True)] = "",
+    trainer: Annotated[str, typer.Option(hidden=True)] = "",
+    flower: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Run a client: train on its own data, send models and nothing else."""
     require_extra()
     from sdfeel.deploy.operate.programs import run_client
 
-    if flower:
-        trainer = f"flower:{flower}"
-    own: dict[str, Any] = {"model": model, "data": data, "trainer": trainer}
+    old = {"--model": model, "--data": data, "--trainer": trainer, "--flower": flower}
+    for flag, value in old.items():
+        if value:
+            key = "trainer=flower:" if flag == "--flower" else f"{flag[2:]}="
+            raise InputError(flag, value, f"is `--set {key}{value}` now")
+    own = _own_settings(settings or [])
     if node_config:
         from sdfeel.flower.nodes import read_config  # Flower is optional
 
         own["node_config"] = read_config("--node-config", node_config)
     with _log(log) as stream:
-        raise typer.Exit(run_client(file, name, stream, {k: v for k, v in own.items() if v}))
+        raise typer.Exit(run_client(file, name, stream, own))
+
+
+def _own_settings(settings: list[str]) -> dict[str, Any]:
+    """What a client's machine has in the place of the file's table `local`."""
+    own = with_settings({}, settings)
+    local = own.pop("local", {})
+    if not isinstance(local, dict):
+        raise InputError("--set", f"local={local}", "a key of it, such as model=my_project:make")
+    return {**own, **local}
 
 
 def launch(
@@ -113,104 +152,46 @@ def launch(
             linger(page.address)
 
 
-def provision(
-    file: File,
-    hours: Annotated[
-        float | None,
-        typer.Option(help="How long certificates are valid (default: as before; 24 at first)."),
-    ] = None,
-    node: Annotated[str | None, typer.Option(help="Only this node (also to renew it).")] = None,
-    revoke: Annotated[
-        list[str] | None, typer.Option(help="Revoke ROLE/NAME instead, such as client/c3.")
-    ] = None,
-    model: Annotated[
-        bool,
-        typer.Option(help="Write the first model, from local.model and the seed; renew nothing."),
-    ] = False,
-    passphrase: Annotated[
-        bool,
-        typer.Option(
-            help="Protect ca.key with a passphrase (SDFEEL_CA_PASSPHRASE, or you are asked)."
-        ),
-    ] = False,
-) -> None:
-    """Make the CA and a certificate per node, or renew them; revoke one with --revoke."""
-    require_extra()
-    from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.trust.provision import Authority
-    from sdfeel.deploy.trust.provision import provision as issue
-
-    deployment = load_deployment(file)
-    folder = deployment.path(deployment.security.folder)
-    key = _passphrase(folder / "ca.key", wanted=passphrase)
-    if revoke:
-        pairs = [_role_and_name(text) for text in revoke]
-        Authority(folder, key).revoke(pairs)
-        typer.echo(f"revoked {', '.join(revoke)}; copy {folder / 'revoked.pem'} to every node")
-        return
-    if model:
-        from sdfeel.deploy.client.torch_trainer import write_initial
-
-        typer.echo(f"first model in {write_initial(deployment)}")
-    # Beside --model, others keep what they have.
-    made = issue(deployment, hours, node, missing=model and hours is None and node is None, key=key)
-    if passphrase and key is not None:
-        Authority(folder, key).protect(key)
-    typer.echo(f"{len(made)} certificates in {folder}; copy revoked.pem with them")
-
-
-def _passphrase(path: Path, wanted: bool) -> bytes | None:
-    """From the environment, or asked for if the key has one and somebody is there to ask."""
-    from sdfeel.deploy.trust.provision import passphrase
-
-    found = passphrase()
-    has_one = path.exists() and b"ENCRYPTED" in path.read_bytes()
-    if found is None and (wanted or has_one) and sys.stdin.isatty():
-        text = typer.prompt(f"passphrase of {path}", hide_input=True, confirmation_prompt=wanted)
-        found = str(text).encode() or None
-    if found is None and wanted:
-        raise InputError("--passphrase", "", "set SDFEEL_CA_PASSPHRASE, or use a terminal")
-    return found
-
-
 def status(
     file: File,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: JsonFlag = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge.")] = 2.0,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again, until all edges have finished.")
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Again and again, until all edges have finished.")
     ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.")] = 2.0,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="Folder with state folders of edges that have ended (default: state)."),
-    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between two looks of --follow.")] = 2.0,
+    states: States = None,
+    watch: Annotated[bool, typer.Option("--watch", hidden=True)] = False,
+    state: OldStates = None,
 ) -> None:
-    """Show every edge: its period, clients, links, loss and accuracy.
+    """Show every edge: its period, phase, clients, links, loss and accuracy.
 
-    Status 0 if every edge is running or has finished, else 1.
+    Ends with 0 if every edge is running or has finished; 1 if one does not answer; 3 if all answer
+    and one is paused or has no clients; 2 for a mistake in the file or the call.
     """
     require_extra()
     import asyncio
 
     from sdfeel.deploy.config import load_deployment
-    from sdfeel.deploy.operate.status import ask, is_well, status_table
-    from sdfeel.deploy.operate.watching import follow
+    from sdfeel.deploy.operate import watching
+    from sdfeel.deploy.operate.status import ask, exit_status, status_table
 
     if not (math.isfinite(timeout) and timeout > 0 and math.isfinite(every) and every > 0):
         raise InputError("--timeout, --every", (timeout, every), "seconds above 0")
+    if watch:
+        _renamed("--watch", "--follow")
+    folder = _states(states, state)
     deployment = load_deployment(file)
-    if watch and not as_json:
-        rows = asyncio.run(follow(deployment, timeout, every, state))
+    if (follow or watch) and not as_json:
+        rows = asyncio.run(watching.follow(deployment, timeout, every, folder))
     else:
-        rows = asyncio.run(ask(deployment, timeout, state))
+        rows = asyncio.run(ask(deployment, timeout, folder))
         if as_json:
             edges = [row.as_dict() for row in rows]
             print_json({"deployment": deployment.name, "edges": edges})
         else:
             Console().print(status_table(rows, deployment.name))
-    if not is_well(rows):
-        raise typer.Exit(1)
+    raise typer.Exit(exit_status(rows))
 
 
 def export(
@@ -219,17 +200,18 @@ def export(
     edge: Annotated[
         list[str] | None, typer.Option(help="Only this edge's model, not the mean of all.")
     ] = None,
-    state: Annotated[
+    states: Annotated[
         Path | None,
-        typer.Option(help="Folder with the edges' state folders: read them, ask nobody."),
+        typer.Option(help="Folder with a state folder for each edge in it: read them, ask nobody."),
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge's next word.")] = 5.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    as_json: JsonFlag = False,
+    state: OldStates = None,
 ) -> None:
     """Write the weighted mean of all edges' last models, ready for load_state_dict.
 
-    Edges are asked for theirs, wherever they are; of one that has ended, `state` beside the file is
-    read.
+    Edges are asked for theirs, wherever they are; of one that does not answer, `state` beside the
+    file is read. What is found nowhere is left out, and named.
     """
     require_extra()
     from sdfeel.deploy.config import load_deployment
@@ -237,12 +219,20 @@ def export(
 
     if not (math.isfinite(timeout) and timeout > 0):
         raise InputError("--timeout", timeout, "seconds above 0")
-    made = write(load_deployment(file), out, edge or (), state, timeout)
+    deployment = load_deployment(file)
+    made = write(deployment, out, edge or (), _states(states, state), timeout)
+    record_action(deployment, "exported", periods=made.periods, path=str(made.path.resolve()))
+    for name, problem in made.missing.items():
+        say(f"note: without edge {name}: it {problem}", style="yellow")
     if as_json:
-        print_json({"written": str(made.path), "periods": made.periods, "values": made.model.size})
+        about = {"written": str(made.path), "periods": made.periods, "values": made.model.size}
+        more = {"weights": made.weights, "origins": made.origins, "missing": made.missing}
+        print_json({**about, **more})
         return
-    periods = ", ".join(f"{name} {period}" for name, period in made.periods.items())
-    say(f"{made.model.size} values after periods: {periods}")
+    words = {"edge": "", "checkpoint": ", from its checkpoint"}
+    say(f"{made.model.size} values, the mean of")
+    for name, period in made.periods.items():
+        say(f"  {made.weights[name]:.1%} {name} after period {period}{words[made.origins[name]]}")
     typer.echo(f"written: {made.path}")
 
 
@@ -254,9 +244,8 @@ def rollback(
     to: Annotated[
         int | None, typer.Option(help="Go back to this period, or to the last one before it.")
     ] = None,
-    state: Annotated[
-        Path | None, typer.Option(help="Folder with the edges' state folders (default: state).")
-    ] = None,
+    states: States = None,
+    state: OldStates = None,
 ) -> None:
     """Go back to an older checkpoint, after a poisoned model; without --to, list what there is.
 
@@ -266,20 +255,34 @@ def rollback(
     from sdfeel.deploy.config import load_deployment
     from sdfeel.deploy.operate.rollback import histories, roll_back
 
-    deployment = load_deployment(file)
+    deployment, folder = load_deployment(file), _states(states, state)
     if to is None:
-        for edge_name, periods in histories(deployment, name, state).items():
+        for edge_name, periods in histories(deployment, name, folder).items():
             typer.echo(f"{edge_name}: {' '.join(map(str, periods)) or 'no checkpoint'}")
         return
-    for edge_name, period in roll_back(deployment, to, name, state).items():
+    gone_to = roll_back(deployment, to, name, folder)
+    record_action(deployment, "rolled-back", periods=gone_to)
+    for edge_name, period in gone_to.items():
         typer.echo(f"{edge_name} goes on from period {period}")
 
 
-def _role_and_name(text: str) -> tuple[str, str]:
-    role, _, name = text.partition("/")
-    if not name:
-        raise InputError("revoke", text, "ROLE/NAME, such as client/c3")
-    return role, name
+def _states(new: Path | None, old: Path | None) -> Path | None:
+    if old is not None:
+        _renamed("--state", "--states")
+    return new or old
+
+
+def _renamed(old: str, new: str) -> None:
+    say(f"note: {old} is {new} now", style="yellow")
+
+
+def record_action(deployment: Deployment, action: str, **about: Any) -> None:
+    """In the audit log; that it cannot be written is said, and ends nothing."""
+    from sdfeel.deploy.operate.audit import record
+
+    problem = record(deployment, action, **about)
+    if problem:
+        say(f"note: {problem}", style="yellow")
 
 
 def _log(path: Path | None) -> LogFile:

@@ -28,7 +28,7 @@ def operator(deployment: Deployment) -> Credentials:
     """What an operator calls with; InputError if it is missing or has expired."""
     credentials = Credentials(deployment, "operator", OPERATOR)
     if credentials.has_expired:
-        remedy = f"has expired; `sdfeel provision FILE --node {OPERATOR}` renews it"
+        remedy = f"has expired; `sdfeel provision node FILE {OPERATOR}` renews it"
         raise InputError("certificate", f"operator/{OPERATOR}", remedy)
     return credentials
 

@@ -24,11 +24,23 @@ TIMEOUT = 5.0
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written where; `periods` by edge, of the models in it."""
+    """What was written where, and what it is the mean of.
+
+    Attributes:
+        path: The file.
+        model: The weighted mean.
+        periods: By edge, of the models in it.
+        weights: By edge, in the mean; they sum to 1.
+        origins: By edge: "edge" if it answered, "checkpoint" if its state folder was read.
+        missing: By edge that is not in it, why.
+    """
 
     path: Path
     model: Vector
     periods: dict[str, int]
+    weights: dict[str, float]
+    origins: dict[str, str]
+    missing: dict[str, str]
 
 
 def state_folder(deployment: Deployment, edge: str, chosen: Path | None = None) -> Path:
@@ -51,38 +63,59 @@ def export(
     state: Path | None = None,
     timeout: float = TIMEOUT,
 ) -> Exported:
-    """The mean of these edges' last models (all of them: u_K), weighted by their data.
+    """Write the mean of the edges' last models (of all: u_K), weighted by their data.
 
-    Edges are asked; one that does not answer may have left its state folder here.
+    Edges are asked; one that does not answer may have left its state folder here. What is found
+    nowhere is left out of the mean of all, and named.
 
-    state    the folder with the edges' state folders in it: then nobody is asked
-    timeout  seconds to wait for an edge's next word
+    Args:
+        deployment: Whose edges.
+        out: The file to write.
+        edges: Only these; each of them must be found.
+        state: The folder with the edges' state folders in it; then no edge is asked.
+        timeout: Seconds to wait for an edge's next word.
+
+    Returns:
+        What was written, and what it is the mean of.
+
+    Raises:
+        RunError: No model was found, or not that of an edge that was named.
     """
     topology = Topology(deployment)
     first = read_model(deployment.path(deployment.model.initial), constants=True)
     names = [deployment.edge(name).name for name in edges or topology.edges]
     answers = {} if state else asyncio.run(ask_for_models(topology, first, names, timeout))
-    models, weights, periods = [], [], {}
+    models: dict[str, Vector] = {}
+    periods: dict[str, int] = {}
+    origins: dict[str, str] = {}
+    missing: dict[str, str] = {}
     for name in names:
-        found = answers.get(name, Answer())
-        if found.model is None:
-            found = _from_folder(deployment, name, state, first, found.problem)
-        assert found.model is not None  # noqa: S101 - else there was an error
-        models.append(found.model)
-        weights.append(topology.share(name))
-        periods[name] = found.period
-    mean = combine(models, [weight / sum(weights) for weight in weights])
+        answer, origins[name] = answers.get(name, Answer()), "edge"
+        if answer.model is None:
+            answer, origins[name] = _read(deployment, name, state, first, answer), "checkpoint"
+        if answer.model is None:
+            missing[name] = answer.problem
+            del origins[name]
+        else:
+            models[name], periods[name] = answer.model, answer.period
+    if missing and (edges or not models):
+        raise RunError("; ".join(f"edge {name} {problem}" for name, problem in missing.items()))
+    whole = sum(topology.share(name) for name in models)
+    weights = {name: topology.share(name) / whole for name in models}
+    mean = combine(list(models.values()), list(weights.values()))
     notes = {"deployment": deployment.name, "periods": json.dumps(periods)}
+    notes |= {"weights": json.dumps(weights), "missing": json.dumps(sorted(missing))}
     write_state_dict(out, first, mean, notes)
-    return Exported(out, mean, periods)
+    return Exported(out, mean, periods, weights, origins, missing)
 
 
-def _from_folder(
-    deployment: Deployment, edge: str, state: Path | None, first: ModelFile, problem: str
+def _read(
+    deployment: Deployment, edge: str, state: Path | None, first: ModelFile, answer: Answer
 ) -> Answer:
+    """The last checkpoint of an edge that did not answer; a problem names both."""
     folder = state_folder(deployment, edge, state / edge if state else None)
-    found = last_checkpoint(deployment, edge, folder, first)
-    if found is None:
-        asked = f" and does not answer: {problem}" if problem else ""
-        raise RunError(f"edge {edge} has no checkpoint in {folder}{asked}")
-    return Answer(found.done, found.model)
+    checkpoint = last_checkpoint(deployment, edge, folder, first)
+    if checkpoint is None:
+        asked = f" and does not answer: {answer.problem}" if answer.problem else ""
+        return Answer(problem=f"has no checkpoint in {folder}{asked}")
+    return Answer(checkpoint.done, checkpoint.model)

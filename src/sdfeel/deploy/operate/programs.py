@@ -12,12 +12,13 @@ from typing import Any
 
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.client.trainers import make_trainer
-from sdfeel.deploy.config import load_deployment
+from sdfeel.deploy.config import load_deployment, parse_deployment
 from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.operate.ending import run_until_signal
 from sdfeel.deploy.operate.export import state_folder
 from sdfeel.deploy.trust.handshakes import Handshakes
+from sdfeel.toml import merge
 
 __all__ = ["run_client", "run_edge"]
 
@@ -85,8 +86,9 @@ def run_client(
 ) -> int:
     """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
     deployment = load_deployment(file)
-    own = deployment.local.model_copy(update=local or {})
-    deployment = deployment.model_copy(update={"local": own})
+    if local:
+        table = deployment.model_dump(mode="json", exclude_none=True)
+        deployment = parse_deployment(merge(table, {"local": local}), deployment.folder)
     trainer = make_trainer(deployment, name)
 
     async def program() -> None:

@@ -6,9 +6,10 @@ import asyncio
 import math
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
+from pydantic import ConfigDict, TypeAdapter
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -24,45 +25,131 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.wire.grpc_transport import call_status, open_channel
 
-__all__ = ["EdgeConnection", "EdgeStatus", "ask", "is_well", "or_ended", "status_table"]
+__all__ = [
+    "PHASES",
+    "EdgeConnection",
+    "EdgeStatus",
+    "ask",
+    "exit_status",
+    "is_well",
+    "or_ended",
+    "schema",
+    "status_table",
+]
+
+
+PHASES = {
+    "starting": "it reads its checkpoint and opens its port",
+    "gathering": "it waits, once, for its neighbours, or without rounds for a first client",
+    "adopting": "it has no checkpoint and takes over a neighbour's model",
+    "collecting": "its clients train, and it waits for their models",
+    "exchanging": "it exchanges models with its neighbours",
+    "no-clients": "it waits for a client: no period goes by without one",
+    "paused": "it waits for its disk, which takes no checkpoint",
+    "finished": "all its periods are done",
+    "no-answer": "it does not answer, and no checkpoint here says that it has finished",
+}
+SCHEMA = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+STUCK = ("paused", "no-clients")
 
 
 @dataclass(frozen=True)
 class EdgeStatus:
-    """One edge as it answered; `problem` says why it did not."""
+    """One edge as it answered, or why it did not."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = SCHEMA
 
     name: str
+    """The edge, as the deployment file calls it."""
     problem: str = ""
+    """Why it did not answer; empty if it did, or if it has finished."""
     period: int = 0
+    """Periods (tau1 iterations) that are finished and on its disk."""
     periods: int = 0
+    """Periods of the whole training."""
     phase: str = ""
+    """What it does."""
     ready: bool = False
+    """Whether a client or a neighbour is connected."""
     clients: tuple[str, ...] = ()
+    """Connected clients, guests among them."""
     expected: int = 0
+    """Clients that are at home there, by its file."""
     links: dict[str, str] = field(default_factory=dict)
+    """By neighbour: "up" or "down", then exchanges used+skipped."""
     seconds_per_period: float = 0.0
+    """Length of the last period."""
     disagreement: float = 0.0
+    """Largest relative distance to a neighbour's model at the last exchange."""
     refused: int = 0
+    """Uploads refused since it was started."""
     late: int = 0
+    """Uploads that came late since it was started."""
     loss: float | None = None
+    """Training loss that clients measured, the last one; null before there is one."""
     accuracy: float | None = None
+    """On its holdout; without one, that of its clients on their own data."""
     measures: dict[str, float] = field(default_factory=dict)
+    """All losses and metrics, the last of each."""
     warnings: tuple[str, ...] = ()
+    """What an operator should look at."""
     certificate_hours: float | None = None
-    phases: dict[str, float] = field(default_factory=dict)  # seconds of the last round
-    memory: int = 0  # bytes; 0: it does not tell
+    """Until its certificate ends; null in plain text."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of its last round by what they went into."""
+    memory: int = 0
+    """Bytes of its process; 0 if it does not tell."""
     link_disagreement: dict[str, float] = field(default_factory=dict)
+    """By neighbour: relative distance to its model at the last exchange."""
     pace: str = ""
-    steps: float | None = None  # mean of its clients' at its last turn; None in rounds
-    link_bytes: dict[str, dict[str, int]] = field(default_factory=dict)  # sent, received
+    """Name of the pace: synchronous, asynchronous."""
+    steps: float | None = None
+    """Without rounds: mean steps of its clients in the last turn."""
+    link_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By neighbour: bytes of models, "sent" and "received", since it was started."""
+    answers: bool = False
+    """Whether it answered now; an edge that has finished may be read from its checkpoints."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What `sdfeel status --json` prints."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = SCHEMA
+
+    deployment: str
+    """The deployment's name."""
+    edges: tuple[EdgeStatus, ...]
+    """One for each edge of the file, in its order."""
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of what `sdfeel status --json` prints."""
+    made = TypeAdapter(Report).json_schema(mode="serialization")
+    phase = made["$defs"]["EdgeStatus"]["properties"]["phase"]
+    known = [{"const": name, "description": what} for name, what in PHASES.items()]
+    phase |= {"anyOf": [*known, {"type": "string", "description": "of an edge of a later version"}]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
 def is_well(rows: list[EdgeStatus]) -> bool:
     """Whether every edge is running or has finished."""
-    return not any(row.problem for row in rows)
+    return exit_status(rows) == 0
+
+
+def exit_status(rows: list[EdgeStatus]) -> int:
+    """Return what `sdfeel status` ends with.
+
+    Returns:
+        1 if an edge does not answer and is not known to have finished, else 3 if one is paused or
+        has no clients, else 0. (2 is a mistake in the file or in the call.)
+    """
+    if any(row.problem for row in rows):
+        return 1
+    return 3 if any(row.phase in STUCK for row in rows) else 0
 
 
 async def ask(
@@ -116,15 +203,19 @@ class EdgeConnection:
         except grpc.aio.AioRpcError as problem:
             # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
             details = printable((problem.details() or "").rpartition("last error: ")[2])
-            return EdgeStatus(self.edge, problem=f"{problem.code().name}: {details}")
+            return _silent(self.edge, f"{problem.code().name}: {details}")
         except Refused as refusal:
-            return EdgeStatus(self.edge, problem=refusal.reason)
+            return _silent(self.edge, refusal.reason)
         return _row(self.edge, reply)
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
+
+
+def _silent(edge: str, problem: str) -> EdgeStatus:
+    return EdgeStatus(edge, problem=problem, phase="no-answer")
 
 
 def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
@@ -163,6 +254,7 @@ def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
             printable(link.peer): {"sent": link.sent, "received": link.received}
             for link in reply.links
         },
+        answers=True,
     )
 
 
@@ -174,15 +266,17 @@ def _phases(reply: v1.StatusReply) -> dict[str, float]:
 
 
 def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
-    """Of an edge that does not answer: how it ended, if its checkpoints lie here and it has."""
+    """Of an edge that does not answer: how far it came, and whether to its end, if its checkpoints
+    lie here.
+    """
     if not row.problem:
         return row
     periods = Topology(deployment).plan(row.name)
     folder = state_folder(deployment, row.name, state / row.name if state else None)
-    done = Store(folder, {}).periods()
-    if not done or done[-1] < periods:
-        return row
-    return replace(row, problem="", phase="finished", period=done[-1], periods=periods)
+    done = max(Store(folder, {}).periods(), default=0)
+    if done < periods:
+        return replace(row, period=done, periods=periods)
+    return replace(row, problem="", phase="finished", period=done, periods=periods)
 
 
 def _finite(value: float | None) -> float | None:
@@ -198,16 +292,21 @@ def status_table(rows: list[EdgeStatus], title: str) -> RenderableType:
     for name in COLUMNS:
         table.add_column(name, overflow="fold", justify="left" if name == "edge" else "right")
     for row in rows:
-        table.add_row(*(Text(cell, style="red" if row.problem else "") for cell in _cells(row)))
+        table.add_row(*(Text(cell, style=_style(row)) for cell in _cells(row)))
     notes = [Text(note, style="red") for row in rows for note in _notes(row)]
     return Group(table, *notes)
 
 
+def _style(row: EdgeStatus) -> str:
+    return "red" if row.problem else "yellow" if row.phase in STUCK else ""
+
+
 def _cells(row: EdgeStatus) -> tuple[str, ...]:
     if row.problem:
-        return (row.name, "-", "no answer", *("-" for _ in COLUMNS[3:]))
+        period = f"{row.period}/{row.periods}" if row.period else "-"
+        return (row.name, period, "no answer", *("-" for _ in COLUMNS[3:]))
     up = sum(state.startswith("up") for state in row.links.values())
-    is_running = row.phase != "finished" or bool(row.links)
+    is_running = row.phase != "finished" or row.answers or bool(row.links)
     return (
         row.name,
         f"{row.period}/{row.periods}",
@@ -223,12 +322,15 @@ def _cells(row: EdgeStatus) -> tuple[str, ...]:
 
 def _notes(row: EdgeStatus) -> list[str]:
     if row.problem:
-        return [f"{row.name}: {row.problem}"]
+        on_disk = f" (its checkpoints here reach period {row.period})" if row.period else ""
+        return [f"{row.name}: {row.problem}{on_disk}"]
     notes = [
         f"{row.name}: link to {peer} is {state} (used+skipped)"
         for peer, state in row.links.items()
         if not state.startswith("up")
     ]
+    if row.phase == "no-clients":
+        notes.append(f"{row.name}: none of its {row.expected} clients is connected; it waits")
     if row.refused or row.late:
         notes.append(f"{row.name}: {row.refused} uploads refused, {row.late} late")
     return notes + [f"{row.name}: {warning}" for warning in row.warnings]
