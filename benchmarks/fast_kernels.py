@@ -17,68 +17,41 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
-from torch.nn import functional
 
 from sdfeel.engines.fast import AffineRule, CompiledModel, compile_model
+from sdfeel.engines.problem import Problem
+from speed.jobs import Job, simulation_of
+from speed.plain_loop import PlainLoop
 
-CLIENTS, SERVERS, SAMPLES, BATCH, STEPS, LOOP_STEPS = 50, 10, 100, 10, 5, 40
+NETWORKS = ("mnist-cnn", "cifar-cnn", "mlp")  # of the job, which says all else
+JOB = Job("fast", clients=50, servers=10, samples=100, batch_size=10, tau1=5)
+STEPS = JOB.clients * JOB.tau1  # of one call
 Floats = NDArray[np.float64]
-
-
-def cnn(channels: int, a: int, b: int, flat: int, hidden: int) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(channels, a, 5), nn.MaxPool2d(2), nn.ReLU(),
-        nn.Conv2d(a, b, 5), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(),
-        nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, 10),
-    )  # fmt: skip
-
-
-NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
-    "cnn 1x28x28": (cnn(1, 10, 20, 320, 50), (1, 28, 28)),
-    "cnn 3x32x32": (cnn(3, 9, 15, 375, 46), (3, 32, 32)),
-    "mlp 784-200-10": (
-        nn.Sequential(nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)),
-        (784,),
-    ),
-}
-
-
-def loop_steps(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Callable[[], None]:
-    """As good as a competent person writes it: tensors resident, no optimiser object."""
-    weights = list(module.parameters())
-
-    def steps() -> None:
-        for _ in range(LOOP_STEPS):
-            chosen = torch.randint(0, SAMPLES, (BATCH,))
-            loss = functional.cross_entropy(module(x[chosen]), y[chosen])
-            gradients = torch.autograd.grad(loss, weights)
-            with torch.no_grad():
-                torch._foreach_add_(weights, gradients, alpha=-0.01)
-
-    return steps
 
 
 class Period:
     """An upload period of all clients: from rows of their own, or from their servers' to sums."""
 
-    def __init__(
-        self, compiled: CompiledModel, module: nn.Module, x: torch.Tensor, y: torch.Tensor
-    ):
-        vector = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
-        self.compiled, self.x, self.y = compiled, x, y
-        self.clients = vector.repeat(CLIENTS, 1).contiguous()
-        self.servers = vector.repeat(SERVERS, 1).contiguous()
+    def __init__(self, problem: Problem, target: str, rule: AffineRule | None = None) -> None:
+        shape = tuple(problem.data.inputs.shape[1:])
+        self.compiled: CompiledModel = compile_model(
+            problem.model, "cross-entropy", shape, target=target, rule=rule or AffineRule()
+        )
+        self.data = problem.data
+        vector = problem.layout.vector(problem.model)
+        self.clients = vector.repeat(JOB.clients, 1).contiguous()
+        self.servers = vector.repeat(JOB.servers, 1).contiguous()
         self.sums = torch.zeros_like(self.servers)
-        self.every, self.offsets = np.arange(CLIENTS), np.arange(CLIENTS + 1) * SAMPLES
-        self.server = self.every * SERVERS // CLIENTS
-        self.shares = np.full(CLIENTS, SERVERS / CLIENTS)
+        self.every = np.arange(JOB.clients)
+        self.server = self.every * JOB.servers // JOB.clients
+        self.shares = np.full(JOB.clients, JOB.servers / JOB.clients)
 
     def run(self, threads: int, by_servers: bool, **more: Any) -> None:
         if by_servers:
@@ -90,15 +63,15 @@ class Period:
         else:
             more |= {"start": (self.clients, self.every), "out": (self.clients, self.every)}
         self.compiled.local_updates(
-            self.every, self.every, self.x, self.y, self.offsets,
-            seed=1, batch_size=BATCH, first=np.ones(CLIENTS, np.int64),
-            last=np.full(CLIENTS, STEPS), rates=np.full(STEPS, 0.01), first_rate=1,
+            self.every, self.every, self.data.inputs, self.data.targets, self.data.offsets,
+            seed=1, batch_size=JOB.batch_size, first=np.ones(JOB.clients, np.int64),
+            last=np.full(JOB.clients, JOB.tau1), rates=np.full(JOB.tau1, 0.01), first_rate=1,
             threads=threads, **more,
         )  # fmt: skip
 
 
 def timed(
-    call: Callable[[], None], steps: int, clock: Callable[[], float] = time.perf_counter
+    call: Callable[[], object], steps: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     start = clock()
     call()
@@ -106,12 +79,14 @@ def timed(
 
 
 def interleaved(
-    calls: dict[str, tuple[Callable[[], None], int, Callable[[], float]]], repetitions: int
+    calls: Mapping[str, tuple[Callable[[], object], Callable[[], float]]], repetitions: int
 ) -> dict[str, Floats]:
     """Microseconds a step of each, in turn, after a warm-up."""
-    for call, _, _ in calls.values():
+    for call, _ in calls.values():
         call()
-    rows = [[timed(*call) for call in calls.values()] for _ in range(repetitions)]
+    rows = [
+        [timed(call, STEPS, clock) for call, clock in calls.values()] for _ in range(repetitions)
+    ]
     return dict(zip(calls, np.array(rows).T, strict=True))
 
 
@@ -120,26 +95,26 @@ def shown(times: Floats) -> str:
     return f"{middle:.0f} [{low:.0f}, {high:.0f}]"
 
 
-def problem(name: str) -> tuple[nn.Module, tuple[int, ...], torch.Tensor, torch.Tensor]:
-    torch.manual_seed(0)
-    module, shape = NETWORKS[name]
-    x = torch.randn(CLIENTS * SAMPLES, *shape)
-    return module, shape, x, torch.randint(0, 10, (len(x),))
+def problem_of(network: str) -> Problem:
+    return simulation_of(replace(JOB, model=network)).problem
 
 
 def compare(repetitions: int, cores: int, target: str) -> None:
-    print(f"microseconds a step, {CLIENTS} clients, batch {BATCH}, {STEPS} steps a call, {target}")
+    print(
+        f"microseconds a step, {JOB.clients} clients, batch {JOB.batch_size}, "
+        f"{JOB.tau1} steps a call, {target}"
+    )
     for name in NETWORKS:
-        module, shape, x, y = problem(name)
-        period = Period(compile_model(module, "cross-entropy", shape, target=target), module, x, y)
-        loop, steps = loop_steps(module, x, y), CLIENTS * STEPS
+        problem = problem_of(name)
+        period = Period(problem, target)
+        loop = functools.partial(PlainLoop(problem).local_updates, 1, JOB.tau1)
         times = interleaved(
             {
-                "loop": (loop, LOOP_STEPS, time.thread_time),
-                "one": (lambda: period.run(1, True), steps, time.thread_time),  # noqa: B023
-                "loop, wall": (loop, LOOP_STEPS, time.perf_counter),
-                "all": (lambda: period.run(cores, True), steps, time.perf_counter),  # noqa: B023
-                "rows": (lambda: period.run(cores, False), steps, time.perf_counter),  # noqa: B023
+                "loop": (loop, time.thread_time),
+                "one": (functools.partial(period.run, 1, True), time.thread_time),
+                "loop, wall": (loop, time.perf_counter),
+                "all": (functools.partial(period.run, cores, True), time.perf_counter),
+                "rows": (functools.partial(period.run, cores, False), time.perf_counter),
             },
             repetitions,
         )
@@ -165,22 +140,21 @@ RULES = {
 def rules(repetitions: int, target: str) -> None:
     print("speed of rules beside plain SGD, one thread, median of interleaved ratios")
     for name in NETWORKS:
-        module, shape, x, y = problem(name)
+        problem = problem_of(name)
         calls = {}
         for rule_name, rule in {"sgd": AffineRule(), **RULES}.items():
-            compiled = compile_model(module, "cross-entropy", shape, target=target, rule=rule)
-            period = Period(compiled, module, x, y)
+            period = Period(problem, target, rule)
             shift = torch.zeros_like(period.clients)
             more = {"shift": (shift, period.every)} if rule.shifted else {}
             run = functools.partial(period.run, 1, True, **more)
-            calls[rule_name] = (run, CLIENTS * STEPS, time.thread_time)
+            calls[rule_name] = (run, time.thread_time)
         times = interleaved(calls, repetitions)
         ratios = (f"{key} {np.median(times['sgd'] / times[key]):.3f}" for key in RULES)
         print(f"{name:>15}: {'   '.join(ratios)}")
 
 
 def starts() -> None:
-    module, shape = NETWORKS["cnn 1x28x28"]
+    problem = problem_of(NETWORKS[0])
     found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     for name, command in (("cc", found), ("ziglang", f"{sys.executable} -m ziglang cc")):
         if command is None:
@@ -188,10 +162,7 @@ def starts() -> None:
         with tempfile.TemporaryDirectory() as folder:
             os.environ |= {"SDFEEL_CACHE": folder, "SDFEEL_CC": command}
             try:
-                times = [
-                    timed(lambda: compile_model(module, "cross-entropy", shape) and None, 1) / 1e6
-                    for _ in range(2)
-                ]
+                times = [timed(lambda: Period(problem, "native"), 1) / 1e6 for _ in "12"]
             finally:
                 del os.environ["SDFEEL_CACHE"], os.environ["SDFEEL_CC"]
         print(f"{name:>15}: first start {times[0]:.2f} s, second {times[1]:.3f} s")
@@ -200,7 +171,7 @@ def starts() -> None:
 def numba_convolution() -> None:
     import numba  # type: ignore[import-not-found]
 
-    @numba.njit(fastmath=True)  # type: ignore[untyped-decorator]
+    @numba.njit(fastmath=True)
     def forward(x, w, y):  # type: ignore[no-untyped-def]
         for b in range(10):
             for i in range(8):

@@ -12,20 +12,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-
-import torch
-from torch.utils.data import TensorDataset
+from typing import Any
 
 import sdfeel
-from sdfeel.models import build
-from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.simulation import Simulation
-from sdfeel.simulation.state import State
+from speed.jobs import Job, make_contender
 
 ROUNDS, WARM = 20, 2
-SHAPES = {"mnist-cnn": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
-METHODS: dict[str, dict[str, object]] = {
-    "momentum": {"local": sdfeel.Momentum(0.9)},
+METHODS: dict[str, dict[str, Any]] = {
+    "momentum": {"optimizer": sdfeel.Momentum(0.9)},
     "correction": {"correction": "two-level"},
     "float16 up": {"codecs": {"up": "float16"}},
     "int8 up": {"codecs": {"up": "int8"}},
@@ -38,35 +32,14 @@ METHODS: dict[str, dict[str, object]] = {
 }
 
 
-def simulation(network: str, tau1: int, method: dict[str, object]) -> Simulation:
-    generator, shape = torch.Generator().manual_seed(0), SHAPES[network]
-    data = [
-        TensorDataset(
-            torch.randn(60, *shape, generator=generator),
-            torch.randint(0, 10, (60,), generator=generator),
-        )
-        for _ in range(50)
-    ]
-    schedule = sdfeel.Schedule(tau1, 1, 1)
-    given = {"steps": 1, "schedule": schedule, "averager": "all-reduce", **method}
-    ring = sdfeel.Network.ring(10, 5)
-    return Simulation.assemble(build(network, shape, 10, 0), data, Settings.of(given), network=ring)
-
-
-def seconds(own: Simulation) -> Iterator[float]:
+def seconds(network: str, tau1: int, method: dict[str, Any]) -> Iterator[float]:
     """Processor seconds of rounds: local updates, aggregations and messages."""
-    state = State(own.problem, own.algorithm, own.start, own.ranks, own.placement)
-    engine = own.engine("fast").engine
-    k = 1
+    job = Job("fast", model=network, samples=60, tau1=tau1, aggregate=True)
+    contender = make_contender(job, averager="all-reduce", **method)
     while True:
-        event = own.algorithm.pace.next(k, own.algorithm)
         begin = time.process_time()
-        state.local_updates(engine, event, event.first, event.last)
-        if event.mixing is not None:
-            state.exchange(event.mixing)
-        state.broadcast()
+        contender.run(1)
         yield time.process_time() - begin
-        k = event.last + 1
 
 
 def main() -> None:
@@ -75,7 +48,7 @@ def main() -> None:
     for name, method in METHODS.items():
         line = f"{name:30}"
         for tau1 in (2, 5, 20):
-            pair = [seconds(simulation(network, tau1, own)) for own in ({}, method)]
+            pair = [seconds(network, tau1, own) for own in ({}, method)]
             found = [[next(rounds) for rounds in pair] for _ in range(WARM + ROUNDS)][WARM:]
             plain, spent = (min(column) for column in zip(*found, strict=True))
             line += f"   {1e3 * plain:6.1f} {1e3 * spent:7.1f} ms {spent / plain - 1:+5.0%}"

@@ -11,44 +11,29 @@ from __future__ import annotations
 import sys
 import time
 
-import torch
-
 from sdfeel.algorithm.schedule import Schedule
-from sdfeel.data import ClientData
-from sdfeel.models import build
-from sdfeel.network import Network
-from sdfeel.simulation.settings import Settings
-from sdfeel.simulation.simulation import Simulation
+from speed.jobs import Job, simulation_of
 
-__all__ = ["compare"]
-
-SAMPLES = 40  # of each client
+PROFILES = {"synchronous": "paper", "asynchronous": "paper-h10"}
 TRIES = 3
 
 
 def compare(clients: int, servers: int, steps: int) -> dict[str, tuple[float, float]]:
     """Client steps a second by pace: of the clock on the wall, and of the processor."""
-    torch.manual_seed(0)
-    inputs = torch.randn(clients * SAMPLES, 1, 28, 28)
-    targets = torch.randint(10, (clients * SAMPLES,))
-    data = ClientData(inputs, targets, torch.arange(0, clients * SAMPLES + 1, SAMPLES).numpy())
-    model = build("mnist-cnn", (1, 28, 28), 10, 0)
-    speeds = {"synchronous": (0.0, 0.0), "asynchronous": (0.0, 0.0)}
+    job = Job("fast", clients=clients, servers=servers, samples=40)
+    speeds = dict.fromkeys(PROFILES, (0.0, 0.0))
     for _ in range(TRIES):
         for pace, best in tuple(speeds.items()):
-            own = Settings.of(
-                {
-                    "steps": steps,
-                    "schedule": Schedule(5, 1, 1),
-                    "engine": "fast",
-                    "pace": pace,
-                    "profile": "paper" if pace == "synchronous" else "paper-h10",
-                    "evaluate_every": 10**6,
-                    "train_samples": 10,
-                }
+            simulation = simulation_of(
+                job,
+                steps=steps,
+                schedule=Schedule(job.tau1, 1, 1),
+                engine="fast",
+                pace=pace,
+                profile=PROFILES[pace],
+                evaluate_every=10**6,
+                train_samples=10,
             )
-            network = Network.ring(servers, clients // servers)
-            simulation = Simulation.assemble(model, data, own, network=network)
             engine, begin = simulation.engine().engine, time.process_time()
             outcome = simulation.run(engine)
             busy = time.process_time() - begin

@@ -30,18 +30,24 @@ import signal
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "deploy"))
+import numpy as np
 
-from harness import Process, World, audit, deploy, free_ports, links_on_disk
-from swap_audit import audit_swaps
-
+from deployment import toy
+from deployment.mean_audit import audit
+from deployment.members import members, write_deployment
+from deployment.nodes import Nodes
+from deployment.swap_audit import audit_swaps, links_on_disk
+from processes import free_ports, memory
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.store import read_safetensors
 from sdfeel.deploy.model.vectors import distance
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.trust import authority
 from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import InputError
 from soak_enemies import Enemies
@@ -53,35 +59,40 @@ PERIODS = 10_000_000
 LIAR, WITNESS = "e", "a"
 FLOODERS = {"synchronous": "c12", "asynchronous": "c11"}  # a guest, where there are guests
 TURNS = 5  # that an edge without rounds must make when there is calm
-HOURS = 90 / 3600  # that certificates are good for
+LEFT = 90.0  # seconds that certificates are good for
 RENEWED = 20.0  # seconds after which they are
 AVERAGERS = ("metropolis", "all-reduce")  # by an even and an odd seed
 KINDS = ("kill", "stop", "cut", "disk", "certificate")
 
 
-def make(folder: Path, averager: str, pace: str, stretch: float) -> Deployment:
+def make(folder: Path, averager: str, pace: str, stretch: float) -> tuple[Path, Deployment]:
     """Five edges on a ring with a chord, everybody behind a proxy; the last one lies."""
     seconds = {"round": 2.0, "exchange": 3.0, "ping": 0.7, "retry": 0.1, "home": 2.0}
     ring = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("a", "e"), ("a", "c")]
-    own: dict[str, Any] = {"alpha": 12, "averager": averager, "fallback": True}
+    table: dict[str, Any] = {
+        "name": "test",
+        "audit": True,
+        "schedule": {"iterations": 2 * PERIODS, "tau1": 2},
+        "graph": {"links": ring},
+        "deadlines": {name: stretch * own for name, own in seconds.items()},
+        "local": {"options": {"delay": 0.05}},
+        **members((2, 3, 4, 3, 1), fallback=pace == "synchronous"),
+    }
     if pace == "asynchronous":
         turns = [stretch * seconds for seconds in (0.3, 0.2, 0.4, 0.25, 0.3)]
-        own = {"pace": {"name": pace, "deadline": turns}}
-    deployment = deploy(
-        folder,
-        sizes=(2, 3, 4, 3, 1),
-        links=ring,
-        periods=PERIODS,
-        **own,
-        deadlines={name: stretch * own for name, own in seconds.items()},
-        local={"options": {"delay": 0.05}},
-    )
-    inner = free_ports(len(deployment.edges))
-    edges = [
-        edge.model_copy(update={"listen": f"127.0.0.1:{port}"})
-        for edge, port in zip(deployment.edges, inner, strict=True)
-    ]
-    return deployment.model_copy(update={"edges": edges})
+        table["pace"] = {"name": pace, "deadline": turns}
+    else:
+        table["schedule"] |= {"alpha": 12, "averager": averager}
+    for edge, port in zip(table["edges"], free_ports(len(table["edges"])), strict=True):
+        edge["listen"] = f"127.0.0.1:{port}"
+    return write_deployment(folder, table, Path(toy.__file__), np.zeros(toy.SIZE))
+
+
+def renew(deployment: Deployment, name: str) -> None:
+    """Give a node a certificate of an hour, of which all but the last seconds have passed."""
+    made = datetime.now(UTC) - timedelta(seconds=3600 - LEFT)
+    with mock.patch.object(authority, "_now", return_value=made):
+        provision(deployment, 1, only=name)
 
 
 class Chaos:
@@ -89,14 +100,12 @@ class Chaos:
 
     def __init__(self, folder: Path, seed: int, pace: str, stretch: float) -> None:
         self.random = random.Random(seed)  # noqa: S311 - chaos, not secrets
-        self.deployment = make(folder, AVERAGERS[seed % 2], pace, stretch)
-        self.world = World(self.deployment)
-        self.roles = {edge.name: "edge" for edge in self.deployment.edges if edge.name != LIAR}
-        clients = [client.name for client in self.deployment.clients if client.edge != LIAR]
+        file, self.deployment = make(folder, AVERAGERS[seed % 2], pace, stretch)
         self.flooder = FLOODERS[pace]
-        self.roles |= {name: "client" for name in clients if name != self.flooder}
+        guests = [client.name for client in self.deployment.clients if client.edge == LIAR]
+        self.nodes = Nodes(file, self.deployment, without=[LIAR, self.flooder, *guests])
+        self.roles = self.nodes.roles
         self.enemies = Enemies(self.deployment, LIAR, self.flooder)
-        self.nodes = {name: Process(self.world, role, name) for name, role in self.roles.items()}
         self.counts = dict.fromkeys(KINDS, 0)
         self.excused: set[str] = set()  # who may have used a link without a line in its log
         self.due: list[tuple[float, str, str]] = []
@@ -141,7 +150,7 @@ class Chaos:
         out = {name for _, name, how in self.due if how == "certificate"}
         for name in [*self.roles, LIAR, self.flooder]:
             if name not in out:
-                provision(self.deployment, HOURS, only=name)
+                renew(self.deployment, name)
 
     def _strike(self, now: float) -> None:
         away = {name for _, name, _ in self.due}
@@ -159,74 +168,59 @@ class Chaos:
         self.counts[how] += 1
         if how == "kill":
             self.excused.add(name)
-            self.nodes[name].signal(signal.SIGKILL)
+            self.nodes.signal(name, signal.SIGKILL)
         elif how == "stop":
-            self.nodes[name].signal(signal.SIGSTOP)
+            self.nodes.signal(name, signal.SIGSTOP)
         elif how == "cut":
             self.enemies.cut(name)
         elif how == "disk":
             self.excused.add(name)
             self._limit_files(name, 1)
-        longest = 1.5 * HOURS * 3600 if how == "certificate" else 5.0
+        longest = 1.5 * LEFT if how == "certificate" else 5.0
         self.due.append((now + self.random.uniform(0.1, longest), name, how))
 
     def _limit_files(self, name: str, most: int) -> None:
         """Nothing that the process writes may become larger, as if the disk were full."""
         hard = resource.RLIM_INFINITY
-        if self.nodes[name].process.poll() is None:
-            limits = (most, hard)
-            resource.prlimit(self.nodes[name].process.pid, resource.RLIMIT_FSIZE, limits)
+        if self.nodes.status(name) is None:
+            pid = self.nodes.processes[name].pid
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, hard))
 
     def _bring_back(self, name: str, how: str) -> None:
         if how == "kill":
-            self.nodes[name].process.wait()
-            self.nodes[name] = Process(self.world, self.roles[name], name)
+            self.nodes.processes[name].wait()
+            self.nodes.start(name)
         elif how == "stop":
-            self.nodes[name].signal(signal.SIGCONT)
+            self.nodes.signal(name, signal.SIGCONT)
         elif how == "cut":
             self.enemies.mend(name)
         elif how == "disk":
             self._limit_files(name, resource.RLIM_INFINITY)
         else:
-            provision(self.deployment, HOURS, only=name)
+            renew(self.deployment, name)
 
     def _look(self) -> None:
         """Nobody ends by itself, and the witness does not grow."""
         dead = {name for _, name, how in self.due if how == "kill"}
-        for name, node in self.nodes.items():
-            if name not in dead and (status := node.process.poll()) is not None:
+        for name in self.roles:
+            if name not in dead and (status := self.nodes.status(name)) is not None:
                 self.violations.append(f"{name} ended by itself with status {status}")
-                self.nodes[name] = Process(self.world, self.roles[name], name)
-        self.memory.append(_resident(self.nodes[WITNESS].process.pid))
+                self.nodes.start(name)
+        self.memory.append(memory(self.nodes.processes[WITNESS].pid) / 2**20)
 
     def stop(self) -> None:
-        for node in self.nodes.values():
-            if node.process.poll() is None:
-                node.signal(signal.SIGTERM)
-        for node in self.nodes.values():
-            node.end()
-        self.enemies.stop()
-
-    def lines(self, role: str) -> list[dict[str, Any]]:
-        """Of all nodes of a kind, one node after the other."""
-        nodes = [self.nodes[name] for name, own in self.roles.items() if own == role]
-        return [line for node in nodes for line in node.lines()]
-
-
-def _resident(pid: int) -> float:
-    """MB."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS"):
-            return float(line.split()[1]) / 1024
-    return 0.0
+        """End all nodes at once: told to stop, and given no time for it."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for name in self.nodes.processes:
+                self.nodes.signal(name, number)
 
 
 def lost_periods(chaos: Chaos) -> list[str]:
     """Periods that were acknowledged and are gone after a restart."""
     lost = []
-    for name, role in chaos.roles.items():
+    for name in chaos.nodes.edges:
         done = 0
-        for line in chaos.nodes[name].lines() if role == "edge" else []:
+        for line in chaos.nodes.lines(name):
             if line["event"] == "period":
                 done = line["period"]
             elif line["event"] == "fresh-start" and done:
@@ -241,7 +235,7 @@ def lost_periods(chaos: Chaos) -> list[str]:
 def on_disk(chaos: Chaos) -> list[dict[int, Path]]:
     """Period -> checkpoint, of every honest edge."""
     models = []
-    for name in [name for name, role in chaos.roles.items() if role == "edge"]:
+    for name in chaos.nodes.edges:
         folder = chaos.deployment.folder / "state" / name
         models.append({int(p.stem[7:]): p for p in folder.glob("period-*.safetensors")})
     return models
@@ -290,8 +284,7 @@ def go_on(chaos: Chaos) -> tuple[int, float]:
 def still_open(chaos: Chaos) -> set[tuple[str, str, tuple[int, ...]]]:
     """By the disks of honest edges: edge, neighbour, and what is not settled between them."""
     disks = links_on_disk(chaos.deployment)
-    honest = [name for name, role in chaos.roles.items() if role == "edge"]
-    rows = [(name, row) for name in honest for row in disks[name].get("open", ())]
+    rows = [(name, row) for name in chaos.nodes.edges for row in disks[name].get("open", ())]
     return {(name, row["peer"], tuple(row["id"])) for name, row in rows if row["peer"] != LIAR}
 
 
@@ -311,7 +304,7 @@ def settle(chaos: Chaos) -> tuple[int, float]:
 
 def judge(chaos: Chaos, period: int, apart: float) -> dict[str, Any]:
     """What the logs say."""
-    lines = chaos.lines("edge")
+    lines = chaos.nodes.lines_of_edges()
     violations = [*chaos.violations, *lost_periods(chaos)]
     # The liar is excused: nobody knows what it did.
     died = [*sorted(chaos.excused), LIAR]
@@ -365,15 +358,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sdfeel-soak-") as folder:
         chaos = Chaos(Path(folder), options.seed, options.pace, options.stretch)
         try:
-            chaos.run(options.seconds)
-            agreed = settle(chaos)
+            with chaos.nodes:
+                chaos.run(options.seconds)
+                agreed = settle(chaos)
+                chaos.stop()
         finally:
-            chaos.stop()
+            chaos.enemies.stop()
         found = judge(chaos, *agreed)
         if options.logs is not None:
             options.logs.mkdir(parents=True, exist_ok=True)
-            for log in Path(folder).glob("*.log"):
-                shutil.copy(log, options.logs)
+            for log in chaos.nodes.logs.glob("*.jsonl"):
+                shutil.copy(log, options.logs / f"{log.stem}.log")
     print(json.dumps(found, indent=2))
     if options.report is not None:
         command = (

@@ -11,9 +11,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 import numpy as np
-import toy
-from proxy import Mode, Proxy
 
+from deployment import toy
+from deployment.proxy import Mode, Proxy
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import PROTOCOL, v1

@@ -107,16 +107,22 @@ def network_of(job: Job) -> Network:
     return Network.build("ring" if servers > 2 else "path", servers, sizes)
 
 
-def simulation_of(job: Job) -> Simulation:
-    """The same simulation for every contender of a setting."""
+def simulation_of(job: Job, **more: Any) -> Simulation:
+    """The same simulation for every contender of a setting; `more` are other settings of a run."""
     schedule = Schedule(job.tau1, 1, ALPHA)
-    settings = Settings.of({"schedule": schedule, "batch_size": job.batch_size, "train_samples": 1})
+    given = {"schedule": schedule, "batch_size": job.batch_size, "train_samples": 1}
+    settings = Settings.of({**given, **more})
     data = synthetic_data(job)
     return Simulation.assemble(make_model(job), data, settings, network=network_of(job))
 
 
-def make_contender(job: Job) -> Contender:
-    """From a job to what carries it out; `Unsupported` if an engine cannot."""
+def make_contender(job: Job, **more: Any) -> Contender:
+    """From a job to what carries it out; `Unsupported` if an engine cannot.
+
+    Args:
+        job: what is to be done.
+        more: other settings of a run, for an engine.
+    """
     if job.kind == "matmul":
         return _Product()
     if job.kind == "train":
@@ -124,7 +130,7 @@ def make_contender(job: Job) -> Contender:
     if job.kind in ("plain-loop", "plain-loop-onednn-off"):
         return _Loop(job)
     if job.kind in ENGINES or job.kind == "auto":
-        return _Engine(job)
+        return _Engine(job, more)
     known = [*ENGINES, "auto", "plain-loop", "matmul", "train"]
     raise InputError("kind", job.kind, closest(job.kind, known))
 
@@ -167,8 +173,8 @@ class _Engine:
 
     warms_up = True
 
-    def __init__(self, job: Job) -> None:
-        simulation = simulation_of(job)
+    def __init__(self, job: Job, more: dict[str, Any]) -> None:
+        simulation = simulation_of(job, **more)
         auto = job.kind == "auto"
         own = simulation.engine("auto").engine if auto else ENGINES[job.kind](simulation.problem)
         self._engine, self.engine = own, own.name
