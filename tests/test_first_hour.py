@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import TensorDataset
 from worlds import Problem
 
 import sdfeel
@@ -248,6 +250,19 @@ def test_a_mistake_in_a_model_is_named_by_the_users_line(
     file = r"\S*test_first_hour\.py, line \d+, in forward: "
     with pytest.raises(InputError, match=f"model = 'Mistaken': {words}{file}{line}"):
         sdfeel.train(Mistaken(kind), PARTS, network=NETWORK, steps=4, profile=profile)
+
+
+@pytest.mark.parametrize("options", [{}, {"partition": "iid"}])
+def test_a_data_frame_leads_to_from_pandas(options: dict[str, str]) -> None:
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [0, 1]})
+    with pytest.raises(InputError, match=r"^client_datasets = \['a', 'b'\]: .*from_pandas"):
+        sdfeel.train(nn.Linear(1, 2), frame, network=NETWORK, steps=4, **options)
+
+
+@pytest.mark.parametrize("test", [[], (X[:0], Y[:0]), TensorDataset(X[:0], Y[:0])])
+def test_empty_data_to_test_on_is_refused(test: Any) -> None:
+    with pytest.raises(InputError, match=r"^test = \[\]: a sample or more is needed$"):
+        sdfeel.train(nn.Linear(4, 2), PARTS, network=NETWORK, steps=4, test=test)
 
 
 def test_a_loss_of_ones_own_that_pairs_outputs_and_targets_is_taken() -> None:

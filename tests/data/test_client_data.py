@@ -235,5 +235,5 @@ def test_two_samples_in_a_list_are_two_samples() -> None:
 
 
 def test_a_pair_of_unequal_arrays_is_refused() -> None:
-    with pytest.raises(InputError, match="equally many"):
-        ClientData.from_datasets([(X, Y[:3])])
+    with pytest.raises(InputError, match=r"^data of client 1 = .* equally many.* inputs and 3$"):
+        ClientData.from_datasets([(X, Y), (X, Y[:3])])

@@ -128,6 +128,10 @@ def test_a_record_read_back_is_the_same_run() -> None:
             "known: alpha, participation, tau1, tau2",
         ),
         (["server_optimizer.eta=3"], "server_optimizer.eta", "name one of fedadagrad"),
+        (["data=own:load"], "data", "is a table: did you mean data.name? known: arguments"),
+        (["model=own:Model"], "model", "is a table: did you mean model.name?"),
+        (["clock=paper"], "clock", "is a table: did you mean clock.profile?"),
+        (["network=ring"], "network", "is a table: did you mean network.graph?"),
         (["data.nam=x"], "data.nam", "did you mean 'name'"),
     ],
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from sdfeel.data.clients import ClientData, count_samples
+from sdfeel.data.clients import ClientData, count_samples, refuse_table
 from sdfeel.data.fresh import Fresh
 from sdfeel.data.partitions import partition as make_partition
 from sdfeel.data.reading import is_pair
@@ -46,6 +46,7 @@ class ClientSource:
         """
         if isinstance(given, ClientSource):
             return given
+        refuse_table("client_datasets", given)
         loaders = _loaders(given)
         if partition is None:
             is_store = isinstance(given, ClientData)

@@ -207,19 +207,24 @@ def count_samples(dataset: Any, client: int) -> int:
     dataset, field = unwrapped(dataset), f"data of client {client}"
     if isinstance(dataset, ClientData):
         return rows(dataset.inputs)
-    if isinstance(dataset, Mapping) or hasattr(dataset, "iloc"):
-        remedy = (
-            "must be a pair (inputs, targets) or a map-style dataset; sdfeel.data.from_pandas "
-            "makes clients of one DataFrame"
-        )
-        raise InputError(field, list(dataset), remedy)
-    pair = from_arrays(dataset)
+    refuse_table(field, dataset)
+    pair = from_arrays(dataset, field)
     if pair is None:
         check_map_style(field, dataset)
     size = len(dataset) if pair is None else rows(pair[0])
     if size == 0:
-        raise InputError(field, [], "every client needs a sample or more")
+        raise InputError(field, [], "a sample or more is needed")
     return size
+
+
+def refuse_table(field: str, given: Any) -> None:
+    """Refuse a table with named columns, such as a DataFrame: which of them is the target?"""
+    if isinstance(given, Mapping) or hasattr(given, "iloc"):
+        remedy = (
+            "a table of columns: sdfeel.data.from_pandas(frame, label=..., client=...) makes "
+            "clients of it; else a pair (inputs, targets) or a map-style dataset"
+        )
+        raise InputError(field, list(given), remedy)
 
 
 def _at_once(dataset: Any) -> Pair | None:

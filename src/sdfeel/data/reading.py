@@ -29,10 +29,10 @@ def is_pair(dataset: Any) -> bool:
     return is_two and isinstance(_of_pandas(dataset[1]), ARRAYS) and _of_arrays(dataset[0])
 
 
-def from_arrays(dataset: Any) -> Pair | None:
+def from_arrays(dataset: Any, field: str = "data") -> Pair | None:
     """Inputs and targets as two arrays: an item of a map-style dataset is never one itself.
 
-    Inputs may be a structure of arrays, targets a list of numbers.
+    Inputs may be a structure of arrays, targets a list of numbers. A mistake is that of `field`.
     """
     if not isinstance(dataset, tuple | list) or len(dataset) != 2:
         return None
@@ -50,13 +50,14 @@ def from_arrays(dataset: Any) -> Pair | None:
         if not isinstance(inputs, ARRAYS):
             return None  # two samples, each a structure
         shown = " and ".join(str(list(shape)) for shape in shapes)
-        raise InputError("data", shown, "inputs and targets of a client must be equally many")
+        counts = f"{shapes[0][0]} inputs and {shapes[-1][0] if shapes[-1] else 'one number'}"
+        raise InputError(field, shown, f"must be equally many, a target for each input: {counts}")
     try:
         return _tensor(inputs), _tensor(targets)
     except TypeError as problem:  # an array of words or objects
         remedy = _remedy("" if getattr(targets, "dtype", np.dtype(int)).kind in "OUS" else None)
         remedy = f"{str(problem).split('. ')[0]}; {remedy}"
-        raise InputError("data", "arrays that hold no numbers", remedy) from None
+        raise InputError(field, "arrays that hold no numbers", remedy) from None
 
 
 def _of_pandas(value: Any) -> Any:

@@ -157,27 +157,38 @@ def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
 
 def _refuse_unknown(rest: dict[str, Any], keys: Iterable[str], where: str) -> None:
     """Refuse what no setting took and nothing is made of; drop sections that were emptied."""
-    made = set(RunConfig.model_fields) - {"settings"}
+    made, tables = set(RunConfig.model_fields) - {"settings"}, _tables()
     known = {"rate"} | {key.partition(".")[0] for key in keys} | made
     for name in list(rest):
-        if name in made:
+        if name in made and (name not in tables or isinstance(rest[name], dict)):
             continue
         inner = rest.pop(name)
         if name not in known:
             raise InputError(f"{where}: {name}", inner, f"unknown key; {_hint(name, keys, known)}")
-        for key, value in inner.items() if isinstance(inner, dict) else [("", inner)]:
-            leaves = [k.partition(".")[2] for k in keys if k.startswith(f"{name}.")]
+        leaves = [k.partition(".")[2] for k in keys if k.startswith(f"{name}.")]
+        leaves += tables.get(name, [])
+        if not isinstance(inner, dict):
+            first = "name" if "name" in leaves else leaves[0]
+            remedy = f"is a table: did you mean {name}.{first}? {closest('', leaves)}"
+            raise InputError(f"{where}: {name}", inner, remedy)
+        for key, value in inner.items():
             remedy = f"unknown key; {closest(str(key), leaves)}"
             raise InputError(f"{where}: {name}.{key}", value, remedy)
 
 
+def _tables() -> dict[str, list[str]]:
+    """The keys of the tables that say what a run is made of."""
+    kinds = ((name, field.annotation) for name, field in RunConfig.model_fields.items())
+    return {
+        name: list(kind.model_fields)
+        for name, kind in kinds
+        if isinstance(kind, type) and issubclass(kind, Strict)
+    }
+
+
 def _hint(name: str, keys: Iterable[str], known: Iterable[str]) -> str:
     """Name our key for a word of others, or one in a table: `schedule.tau1` for `tau1`."""
-    parts = {"schedule": list(Schedule.__dataclass_fields__)}
-    for table, kind in RunConfig.model_fields.items():
-        inner = kind.annotation
-        if table != "settings" and isinstance(inner, type) and issubclass(inner, BaseModel):
-            parts[table] = list(inner.model_fields)
+    parts = {"schedule": list(Schedule.__dataclass_fields__), **_tables()}
     for table, (_, kinds, _) in TABLES.items():
         parts[table] = [field.name for kind in kinds.values() for field in fields(kind)]
     dotted = [f"{table}.{leaf}" for table, leaves in parts.items() for leaf in leaves]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import networkx as nx
 
-from sdfeel.errors import InputError, closest
+from sdfeel.errors import InputError, closest, located
 
 GraphLike: TypeAlias = "nx.Graph | Iterable[tuple[int, int]] | str"
 
@@ -134,7 +134,8 @@ def read_graph(path: str | Path, servers: int | None = None) -> nx.Graph:
                 f"but also server {max(named)}"
             )
             raise InputError("graph file", str(path), remedy)
-    return as_graph(edges, servers)
+    with located(f"{path.name}: "):
+        return as_graph(edges, servers)
 
 
 def _lines(path: Path) -> list[str]:
@@ -178,12 +179,17 @@ def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx
         except (TypeError, ValueError):
             remedy = "a networkx.Graph, a name, or pairs of servers: [(0, 1), (1, 2)]"
             raise InputError("graph", graph, remedy) from None
+        for link in links:
+            if not all(0 <= end < servers for end in link):
+                remedy = f"a link goes from one of the numbers 0 to {servers - 1} to another"
+                raise InputError("graph", link, remedy)
         built = nx.empty_graph(servers)
         built.add_edges_from(links)
-    nodes = set(built.nodes())
-    if nodes != set(range(servers)):
-        strange = sorted(nodes ^ set(range(servers)), key=str)[:5]
-        remedy = f"the nodes must be 0 to {servers - 1}; see {strange}"
+    nodes, wanted = set(built.nodes()), set(range(servers))
+    if nodes != wanted:
+        wrong = {"there is no": nodes - wanted, "missing are": wanted - nodes}
+        shown = [f"{word} {sorted(of, key=str)[:5]}" for word, of in wrong.items() if of]
+        remedy = f"its nodes must be 0 to {servers - 1}; {', '.join(shown)}"
         raise InputError("graph", f"{len(nodes)} nodes", remedy)
     loops = list(nx.selfloop_edges(built))
     if loops:

@@ -40,8 +40,8 @@ def test_samples(test: Any, problem: Problem, is_apart: bool) -> Samples | None:
         return None
     try:
         data = ClientData.from_datasets([test])
-    except InputError as empty:
-        raise InputError("test", empty.value, empty.remedy) from None
+    except InputError as mistake:
+        raise InputError("test", mistake.value, mistake.remedy) from None
     like = data if is_apart else problem.data
     shapes_here, clients = ([tuple(t.shape[1:]) for t in leaves(d.inputs)] for d in (data, like))
     if shapes_here != clients:
