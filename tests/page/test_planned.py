@@ -120,6 +120,26 @@ def test_mistakes_are_named(folder: Path, plan: Plan, tmp_path: Path) -> None:
         views.table["what-if"]({"plan": "../mine"})
 
 
+def test_a_plan_is_counted_before_its_candidates_are_priced(
+    folder: Path, tmp_path: Path, monkeypatch
+) -> None:
+    content = json.loads((folder / "mine" / "plan.json").read_text())
+    content["raced"][0]["settings"]["schedule"]["tau2"] = 10**6
+    (tmp_path / "plan.json").write_text(json.dumps(content))
+    monkeypatch.setattr("sdfeel.planner.saved.Place", lambda *_: pytest.fail("priced"))
+    views = Views(Runs([tmp_path]))
+    views.table["runs"]({})
+    with pytest.raises(InputError, match="more than a page works out"):
+        views.table["what-if"]({"plan": tmp_path.name})
+
+
+def test_a_query_about_a_plan_is_counted(plan: Plan, monkeypatch) -> None:
+    monkeypatch.setattr("sdfeel.page.work.MOST_WORK", 10)
+    monkeypatch.setattr("sdfeel.page.planned.candidate_of", lambda *_, **__: pytest.fail("priced"))
+    with pytest.raises(InputError, match="more than a page works out"):
+        what_if_planned({"tau1": "2"}, plan)
+
+
 def test_the_page_shows_the_curve(serve, visit, folder: Path, plan: Plan) -> None:
     page = visit(serve(folder))
     seconds = "[data-testid=what-if-seconds][data-value='{}']"

@@ -21,7 +21,7 @@ from sdfeel.page.runs import Runs
 from sdfeel.page.server import PageServer, serving
 from sdfeel.page.timeline import network_of
 from sdfeel.page.views import Views
-from sdfeel.page.watched import MOST_JSON, MOST_TABLE
+from sdfeel.records.reading import MOST_JSON, MOST_TABLE
 
 
 def get(server: PageServer, path: str, method: str = "GET", **headers: str):
@@ -114,6 +114,33 @@ def test_a_path_that_is_none_is_not_here(serve, tmp_path: Path) -> None:
 
 
 # Folders that others write to.
+
+
+def test_a_run_that_becomes_a_link_between_two_looks_is_not_read(
+    serve, write_run, curve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdfeel.page.runs.SCAN_EVERY", float("inf"))
+    monkeypatch.setattr("sdfeel.page.runs.LOOK_EVERY", 0)
+    for folder in ("elsewhere", "watched/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+    write_run(curve(count=7), "elsewhere/run")
+    write_run(curve(count=3), "watched/deep/run")
+    server = serve(tmp_path / "watched")
+    assert ask(server, "runs")["runs"][0]["rows"] == 3
+    (tmp_path / "watched" / "deep").rename(tmp_path / "watched" / "before")
+    (tmp_path / "watched" / "deep").symlink_to(tmp_path / "elsewhere")
+    (run,) = ask(server, "runs")["runs"]
+    assert run["rows"] == 0
+    assert "a link leads out of the folder" in " ".join(run["problems"])
+
+
+def test_a_folder_that_is_a_link_may_be_watched(serve, write_run, curve, tmp_path: Path) -> None:
+    """It is the user who names it."""
+    (tmp_path / "there").mkdir()
+    write_run(curve(count=3), "there/run")
+    (tmp_path / "latest").symlink_to(tmp_path / "there")
+    (run,) = ask(serve(tmp_path / "latest"), "runs")["runs"]
+    assert (run["rows"], run["problems"]) == (3, [])
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "network.json", "summary.json", "trace.csv"])

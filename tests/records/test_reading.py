@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from sdfeel.errors import InputError
-from sdfeel.records.reading import RunRecord, read_run
+from sdfeel.records.reading import (
+    DEEPEST,
+    RunRecord,
+    UnusableFile,
+    read_object,
+    read_regular,
+    read_run,
+)
 from sdfeel.reports.settings import compare_settings, group_runs
 
 
@@ -62,6 +71,44 @@ def test_damage_is_named(write_run, curve, name, content, says):
     with pytest.raises(InputError, match=says) as caught:
         read_run(folder)
     assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["run.json", "metrics.csv"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_only_regular_files_are_read(write_run, curve, tmp_path, name, kind):
+    """Also a link within the folder is none: it could lead elsewhere a moment later."""
+    folder = write_run(curve())
+    (folder / name).rename(folder / "before")
+    if kind == "link":
+        (folder / name).symlink_to(folder / "before")
+    elif kind == "pipe":
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).mkdir()
+    with pytest.raises(InputError, match=r"regular file|no run\.json|first evaluation"):
+        read_run(folder)
+
+
+def test_the_bounds_of_a_file_are_where_they_say(tmp_path):
+    """At the limit, and one beyond it: bytes and levels."""
+    file = tmp_path / "x.json"
+    file.write_bytes(b"{}  ")
+    assert read_regular(file, 4) == b"{}  "
+    with pytest.raises(UnusableFile, match="larger than 3 bytes"):
+        read_regular(file, 3)
+    for levels in (DEEPEST, DEEPEST + 1):
+        file.write_text('{"a": ' + "[" * (levels - 2) + "1" + "]" * (levels - 2) + "}")
+        if levels == DEEPEST:
+            assert "a" in read_object(file)
+        else:
+            with pytest.raises(UnusableFile, match="deeper than"):
+                read_object(file)
+
+
+def test_a_file_without_a_size_is_read_to_its_bound(tmp_path):
+    """Files of the system say that they have 0 bytes."""
+    with pytest.raises(UnusableFile, match="larger"):
+        read_regular(Path("/proc/self/status"), 10)
 
 
 def test_folders_that_are_no_runs(tmp_path, write_run, curve):

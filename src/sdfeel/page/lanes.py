@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["MOST", "PARTS", "PATIENCE", "Box", "parts_of", "shares"]
+__all__ = ["MOST", "PARTS", "Box", "parts_of", "shares"]
 
 PARTS = ("compute", "upload", "exchange", "waiting", "download")
-PATIENCE = 1.0  # real seconds that one look may take; the next goes on from there
 MOST = 1500  # boxes of a picture
 
 

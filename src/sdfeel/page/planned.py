@@ -18,9 +18,11 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import LatencyProfile, load_profile
 from sdfeel.errors import InputError
 from sdfeel.page.what_if import NUMBERS, answered, changed, choices, number
+from sdfeel.page.work import Budget, most_links
 from sdfeel.planner.plan import Plan
 from sdfeel.planner.price import LossCurve
 from sdfeel.planner.saved import candidate_of, place_of
+from sdfeel.simulation.settings import Settings
 
 __all__ = ["AS_PLANNED", "what_if_planned"]
 
@@ -49,6 +51,13 @@ def what_if_planned(query: Mapping[str, str], plan: Plan) -> dict[str, Any]:
         "averager": words["averager"],
         "codecs": {way: codecs.get(way, words[way]) for way in WAYS},
     }
+    network = plan.place.network
+    links = network.graph.number_of_edges()
+    links = links if graph is None else most_links(graph, network.servers)
+    checked = Settings.of(settings)
+    changes = {name: getattr(checked, name) for name in settings}
+    asked = plan.place.settings.model_copy(update=changes)
+    Budget("what-if").spend(network.servers, network.clients, links, asked)
     row = candidate_of(plan, settings, graph=graph, profile=clock)
     place = place_of(plan, graph=graph, profile=clock)
     algorithm, network = place.algorithm(**row.settings), place.network

@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sdfeel.errors import InputError
-from sdfeel.page.watched import look_at
 from sdfeel.records.reading import FollowedRun, FollowedTable
 
 __all__ = ["Runs", "finite"]
@@ -23,10 +23,12 @@ PLAN = "plan.json"
 DEEP = 4  # levels below a given folder at which a run may lie: reproduce has it at 2
 MOST_RUNS = 1000
 MOST_FOLDERS = 20_000
+MOST_ENTRIES = 20_000  # of a folder that are looked at
 SCAN_EVERY = 0.5  # seconds between two looks for new runs
 LOOK_EVERY = 0.15  # seconds between two looks at files
 SEEDS = ("seed", "data.seed", "model.seed")
 LONGEST = 5000  # rows of one answer
+MOST_ROWS = 1_000_000  # of all runs together of which one answer makes a band
 
 
 def finite(content: Any) -> Any:
@@ -40,6 +42,13 @@ def finite(content: Any) -> Any:
     return content
 
 
+class PlanPlace(NamedTuple):
+    """The folder of a plan, and the given folder in which its file must lie."""
+
+    folder: Path
+    within: Path
+
+
 class Runs:
     """All runs of the given folders by name; safe to be asked by several threads.
 
@@ -50,7 +59,7 @@ class Runs:
         self.folders = [folder.absolute() for folder in folders]
         self.lock = threading.RLock()
         self._runs: dict[str, FollowedRun] = {}
-        self._plans: dict[str, Path] = {}
+        self._plans: dict[str, PlanPlace] = {}
         self._scanned = self._looked = -math.inf
         self._left_off = 0
 
@@ -70,33 +79,32 @@ class Runs:
                 self._scanned = time.monotonic()
             if now - self._looked >= LOOK_EVERY:
                 for run in self._runs.values():
-                    look_at(run)
+                    run.look()
                 self._looked = time.monotonic()
             return dict(self._runs)
 
     def _scan(self) -> None:
-        found: dict[str, Path] = {}
-        plans: dict[str, Path] = {}
+        runs: dict[str, FollowedRun] = {}
+        plans: dict[str, PlanPlace] = {}
         self._left_off = 0
         for folder in self.folders:
-            runs, with_plan = _folders(folder)
-            for path in runs:
-                if len(found) == MOST_RUNS:
+            within = folder.resolve()
+            with_run, with_plan = _folders(folder)
+            for path in with_run:
+                if len(runs) == MOST_RUNS:
                     self._left_off += 1
-                else:
-                    found[_name(path, folder, found)] = path
+                    continue
+                name = _name(path, folder, runs)
+                run = self._runs.get(name)
+                is_same = run is not None and (run.path, run.within) == (path, within)
+                runs[name] = run if run is not None and is_same else FollowedRun(path, within)
             for path in with_plan:
-                plans[_name(path, folder, plans)] = path
+                plans[_name(path, folder, plans)] = PlanPlace(path, within)
         self._plans = plans
-        self._runs = {
-            name: self._runs[name]
-            if name in self._runs and self._runs[name].path == path
-            else FollowedRun(path)
-            for name, path in sorted(found.items(), key=lambda item: _natural(item[0]))
-        }
+        self._runs = dict(sorted(runs.items(), key=lambda item: _natural(item[0])))
 
-    def plan(self, name: str) -> Path:
-        """The folder of a plan; InputError if no given folder holds it."""
+    def plan(self, name: str) -> PlanPlace:
+        """Return where a plan lies; InputError if no given folder holds it."""
         with self.lock:
             if name not in self._plans:
                 raise InputError("plan", name, "is no plan of the folders that are watched")
@@ -147,7 +155,11 @@ class Runs:
         from sdfeel.reports.bands import band
 
         with self.lock:
-            frames = [pd.DataFrame(self.columns(name)) for name in names]
+            runs = {name: self.get(name) for name in names}
+            rows = sum(run.metrics.rows for run in runs.values())
+            if rows > MOST_ROWS:
+                raise InputError("runs", f"{rows} rows", f"at most {MOST_ROWS} together")
+            frames = [pd.DataFrame(self.columns(name)) for name in runs]
         found = band(frames, x, y)
         if found is None:
             return {"seeds": 0, "x": [], "middle": [], "low": [], "high": []}
@@ -172,7 +184,7 @@ def _elapsed(run: FollowedRun) -> list[float]:
     return [at.get(step, math.nan) for step in steps]
 
 
-def _name(path: Path, folder: Path, taken: Mapping[str, Path]) -> str:
+def _name(path: Path, folder: Path, taken: Mapping[str, Any]) -> str:
     name = folder.name if path == folder else str(path.relative_to(folder))
     while name in taken:
         name = f"{path.parent.name}/{name}" if "/" not in name else f"{name}'"
@@ -195,7 +207,7 @@ def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
                 return runs, plans
             try:
                 with os.scandir(place) as entries:
-                    inside = list(entries)
+                    inside = list(islice(entries, MOST_ENTRIES))
             except OSError:
                 continue
             files = {e.name for e in inside if e.is_file(follow_symlinks=False)}

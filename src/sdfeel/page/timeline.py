@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,34 +18,37 @@ import numpy as np
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.costs import round_cost
 from sdfeel.algorithm.events import Event
+from sdfeel.clock import LatencyProfile, profile_of
 from sdfeel.errors import InputError
-from sdfeel.network import ChangingNetwork, Clusters, Network
-from sdfeel.page.lanes import MOST, PATIENCE, Box, parts_of, shares
+from sdfeel.network import GRAPHS, ChangingNetwork, Clusters, Network
+from sdfeel.page.lanes import MOST, Box, parts_of, shares
+from sdfeel.page.work import MOST_WORK, Budget, work_of_event
+from sdfeel.records.reading import UnusableFile, read_regular
 from sdfeel.simulation.settings import Settings
+from sdfeel.toml import read_toml
 
 __all__ = ["Timeline", "algorithm_of", "boxes_of", "network_of"]
 
 # Its eigenvalues take half a second, for a request.
 MOST_SERVERS, MOST_CLIENTS = 1000, 200_000
+MOST_TOML, MOST_TRACE = 8 * 2**20, 64 * 2**20  # bytes of a profile, and of a trace that it names
 
 
 def network_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Network:
     """From network.json; of a run that has none, from the names in its run.json."""
     try:
         if drawn:
-            clusters = (
-                Clusters.of(drawn["clusters"])
-                if drawn.get("clusters")
-                else Clusters.of_sizes(_bounded(drawn["sizes"]))
-            )
-            _bounded([len(members) for members in clusters.members])
-            sizes = np.array([len(members) for members in clusters.members])
-            samples = np.array(drawn["samples"], dtype=float) / sizes
+            listed = drawn.get("clusters")
+            sizes = _bounded([len(each) for each in listed] if listed else drawn["sizes"])
+            clusters = Clusters.of(listed) if listed else Clusters.of_sizes(sizes)
+            samples = np.array(drawn["samples"], dtype=float) / np.array(sizes)
             links = [(int(a), int(b)) for a, b in drawn["links"]]
             network = Network(clusters, links, samples[clusters.server_of])
             # of a function of the round nothing is written down, and that is named below
             return ChangingNetwork.of(network, drawn["graphs"]) if "graphs" in drawn else network
         table = config["network"]
+        if isinstance(table["graph"], str) and table["graph"] not in GRAPHS:
+            raise ValueError("a file elsewhere")
         each = table["clients_per_server"]
         servers = min(table["servers"], MOST_SERVERS + 1)
         _bounded(each if isinstance(each, list) else [each] * servers)
@@ -78,10 +81,31 @@ def algorithm_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Algorit
         raise InputError("engine", "deployment", "real edges need no simulated clock")
     given = Settings.take_from(copy.deepcopy(dict(config)))
     settings = Settings.of({name: value for name, value in given.items() if value is not None})
-    profile = settings.latency
+    network = network_of(drawn, config)
+    budget, graphs = Budget("run.json"), network.turns or [(network.graph.edges(), 1)]
+    for links, _ in graphs:
+        budget.spend(network.servers, network.clients, len(links), settings)
+    profile = _profile(settings)
     if profile.flops_per_step is None:
         profile = profile.with_flops(float(drawn["flops_per_step"]))
-    return settings.algorithm(network_of(drawn, config), profile, int(drawn["parameters"]))
+    return settings.algorithm(network, profile, int(drawn["parameters"]))
+
+
+def _profile(settings: Settings) -> LatencyProfile:
+    """Return the profile of a run; one that lies in a file is read as files of others are."""
+    given = settings.profile
+    if not isinstance(given, str) or not given.endswith(".toml"):
+        return settings.latency
+    path = Path(given)
+    try:
+        text = read_regular(path, MOST_TOML).decode("utf-8")
+        table = read_toml(text, "profile")
+        availability = table.get("availability")
+        if isinstance(availability, dict) and isinstance(availability.get("trace"), str):
+            read_regular(path.parent / availability["trace"], MOST_TRACE)
+    except (OSError, UnusableFile, ValueError) as problem:
+        raise InputError("profile", given, f"cannot be read: {problem}") from None
+    return profile_of(table, path.stem, path.parent)
 
 
 class Timeline:
@@ -107,15 +131,15 @@ class Timeline:
 
     def advance(self, row: Mapping[str, float]) -> bool:
         """Up to the last event that has ended by a row; False if it takes more than a look."""
-        end = time.monotonic() + PATIENCE
-        while True:
+        left = MOST_WORK
+        while left > 0:
             self._next = self._next or next(self._events, None)
             if self._next is None or self._next.ends > row["seconds"] * (1 + 1e-12):
                 return True
             self.event, self._next = self._next, None
             self.boxes.extend(boxes_of(self.event))
-            if time.monotonic() > end:
-                return False
+            left -= work_of_event(self.event)
+        return False
 
     def shown(self, rounds: int) -> dict[str, Any]:
         """The last rounds, and where a round's seconds went: the mean over them and lanes."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import Watcher
 from sdfeel.page.runs import Runs, finite
-from sdfeel.page.watched import MOST_JSON, check_file
+from sdfeel.records.reading import Stamp, stamp_of
 
 if TYPE_CHECKING:
     from sdfeel.planner.plan import Plan
@@ -19,6 +20,7 @@ __all__ = ["Views"]
 
 Query = Mapping[str, str]
 MOST_ROUNDS = 20
+TIMELINES = 32  # that are kept: a run whose settings change has another
 
 
 class Views:
@@ -28,7 +30,7 @@ class Views:
         self.runs, self.watcher = runs, watcher
         self._lock = threading.Lock()
         self._timelines: dict[tuple[str, str], Any] = {}
-        self._planned: tuple[tuple[Any, ...], Plan] | None = None
+        self._planned: tuple[tuple[Path, Stamp | None], Plan] | None = None
         self.table: dict[str, Callable[[Query], Any]] = {
             "runs": self._table,
             "rows": self._rows,
@@ -100,6 +102,8 @@ class Views:
             if timeline is None or timeline.is_past(row):
                 algorithm = algorithm_of(run.network, run.config)
                 steps = float(run.config.get("steps") or math.inf)
+                while len(self._timelines) >= TIMELINES:
+                    del self._timelines[next(iter(self._timelines))]
                 timeline = self._timelines[key] = Timeline(algorithm, steps)
             whole = timeline.advance(row)
             shown = timeline.shown(_whole(query, "rounds", MOST_ROUNDS, 1))
@@ -121,19 +125,15 @@ class Views:
 
     def _plan(self, name: str) -> Plan:
         """Read again only where it has changed."""
+        from sdfeel.page.work import PLAN_WORK, Budget
         from sdfeel.planner.saved import PLAN, read_plan
 
-        folder = self.runs.plan(name)
-        check_file("plan", folder / PLAN, MOST_JSON)
+        folder, within = self.runs.plan(name)
         with self._lock:
-            try:
-                found = (folder / PLAN).stat()
-            except OSError:
-                self._planned = None  # `read_plan` says that it has gone
-                return read_plan(folder)
-            stamp = (str(folder), found.st_mtime_ns, found.st_size, found.st_ino)
-            if self._planned is None or self._planned[0] != stamp:
-                self._planned = (stamp, read_plan(folder))
+            stamp = (folder, stamp_of(folder / PLAN))
+            if self._planned is None or self._planned[0] != stamp or stamp[1] is None:
+                spend = Budget("plan", PLAN_WORK).spend
+                self._planned = (stamp, read_plan(folder, spend=spend, within=within))
             return self._planned[1]
 
     def _deployment(self, _query: Query) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from sdfeel.clock import LatencyProfile, load_profile, profile_names
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network
 from sdfeel.page.lanes import parts_of
+from sdfeel.page.work import Budget, most_links
 from sdfeel.simulation.settings import Settings
 
 __all__ = ["answered", "changed", "choices", "number", "profile_toml", "what_if"]
@@ -68,8 +69,7 @@ def what_if(asked: Mapping[str, str]) -> dict[str, Any]:
     if words["profile"] not in known:
         raise InputError("profile", words["profile"], f"one of {', '.join(known)}")
     profile = load_profile(words["profile"])
-    clock, plain = changed(profile, asked, numbers["servers"] * numbers["clients"])
-    network = Network.build(words["graph"], numbers["servers"], numbers["clients"])
+    servers, clients = numbers["servers"], numbers["servers"] * numbers["clients"]
     settings = Settings.of(
         {
             "scheme": words["scheme"],
@@ -78,6 +78,10 @@ def what_if(asked: Mapping[str, str]) -> dict[str, Any]:
             "codecs": {way: words[way] for way in WAYS},
         }
     )
+    links = most_links(words["graph"], servers)
+    Budget("what-if").spend(servers, clients, links, settings)
+    clock, plain = changed(profile, asked, clients)
+    network = Network.build(words["graph"], servers, numbers["clients"])
     algorithm = settings.algorithm(network, clock, numbers["parameters"])
     if "rounds" in algorithm.pace.breaks:
         raise InputError("scheme", words["scheme"], "has no rounds: nobody waits for another there")

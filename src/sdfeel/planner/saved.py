@@ -7,9 +7,8 @@ training anything.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +27,7 @@ from sdfeel.planner.pilot import PathPoint, PilotPath
 from sdfeel.planner.prediction import Numbers, Predictor
 from sdfeel.planner.price import Amount, Array, LossCurve
 from sdfeel.planner.race import Objective
+from sdfeel.records.reading import UnusableFile, read_object
 from sdfeel.simulation.settings import Settings
 from sdfeel.validation import validated
 
@@ -38,7 +38,6 @@ __all__ = ["PLAN", "candidate_of", "place_of", "predicted", "read_plan", "save_p
 
 PLAN = "plan.json"
 VERSION = 2
-MAX_BYTES = 64 * 2**20
 MOST = 1e15  # a loss above it is none
 LONGEST = 10_000  # tau1, tau2 and alpha: a price is read off the events of whole rounds
 # The settings that stay and that decide what a candidate costs, or is refused for.
@@ -159,20 +158,37 @@ def _readable(settings: Settings, names: Sequence[str] | Mapping[str, Any]) -> d
     return readable
 
 
-def read_plan(folder: str | Path) -> Plan:
+Spend = Callable[[int, int, int, Settings], None]
+
+
+def read_plan(
+    folder: str | Path, *, spend: Spend | None = None, within: Path | None = None
+) -> Plan:
     """Read the plan in `folder`.
+
+    Args:
+        folder: that holds a plan.json.
+        spend: is told servers, clients, links and settings of every candidate before it is priced,
+            and refuses what is too much.
+        within: see `sdfeel.records.reading.read_regular`.
 
     Raises:
         InputError: what of its plan.json is damaged, or that it is of another version.
     """
     path = Path(folder) / PLAN
-    content = _content(path)
+    try:
+        content = read_object(path, within)
+    except FileNotFoundError:
+        remedy = "is not there; `sdfeel plan --out FOLDER` writes it"
+        raise InputError("plan", str(path), remedy) from None
+    except UnusableFile as problem:
+        raise InputError("plan", str(path), str(problem)) from None
     where, version = str(path), content.get("version")
     if version != VERSION:
         raise InputError(f"{where}: version", version, f"this sdfeel reads version {VERSION}")
     try:
         with np.errstate(all="ignore"):
-            return _plan(validated(_File, content))
+            return _plan(validated(_File, content), spend)
     except SdfeelError as problem:
         field, value = getattr(problem, "field", PLAN), getattr(problem, "value", "")
         remedy = problem.remedy if isinstance(problem, InputError) else str(problem)
@@ -181,34 +197,19 @@ def read_plan(folder: str | Path) -> Plan:
         raise InputError("plan", where, f"is damaged: {problem!r}") from None
 
 
-def _content(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-        if len(text) > MAX_BYTES:
-            raise InputError("plan", str(path), f"at most {MAX_BYTES} bytes")
-        content = json.loads(text, parse_constant=_refused)
-    except FileNotFoundError:
-        remedy = "is not there; `sdfeel plan --out FOLDER` writes it"
-        raise InputError("plan", str(path), remedy) from None
-    except OSError as problem:
-        raise InputError("plan", str(path), f"cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:
-        if isinstance(problem, InputError):
-            raise
-        raise InputError("plan", str(path), f"is damaged: {problem}") from None
-    if not isinstance(content, dict):
-        raise InputError("plan", str(path), "is damaged: it must hold one JSON object")
-    return content
-
-
-def _refused(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
-
-
-def _plan(file: _File) -> Plan:
+def _plan(file: _File, spend: Spend | None) -> Plan:
     from sdfeel.planner.plan import Plan  # which saves itself by this module
 
+    if spend is not None:
+        sizes, stay = (
+            [len(members) for members in file.network.clusters],
+            Settings.of(file.settings),
+        )
+        for each in file.raced:
+            changes = Settings.of(each.settings)
+            named = {name: getattr(changes, name) for name in each.settings}
+            settings = stay.model_copy(update=named)
+            spend(len(sizes), sum(sizes), len(file.network.links), settings)
     network = Network(
         Clusters.of(file.network.clusters), file.network.links, np.array(file.network.samples)
     )
