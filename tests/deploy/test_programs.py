@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from sdfeel.cli.provision import app as provision_app
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.store import read_safetensors, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
-from sdfeel.deploy.operate.launch import final_model, launch
+from sdfeel.deploy.operate.launch import Kill, Launch, final_model, launch, prepare, run_nodes
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire.transport import TurnedAway
 from sdfeel.errors import InputError, RunError
@@ -71,6 +72,70 @@ def test_a_node_that_fails_is_named(file: Path) -> None:
     file.write_text(file.read_text().replace("toy:trainer", "toy:missing"))
     with pytest.raises(RunError, match=r"c\d failed; see .*err"):
         launch(file)
+
+
+def test_the_others_go_on_without_a_node_that_dies(file: Path) -> None:
+    """One client cannot be started; its name, its status and its log are told while others work."""
+    parts = "from toy import *\ndef trainer(deployment, client):\n"
+    parts += "    if client == 'c2':\n        raise SystemExit('no data here')\n"
+    parts += "    import toy\n    return toy.trainer(deployment, client)\n"
+    (file.parent / "but_one.py").write_text(parts)
+    table = content((2, 2), periods=12, deadlines={"round": 2.0, "exchange": 4.0})
+    file.write_text(as_toml(table | {"local": {"trainer": "but_one:trainer"}}))
+    nodes = run_nodes(file)
+    assert nodes.failed == ["c2"]
+    (note,) = nodes.notes
+    log = file.parent / "logs" / "c2.err"
+    assert f"c2 died (status 1), the others go on; see {log} (no data here)" in note
+    for edge in "ab":
+        assert nodes.lines(edge)[-1]["event"] == "stopped"
+        assert nodes.lines(edge)[-1]["period"] == 12
+    with pytest.raises(RunError, match=r"c2 failed; see .*c2\.err"):
+        nodes.check()
+
+
+def test_a_node_is_killed_at_its_second_and_started_again(file: Path) -> None:
+    table = content((1, 2), periods=60)
+    table["local"]["options"] = {"delay": 0.05}
+    file.write_text(as_toml(table))
+    nodes = run_nodes(file, kills=["b@1", "c0@1.5"], restart=True)
+    assert not nodes.problem, nodes.problem
+    said = [note.partition(": ")[2] for note in nodes.notes]
+    assert sorted(said) == sorted(
+        f"{name} {what}" for name in ("b", "c0") for what in ("killed, as asked", "started again")
+    )
+    assert nodes.lines("b")[-1]["period"] == 60
+
+
+def test_an_edge_that_is_killed_goes_on_from_its_checkpoint(file: Path) -> None:
+    table = content((1, 2), periods=60)
+    table["local"]["options"] = {"delay": 0.05}
+    file.write_text(as_toml(table))
+    with Launch(file, prepare(file), file.parent / "logs") as nodes:
+        while not any(line["event"] == "period" for line in nodes.lines("b")):
+            time.sleep(0.1)
+        asyncio.run(nodes.kill(Kill("b", 0.0), restart=True))
+        while not nodes.is_over:
+            time.sleep(0.1)
+        assert not nodes.problem, nodes.problem
+        lines = nodes.lines("b")
+        assert any(line["event"] == "resumed" for line in lines)
+        assert lines[-1]["period"] == 60
+
+
+def test_a_launch_without_clients_ends(file: Path) -> None:
+    """Edges would wait for them for ever."""
+    file.write_text(as_toml(content((1, 1), periods=100_000)))
+    nodes = run_nodes(file, kills=["c0@4", "c1@4"])
+    assert not nodes.failed, "it was asked for"
+    assert nodes.problem == "no client is left: stopped before the end"
+
+
+@pytest.mark.parametrize("kill", ["z@3", "a", "a@", "a@x", "a@-1", "a@nan", "@3"])
+def test_who_is_to_be_killed_and_when_is_checked_first(file: Path, kill: str) -> None:
+    with pytest.raises(InputError, match="--kill"):
+        run_nodes(file, kills=[kill])
+    assert not (file.parent / "certificates").exists(), "before anything is made"
 
 
 def nodes_of(file: Path) -> list[str]:

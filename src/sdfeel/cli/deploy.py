@@ -12,7 +12,7 @@ from rich.console import Console
 
 from sdfeel.cli.output import JsonFlag, print_json, say
 from sdfeel.cli.watch import WatchFlag, linger, watching
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, RunError
 from sdfeel.toml import with_settings
 
 if TYPE_CHECKING:
@@ -134,19 +134,37 @@ def launch(
         Path | None, typer.Option(help="Folder with a run folder for each edge in it.")
     ] = None,
     watch: WatchFlag = False,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME@SECONDS", help="kill -9 this node at this second, as a trial."),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start killed nodes again, a second later.")
+    ] = False,
 ) -> None:
-    """Start every node of a deployment on this machine, for a trial, with one live view."""
-    require_extra()
-    from sdfeel.deploy.operate.launch import final_model
-    from sdfeel.deploy.operate.launch import launch as run
+    """Start every node of a deployment on this machine, for a trial, with one live view.
 
+    If a node dies, it is named with its log, and the others go on; the status is then 1.
+    """
+    require_extra()
+    from sdfeel.deploy.operate.launch import final_model, run_nodes
+
+    if restart and not kill:
+        raise InputError("--restart", True, "is for nodes that --kill NAME@SECONDS kills")
     with ExitStack() as around:
         page = None
         if watch:
             folders = [] if out is None else [out]
             page = around.enter_context(watching(folders, file))
-        nodes = run(file, logs, fresh, out=out)
-        _, path = final_model(nodes.deployment)
+        nodes = run_nodes(file, logs, fresh, out=out, kills=kill or (), restart=restart)
+        try:
+            _, path = final_model(nodes.deployment)
+        except RunError:  # nobody has a checkpoint
+            nodes.check()
+            raise
+        if nodes.problem:
+            say(f"the weighted mean of the edges' last checkpoints is in {path}")
+        nodes.check()
         typer.echo(f"finished; the weighted mean of all edges is in {path}")
         if page is not None:
             linger(page.address)
