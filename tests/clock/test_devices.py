@@ -171,7 +171,7 @@ def test_synchronous_periods_go_on_without_who_is_off(tmp_path: Path) -> None:
 
 
 def test_the_devices_of_a_profile_as_a_table_and_as_json() -> None:
-    shown = CliRunner().invoke(app, ["devices", "show", "paper-h10", "--clients", "5", "--json"])
+    shown = CliRunner().invoke(app, ["devices", "paper-h10", "--clients", "5", "--json"])
     found = json.loads(shown.stdout)
     drawn = load_profile("paper-h10").devices.draw(5, 0)
     assert [row["speed"] for row in found["devices"]] == drawn.speed.tolist()

@@ -17,7 +17,7 @@ from sdfeel.cli.clock import clock
 from sdfeel.cli.compare import compare
 from sdfeel.cli.data import app as data_app
 from sdfeel.cli.deploy import client, edge, export, launch, rollback, status
-from sdfeel.cli.devices import app as devices_app
+from sdfeel.cli.devices import devices
 from sdfeel.cli.output import say
 from sdfeel.cli.plan import constants, plan
 from sdfeel.cli.plot import plot
@@ -44,7 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = {
-    "Simulate": (run, compare, plot, watch),
+    "Simulate": (run, compare, plot, watch, devices),
     "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
     "Deploy": (edge, client, launch, status, export, rollback),
 }
@@ -53,7 +53,6 @@ for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data_app, name="data", rich_help_panel="Simulate")
-app.add_typer(devices_app, name="devices", rich_help_panel="Simulate")
 app.add_typer(bench_app, name="bench", rich_help_panel="Simulate")
 
 # Mistakes in how a command is called. Typer carries its own copy of click in newer versions, so

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from sdfeel.cli.output import JsonFlag
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Network
 from sdfeel.network.clusters import Clusters
@@ -34,8 +35,8 @@ def bound(
     graph: Annotated[str, typer.Option(help=f"One of {', '.join(GRAPHS)}.")] = "ring",
     servers: Annotated[int, typer.Option(help="Number of edge servers.")] = 10,
     clients: Annotated[int, typer.Option(help="Number of clients, spread evenly.")] = 50,
-    sizes: Annotated[
-        str | None, typer.Option(help="Clients of every server, such as 5,3,7 (in place of even).")
+    clients_per_server: Annotated[
+        str | None, typer.Option(help="Of every server, such as 5,3,7 (in place of even).")
     ] = None,
     samples: Annotated[
         str | None, typer.Option(help="Samples of every client, such as 100,80 (default: equal).")
@@ -48,11 +49,14 @@ def bound(
     iterations: Annotated[int, typer.Option(help="K.")] = 1000,
     beta: Annotated[float, typer.Option(help="Participation; below 1 a heuristic.")] = 1.0,
     version: Annotated[str, typer.Option(help="literal or corrected.")] = "literal",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: JsonFlag = False,
+    sizes: Annotated[str | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
     """Theorem 1 for a setting: its four terms, which one dominates, and whether it applies."""
+    flag = "sizes" if clients_per_server is None else "clients-per-server"
+    each = (flag, clients_per_server or sizes)
     result = bound_on(
-        _network(graph, servers, clients, sizes, samples),
+        _network(graph, servers, clients, each, samples),
         Constants(smoothness, variance, non_iid, gap),
         tau1=tau1,
         tau2=tau2,
@@ -70,17 +74,18 @@ def bound(
 
 
 def _network(
-    graph: str, servers: int, clients: int, sizes: str | None, samples: str | None
+    graph: str, servers: int, clients: int, each: tuple[str, str | None], samples: str | None
 ) -> Network:
+    flag, sizes = each
     if sizes is None:
         if servers < 1 or clients < servers:
             raise InputError("clients", clients, f"at least one for each of {servers} servers")
-        each, more = divmod(clients, servers)
-        members = [each + (server < more) for server in range(servers)]
+        even, more = divmod(clients, servers)
+        members = [even + (server < more) for server in range(servers)]
     else:
-        members = _whole_numbers("sizes", sizes)
+        members = _whole_numbers(flag, sizes)
         if len(members) != servers:
-            raise InputError("sizes", sizes, f"{servers} numbers, one for each server")
+            raise InputError(flag, sizes, f"{servers} numbers, one for each server")
     counts = None if samples is None else _whole_numbers("samples", samples)
     return Network(Clusters.of_sizes(members), build_graph(graph, servers), counts)
 

@@ -29,7 +29,9 @@ def clock(
     averager: Annotated[str, typer.Option(help="How servers agree.")] = "paper",
     graph: Annotated[str, typer.Option(help="Graph of the servers.")] = "ring",
     servers: Annotated[int, typer.Option(help="Number of edge servers.")] = 10,
-    clients: Annotated[int, typer.Option(help="Clients per server.")] = 5,
+    clients_per_server: Annotated[
+        int, typer.Option("--clients-per-server", help="Clients of each server.")
+    ] = 5,
     parameters: Annotated[int, typer.Option(help="Numbers in a model.")] = 21840,
     up: Annotated[str, typer.Option(help="Codec from clients to servers.")] = "float32",
     down: Annotated[str, typer.Option(help="Codec from servers to clients.")] = "float32",
@@ -49,6 +51,7 @@ def clock(
         Path | None, typer.Option(help="Draw who does what when: FILE.png and FILE.svg.")
     ] = None,
     as_json: JsonFlag = False,
+    clients: Annotated[int | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
     """Simulated seconds and bytes per round, what they go into, and who does what when."""
     from sdfeel.algorithm.costs import round_cost
@@ -72,7 +75,7 @@ def clock(
     latency = settings.latency
     if latency.flops_per_step is None:
         latency = latency.with_flops(flops or _paper_cnn_flops())
-    network = Network.build(graph, servers, clients)
+    network = Network.build(graph, servers, clients_per_server if clients is None else clients)
     algorithm = settings.algorithm(network, latency, parameters)
     shown = _Shown(algorithm, f"{scheme}, {pace}, profile {profile}", seconds, timeline)
     if "rounds" in algorithm.pace.breaks:

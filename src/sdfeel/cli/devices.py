@@ -9,14 +9,12 @@ from rich.table import Table
 
 from sdfeel.cli.output import JsonFlag, console, print_json
 
-__all__ = ["app"]
-
-app = typer.Typer(help="Devices: how fast each client is, and when it is on.", no_args_is_help=True)
+__all__ = ["devices"]
 
 
-@app.command("show")
-def show_devices(
+def devices(
     profile: Annotated[str, typer.Argument(help="A latency profile: a name or a TOML file.")],
+    more: Annotated[str, typer.Argument(hidden=True, metavar="")] = "",
     clients: Annotated[int, typer.Option(help="How many clients there are.")] = 50,
     seed: Annotated[int, typer.Option(help="What devices are drawn by.")] = 0,
     seconds: Annotated[
@@ -24,10 +22,14 @@ def show_devices(
     ] = 3600.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Speed, link, class and availability of every client."""
+    """Show how the devices of a profile differ: speed, link and availability of every client."""
     from sdfeel.clock import Devices, load_profile
     from sdfeel.errors import InputError
 
+    if more and profile == "show":  # `sdfeel devices show PROFILE`, as it was before
+        profile, more = more, ""
+    if more:
+        raise InputError("profile", f"{profile} {more}", "one profile")
     if clients < 1:
         raise InputError("--clients", clients, "at least 1")
     if not 0 < seconds < float("inf"):

@@ -49,14 +49,15 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from --out's checkpoint.")
     ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Say what the real time went into.")
+    timings: Annotated[
+        bool, typer.Option("--timings", help="Say what the real time went into.")
     ] = False,
     ranks: Annotated[
         int, typer.Option(help="Spread the clusters over so many processes; see also torchrun.")
     ] = 1,
     watch: WatchFlag = False,
     as_json: JsonFlag = False,
+    profile: Annotated[bool, typer.Option("--profile", hidden=True)] = False,  # its name before
 ) -> None:
     """Train by one scheme, with a simulated clock.
 
@@ -81,7 +82,7 @@ def run(
             if status:
                 raise typer.Exit(status)
         else:
-            _run_here(config, settings, out, resume, profile, ranks, as_json)
+            _run_here(config, settings, out, resume, timings or profile, ranks, as_json)
         if page is not None:
             linger(page.address)
 
@@ -91,7 +92,7 @@ def _run_here(
     settings: list[str] | None,
     out: Path | None,
     resume: bool,
-    profile: bool,
+    timings: bool,
     ranks: int,
     as_json: bool,
 ) -> None:
@@ -118,7 +119,7 @@ def _run_here(
         )
     if result.leads:
         figure = _draw(result)
-        _print(result, as_json, profile, figure)
+        _print(result, as_json, timings, figure)
     if result.interrupted:
         number = result.signal or signal.SIGINT
         again = _again(config, settings or [], out, ranks)
@@ -157,9 +158,9 @@ def _draw(result: Result) -> Path | None:
     return figure
 
 
-def _print(result: Result, as_json: bool, profile: bool, figure: Path | None) -> None:
+def _print(result: Result, as_json: bool, timings: bool, figure: Path | None) -> None:
     summary = {**result.summary(), "figure": None if figure is None else str(figure)}
-    if profile:
+    if timings:
         summary["phases"] = dict(result.phases)
     if as_json:
         print_json(summary)
@@ -170,15 +171,15 @@ def _print(result: Result, as_json: bool, profile: bool, figure: Path | None) ->
             name = "simulated seconds" if key == "seconds" else key.replace("_", " ")
             table.add_row(name, _text(value))
     console.print(table)
-    if profile:
-        console.print(_profile_table(result))
+    if timings:
+        console.print(_timings_table(result))
 
 
 def _text(value: Any) -> str:
     return f"{value:,.4f}" if isinstance(value, float) else str(value)
 
 
-def _profile_table(result: Result) -> Table:
+def _timings_table(result: Result) -> Table:
     """Where the real time went, so that a user sees whether local SGD is the bulk of it."""
     table = Table("phase", "seconds", "share", title="Real time")
     measured = sum(result.phases.values())

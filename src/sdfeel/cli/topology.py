@@ -19,7 +19,7 @@ __all__ = ["topology"]
 def topology(
     graph: Annotated[str, typer.Argument(help=f"{', '.join(GRAPHS)}; or a file of links.")],
     servers: Annotated[int | None, typer.Option(help="Number of edge servers.")] = None,
-    sizes: Annotated[
+    samples_per_server: Annotated[
         str, typer.Option(help="Data of each cluster, such as 3,1,2; equal by default.")
     ] = "",
     averager: Annotated[str, typer.Option(help=f"{', '.join(AVERAGERS)}.")] = "paper",
@@ -27,13 +27,16 @@ def topology(
     seed: Annotated[int, typer.Option(help="For random and small-world graphs.")] = 0,
     figure: Annotated[Path | None, typer.Option(help="Draw the network into this file.")] = None,
     as_json: JsonFlag = False,
+    sizes: Annotated[str, typer.Option(hidden=True)] = "",  # as it was called before
 ) -> None:
     """Mixing matrix, zeta, and how far and at what cost an averager gets."""
-    shares = _sizes(sizes)
+    flag = "--samples-per-server" if samples_per_server else "--sizes"
+    shares = _numbers(flag, samples_per_server or sizes)
     network = _network(graph, servers if servers is not None else len(shares) or None, seed)
     if shares:
         if len(shares) != network.servers:
-            raise InputError("--sizes", sizes, f"one number for each of {network.servers} servers")
+            remedy = f"one number for each of {network.servers} servers"
+            raise InputError(flag, samples_per_server or sizes, remedy)
         network = network.with_samples(shares)
     chosen = network.averager(averager, alpha)
     if figure is not None:
@@ -48,11 +51,11 @@ def topology(
         _print(graph, network, chosen)
 
 
-def _sizes(text: str) -> list[float]:
+def _numbers(flag: str, text: str) -> list[float]:
     try:
         return [float(word) for word in text.split(",") if word.strip()]
     except ValueError:
-        raise InputError("--sizes", text, "numbers with commas between, such as 3,1,2") from None
+        raise InputError(flag, text, "numbers with commas between, such as 3,1,2") from None
 
 
 def _network(graph: str, servers: int | None, seed: int) -> Network:

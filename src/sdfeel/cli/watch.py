@@ -35,7 +35,7 @@ def watch(
     deployment: Annotated[
         Path | None, typer.Option(help="A deployment file: ask its edges as the operator.")
     ] = None,
-    state: Annotated[
+    states: Annotated[
         Path | None, typer.Option(help="As for `sdfeel status`: state folders of ended edges.")
     ] = None,
     profile: Annotated[
@@ -51,6 +51,7 @@ def watch(
     opens: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser if there is a display.")
     ] = True,
+    state: Annotated[Path | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
     """Look at runs, comparisons, reproductions and deployments while they go on, in a browser.
 
@@ -76,7 +77,9 @@ def watch(
             from sdfeel.page.prediction import predicted
 
             prediction = predicted(found, profile)
-    with watching(chosen, deployment, state, prediction, port=port, host=host, opens=opens):
+    with watching(
+        chosen, deployment, states or state, prediction, port=port, host=host, opens=opens
+    ):
         threading.Event().wait()
 
 

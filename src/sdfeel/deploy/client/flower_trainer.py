@@ -94,7 +94,7 @@ def _layout(path: Path) -> ArrayLayout:
         return ArrayLayout([_piece(file, tied, *each) for each in arrays], file.layout.size)
     except (KeyError, ValueError, TypeError, AttributeError):
         raise InputError(
-            "model.initial", str(path), "has no names of arrays: `sdfeel provision --model`"
+            "model.initial", str(path), "has no names of arrays: `sdfeel provision model`"
         ) from None
 
 

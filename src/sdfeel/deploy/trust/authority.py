@@ -68,7 +68,7 @@ class Authority:
             pem = (folder / "ca.key").read_bytes()
         except (OSError, ValueError) as problem:
             raise InputError(
-                "certificates", str(folder), f"no CA there ({problem}); run `sdfeel provision`"
+                "certificates", str(folder), f"no CA there ({problem}); run `sdfeel provision init`"
             ) from None
         if stat.S_IMODE((folder / "ca.key").stat().st_mode) & 0o077:
             raise InputError(

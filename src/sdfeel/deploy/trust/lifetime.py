@@ -43,7 +43,7 @@ class Lifetime:
     def _end(self, own: x509.Certificate) -> str:
         until = f"{own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
         left = self.hours / _hours(own.not_valid_after_utc - own.not_valid_before_utc)
-        renew = f"`sdfeel provision FILE --node {self._credentials.name}` renews it"
+        renew = f"`sdfeel provision node FILE {self._credentials.name}` renews it"
         if left <= 0:
             self._news("certificate-expired", str(own.serial_number), until=until, remedy=renew)
             return f"the certificate ended on {until}; {renew}"
