@@ -45,6 +45,11 @@ PROGRAMS = {
         atexit.register(time.sleep, 100)
         await asyncio.sleep(100)
     """,
+    "writes": """
+        while True:
+            log.write("line\\n")
+            await asyncio.sleep(0.02)
+    """,
     "fork": """
         child = os.fork()
         if not child:
@@ -64,11 +69,12 @@ async def program():
     print("up", flush=True)
     {body}
 
-sys.exit(run_until_signal(program(), LogFile(Path(sys.argv[1])), "a", float(sys.argv[2])))
+log = LogFile(Path(sys.argv[1]) if sys.argv[1] else None)
+sys.exit(run_until_signal(program(), log, "a", float(sys.argv[2])))
 """
 
 
-def start(name: str, log: Path, seconds: float = 0.5) -> subprocess.Popen[str]:
+def start(name: str, log: Path | str, seconds: float = 0.5) -> subprocess.Popen[str]:
     body = PROGRAMS[name].strip().replace("\n    ", "\n")
     program = subprocess.Popen(
         [sys.executable, "-c", FRAME.format(body=body), str(log), str(seconds)],
@@ -128,3 +134,23 @@ def test_signals_of_a_forked_process_are_its_own(tmp_path: Path) -> None:
     with start("fork", tmp_path / "log") as program:
         assert program.communicate(timeout=20)[0] == f"{signal.SIGTERM.value}\n"
         assert program.returncode == 0
+
+
+def test_a_hangup_opens_the_log_anew(tmp_path: Path) -> None:
+    log, old = tmp_path / "log", tmp_path / "log.1"
+    with start("writes", log) as program:
+        log.rename(old)
+        program.send_signal(signal.SIGHUP)
+        while not log.exists() or not log.read_text():
+            assert program.poll() is None
+            time.sleep(0.01)
+        assert set(old.read_text().split()) == {"line"}
+        program.terminate()
+        assert program.wait(20) == 130
+
+
+def test_without_a_log_file_a_closed_terminal_stops_it() -> None:
+    with start("tidies", "", seconds=100.0) as program:
+        program.send_signal(signal.SIGHUP)
+        assert program.communicate(timeout=20)[0] == "tidy\n"
+        assert program.returncode == 130

@@ -47,7 +47,7 @@ def run_until_signal(
     """Run a program to its end, or until SIGINT or SIGTERM.
 
     A second signal, or `seconds` without an end, ends the process at once (`stop-forced` in the
-    log). SIGHUP opens a log file anew.
+    log). SIGHUP opens a log file anew; without one it stops the program, as a closed terminal does.
 
     Args:
         program: What to run, in an event loop of its own.
@@ -83,6 +83,7 @@ class _Watch:
         self._log, self._node, self._seconds = log, node, seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Future[None] | None = None
+        self._stops = STOPS if log and log.path else (*STOPS, signal.SIGHUP)
         self._wishes, self._tell = os.pipe()
         self.status = INTERRUPTED
 
@@ -94,7 +95,8 @@ class _Watch:
         the main thread does at that moment.
         """
         os.set_blocking(self._tell, False)
-        numbers = [*STOPS, *([signal.SIGHUP] if self._log and self._log.path else [])]
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup
+        numbers = [*STOPS, *([] if is_ignored else [signal.SIGHUP])]
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
         pipe = signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         threading.Thread(target=self._run, name="signals", daemon=True).start()
@@ -120,15 +122,15 @@ class _Watch:
         while True:
             for number in self._read(end):
                 now = time.monotonic()
-                if number == signal.SIGHUP:
-                    self._later(self._reopen)
-                elif number in STOPS and not first:
+                if number in self._stops and not first:
                     first = now
                     end = self._limit(THREAD_SECONDS if is_over else self._seconds)
                     self._later(self._cancel)
-                elif number in STOPS and now - first > SAME_SECONDS:
+                elif number in self._stops and now - first > SAME_SECONDS:
                     self._limit(0.0)
                     self._end("a second signal", is_over)
+                elif number == signal.SIGHUP:
+                    self._later(self._reopen)
                 elif number == OVER:
                     is_over = True
                     if first:  # else nobody is in a hurry
