@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -11,7 +13,6 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from sdfeel import __version__
 from sdfeel.deploy.protocol import PROTOCOL
 
 __all__ = ["Metrics"]
@@ -27,7 +28,7 @@ class Metrics:
         self.period = Gauge("sdfeel_period", "Last finished upload period", registry=registry)
         self.periods = Gauge("sdfeel_periods", "Upload periods of the training", registry=registry)
         build = Info("sdfeel_build", "Version of the program", registry=registry)
-        build.info({"version": __version__, "protocol": str(PROTOCOL)})
+        build.info({"version": _version(), "protocol": str(PROTOCOL)})
         self.participants = Gauge(
             "sdfeel_participants", "Clients in the last average", registry=registry
         )
@@ -94,3 +95,10 @@ class Metrics:
     def value(self, name: str, **labels: str) -> float:
         """One sample, for tests and the status table; 0 if it was never touched."""
         return self.registry.get_sample_value(name, labels) or 0.0
+
+
+def _version() -> str:
+    try:
+        return version("sdfeel")
+    except PackageNotFoundError:  # run from its sources
+        return "unknown"
