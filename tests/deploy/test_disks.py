@@ -24,7 +24,7 @@ from sdfeel.deploy.facts.logs import LONGEST, Log, LogFile
 from sdfeel.deploy.model import store as stores
 from sdfeel.deploy.model import vectors
 from sdfeel.deploy.model.vectors import BLOCK, as_vector, combine
-from sdfeel.deploy.operate.status import ask
+from sdfeel.deploy.operate.status import ask, exit_status
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
 
@@ -55,6 +55,7 @@ def test_a_full_state_disk_makes_an_edge_wait_and_go_on(
             done, accepted = a.done, len(world.clients["c0"].accepted)
             rows = await ask(deployment, timeout=10.0)
             assert rows[0].phase == "paused"
+            assert exit_status(rows) == 3, "a script sees it, too"
             assert a.metrics.value("sdfeel_state_disk_problem") == 1
             assert a.done == done
             assert len(world.clients["c0"].accepted) <= done

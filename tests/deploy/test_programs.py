@@ -66,6 +66,8 @@ def test_launch_runs_everything_to_the_end(file: Path) -> None:
     draw_times(times, file.parent / "times.png")
     assert (file.parent / "times.png").stat().st_size > 0
     assert seen
+    (line,) = map(json.loads, (file.parent / "audit.log").read_text().splitlines())
+    assert (line["action"], len(line["nodes"])) == ("authority-created", 6)
 
 
 def test_a_node_that_fails_is_named(file: Path) -> None:

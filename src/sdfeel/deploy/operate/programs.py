@@ -66,19 +66,17 @@ def run_edge(
             try:
                 await edge.run()
                 if stay:
-                    await _until_stopped()
+                    await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if edge.done < edge.topology.plan(name):
+                    raise
+                # Training is over: a signal is no interruption.
             finally:
                 await edge.stop()
         finally:
             handshakes.stop()
 
     return run_until_signal(program(), log, name)
-
-
-async def _until_stopped() -> None:
-    """A signal then is no interruption: training is over."""
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.Event().wait()
 
 
 def run_client(
