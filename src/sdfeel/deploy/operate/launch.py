@@ -392,10 +392,12 @@ class _View:
         if row.answers:
             self._last[row.name] = row
             return row
-        if status is None:
+        if not row.problem or status == 0:
+            phase = "finished"
+        elif status is None:
             phase = "starting" if last is None or last.phase == "dead" else "no-answer"
         else:
-            phase = "finished" if status == 0 else "dead"
+            phase = "dead"
         shown = last or EdgeStatus(row.name)
         period = max(shown.period, row.period)
         return replace(shown, phase=phase, period=period, periods=row.periods, answers=False)
