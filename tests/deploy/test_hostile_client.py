@@ -301,10 +301,10 @@ def test_who_is_silent_beyond_the_pings_deadline_makes_room_for_another_process(
 
 
 def test_coming_and_going_or_being_late_fills_no_disk() -> None:
-    """A thousand streams and a thousand models of a period that is over: a few lines of each."""
+    """Two hundred streams and as many models of a period that is over: a few lines of each."""
 
     async def act(world: TwinWorld) -> None:
-        for _ in range(1000):
+        for _ in range(200):
             stream = await dial(world)
             await hello(world, stream, incarnation=1)
             await stream.read()
@@ -313,7 +313,7 @@ def test_coming_and_going_or_being_late_fills_no_disk() -> None:
         await hello(world, stream, incarnation=1)
         while (await stream.read()).WhichOneof("body") != "task":
             pass
-        for _ in range(1000):
+        for _ in range(200):
             await upload(world, stream, 0, np.zeros(SIZE))
 
     world = play(act)

@@ -74,7 +74,7 @@ def test_without_any_client_the_network_stands_still_and_goes_on_with_the_first(
         await asyncio.sleep(200)
         assert [edge.done for edge in world.edges.values()] == stood
         assert {edge.phase for edge in world.edges.values()} == {"no-clients"}
-        assert len(lines(world, "no-clients")) == 3
+        assert {line["node"] for line in lines(world, "no-clients")} == set(world.edges)
         await world.start("c1")
         await until(world, max(stood) + 5)
         await world.start_all()
@@ -146,7 +146,7 @@ def test_clients_that_are_there_and_never_answer_do_not_make_periods() -> None:
         stood = max(edge.done for edge in world.edges.values())
         await asyncio.sleep(100)
         assert max(edge.done for edge in world.edges.values()) == stood
-        assert lines(world, "nobody-answers")
+        assert any(line.get("silent") for line in lines(world, "no-clients"))
         for way in list(world.net.silent):
             world.net.silence(way, 0.0)
         await world.finish(400.0)

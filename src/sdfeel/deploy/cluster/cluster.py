@@ -118,7 +118,6 @@ class Cluster:
             self.node.metrics.uploads.labels("accepted").inc()
             if name in self.sessions:
                 self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
-        self.uploads = {}
 
     def finish(self, period: int) -> None:
         """Tells everybody, also those who come later, that training is over."""

@@ -7,6 +7,7 @@ other cluster.
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,17 +27,41 @@ from sdfeel.deploy.peers.agreement_notes import dump
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.wire.packing import PACKINGS
 
-__all__ = ["GRACE", "Periods"]
+__all__ = ["GRACE", "Finished", "Periods"]
 
+# Periods that may be over and not yet on the disk; above it an edge pauses.
+LAG = 6
+PAUSE_SECONDS = 0.1  # that it waits for its disk before it tells its neighbours
 GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A period that is over, and acknowledged once it is on the disk.
+
+    worked   the period whose work clients had
+    period   its number: later than `worked` where the edge has caught up with the others
+    seconds  by phase
+    ended    when it was over, by `time.perf_counter`
+    """
+
+    worked: int
+    period: int
+    order: list[str]
+    used: int
+    seconds: dict[str, float]
+    ended: float
 
 
 @dataclass(kw_only=True)
 class Periods(ABC):
-    """A period ends durable: what clients were told is accepted, and what they are given to work
-    on, is on disk.
+    """The disk writes a period while the next ones go on; what clients are told is accepted is on
+    it. An edge whose disk falls behind by more than a few periods pauses, and says so.
 
+    period    the last one that is over
+    done      the last one that is on the disk, with the model `durable`
     last      the number of the last period
     adopter   of an edge that has no checkpoint
     saved     the number of the last checkpoint on disk
@@ -60,7 +85,17 @@ class Periods(ABC):
         self.deployment, self.topology = self.node.deployment, self.node.topology
         self.log, self.metrics, self.signal = self.node.log, self.node.metrics, self.node.signal
         table = self.deployment.averaging
+        self.period, self.durable = self.done, self.model
+        self._unsaved: list[Finished] = []
+        self._pending: EdgeCheckpoint | None = None
+        self._is_writing = False
+        self._has_participants = True
         self._saving: asyncio.Future[None] | None = None
+        # A client that keeps its compression error must know what arrived before its next message.
+        remembers = self.deployment.codecs.up in PACKINGS and (
+            PACKINGS[self.deployment.codecs.up].remembers
+        )
+        self.lag = 0 if remembers else LAG
         self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
         self.on_saved: Callable[[], None] = lambda: None
         self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
@@ -97,8 +132,9 @@ class Periods(ABC):
         if self.adopter is not None:
             await self._adopt(self.adopter, start)
         await self._gather(start)
-        while self.done < self.last:
+        while self.period < self.last:
             await self._period()
+        await self._wait_for_disk(0)
         self.phase = "finished"
         self.log("finished", period=self.done)
         self.cluster.finish(self.done)
@@ -111,7 +147,8 @@ class Periods(ABC):
         if found is not None:
             self.metrics.adoptions.inc()
             self.cluster.awaited.clear()
-            await self._save(*found)
+            self._go_on(*found)
+            await self._wait_for_disk(0)
 
     async def _linger(self) -> None:
         """Stays until neighbours and clients know, so that nobody is left waiting or in doubt."""
@@ -146,52 +183,104 @@ class Periods(ABC):
     async def _add(self, late: Change, model: Vector) -> Vector:
         return await offload(model.is_large, lambda: late.applied(model, self.store.folder))
 
-    async def _save(self, period: int, model: Vector) -> None:
-        checkpoint = self._noted(period, model)
-        await self._write(checkpoint)
-        self.model = model
-        self._is_saved(checkpoint)
+    def _say_nobody(self, period: int) -> None:
+        """Nobody takes part here: once until somebody does again."""
+        if not self.cluster.sessions:
+            self.phase = "no-clients"
+        if self._has_participants:
+            self._has_participants = False
+            silent = sorted(self.cluster.sessions)
+            self.log("no-clients", period=period, **({"silent": silent} if silent else {}))
 
-    def _noted(self, period: int, model: Vector, **fields: Any) -> EdgeCheckpoint:
-        """A checkpoint begins: what the links remember at this moment goes with the model."""
+    # The disk, beside the periods.
+
+    def _go_on(
+        self, period: int, model: Vector, finished: Finished | None = None, **notes: Any
+    ) -> None:
+        """Go on from this model; what the links remember at this moment is saved with it."""
+        self.model, self.period = model, period
         changes: list[Change] = []
-        notes = dump(self.links.agreement, changes)
+        agreement = dump(self.links.agreement, changes)
         self.links.is_unsaved = False
-        return EdgeCheckpoint(period, model, notes, changes, **fields)
+        self._pending = EdgeCheckpoint(period, model, agreement, changes, **notes)
+        if finished is not None:
+            self._unsaved.append(finished)
+            self._has_participants |= bool(finished.order)
+            self.on_period(finished.worked, period, finished.order)
+        if not self._is_writing:
+            self._is_writing = True
+            self.node.background.spawn(self._write())
 
-    async def _write(self, checkpoint: EdgeCheckpoint) -> None:
-        is_saved = False
-        while not is_saved:
-            self._saving = asyncio.ensure_future(asyncio.to_thread(self.store.save, checkpoint))
-            is_saved = await self.disk.took(self._saving)
+    async def _write(self) -> None:
+        """Write the newest checkpoint, until there is none that is newer."""
+        while self._pending is not None:
+            checkpoint, self._pending = self._pending, None
+            count = len(self._unsaved)
+            is_saved = False
+            while not is_saved:
+                work = asyncio.to_thread(self.store.save, checkpoint)
+                self._saving = asyncio.ensure_future(work)
+                is_saved = await self.disk.took(self._saving)
+            finished, self._unsaved = self._unsaved[:count], self._unsaved[count:]
+            self._is_saved(checkpoint, finished)
+        self._is_writing = False
+        self.signal.notify()
 
-    def _is_saved(self, checkpoint: EdgeCheckpoint) -> None:
-        self.done = checkpoint.done
+    def _is_saved(self, checkpoint: EdgeCheckpoint, finished: list[Finished]) -> None:
+        self.done, self.durable = checkpoint.done, checkpoint.model
         self.saved = checkpoint.agreement["checkpoint"]
         self.links.saved(self.done, self.saved)
+        for period in finished:
+            self.cluster.acknowledge(period.worked, period.order)
+            self._note(period)
         self.on_saved()
         self.signal.notify()
+
+    async def _wait_for_disk(self, most: int | None = None) -> None:
+        """Pause until no more periods than `most` are not on the disk.
+
+        The neighbours leave this edge out until it comes to an exchange again.
+        """
+        allowed = self.lag if most is None else most
+
+        def is_enough() -> bool:
+            return len(self._unsaved) <= allowed and (allowed > 0 or not self._is_writing)
+
+        soon = asyncio.get_running_loop().time() + PAUSE_SECONDS
+        if await self.signal.until(is_enough, lambda: soon):
+            return
+        phase, self.phase = self.phase, "paused"
+        self.links.pause(True)
+        await self.signal.until(is_enough)
+        self.phase = phase
 
     async def settle(self) -> None:
         """Ended from outside, it may still be writing: nobody else must begin before it has."""
         if self._saving is not None:
             await asyncio.wait({self._saving})
 
-    def _note(
-        self, period: int, order: list[str], used: int, times: tuple[float, float, float, float]
-    ) -> None:
-        start, collected, mixed, ended = times
+    def _over(
+        self, worked: int, period: int, order: list[str], used: int, times: tuple[float, ...]
+    ) -> Finished:
+        """A period is over; `times`: when it began, had collected, and had mixed."""
+        start, collected, mixed = times
+        ended = time.perf_counter()
         self.period_seconds = ended - start
-        phases = {"collect": collected - start, "mix": mixed - collected, "save": ended - mixed}
-        self.times.end(phases["collect"], self.period_seconds, self.topology.is_inter(period))
+        self.times.end(collected - start, self.period_seconds, self.topology.is_inter(period))
+        seconds = {"collect": collected - start, "mix": mixed - collected}
+        return Finished(worked, period, order, used, seconds, ended)
+
+    def _note(self, finished: Finished) -> None:
+        """A period is on the disk."""
+        phases = finished.seconds | {"save": time.perf_counter() - finished.ended}
         for phase, seconds in phases.items():
             self.metrics.phase.labels(phase).observe(seconds)
-        self.metrics.period.set(period)
-        self.metrics.participants.set(len(order))
+        self.metrics.period.set(finished.period)
+        self.metrics.participants.set(len(finished.order))
         self.log(
             "period",
-            period=period,
-            participants=order,
-            links_used=used,
+            period=finished.period,
+            participants=finished.order,
+            links_used=finished.used,
             **{phase: round(seconds, 6) for phase, seconds in phases.items()},
         )

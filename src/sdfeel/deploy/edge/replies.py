@@ -70,7 +70,7 @@ class Replies:
 
     def model(self) -> Iterator[v1.LinkMessage]:
         """The model of the last finished period, to be looked at elsewhere."""
-        model, done = self.rounds.model, self.rounds.done
+        model, done = self.rounds.durable, self.rounds.done
         yield v1.LinkMessage(model=frames.header(model, done, stage=v1.Stage.LENT))
         for chunk in frames.chunks(model):
             yield v1.LinkMessage(chunk=chunk)

@@ -17,6 +17,8 @@ from sdfeel.deploy.wire import frames
 
 __all__ = ["Rounds"]
 
+ATTEMPTS = 3  # to take part in an exchange of others that go on meanwhile
+
 
 @dataclass(kw_only=True)
 class Rounds(Periods):
@@ -46,7 +48,8 @@ class Rounds(Periods):
         )
 
     async def _save_again(self) -> None:
-        await self._save(self.done, await self._repair(self.model))
+        self._go_on(self.period, await self._repair(self.model))
+        await self._wait_for_disk(0)
 
     def _is_behind(self, link: Link) -> bool:
         return link.done < self.done
@@ -54,32 +57,53 @@ class Rounds(Periods):
     async def _period(self) -> None:
         start = time.perf_counter()
         self.times.begin()
-        period = worked = self.done + 1
+        worked = self.period + 1
         uploads = await self._collect(worked)
         collected = time.perf_counter()
         model, order = await self._average(uploads)
-        heading = self._heading(period)
-        ahead = self._ahead(heading)
-        if not ahead and not order and not self._is_pulled(period, heading):
+        self.cluster.uploads = {}
+        heading = self._heading(worked)
+        if not order and not self._ahead(heading) and not self._is_pulled(worked, heading):
             # Nobody in the network took part: the period did not happen.
             await asyncio.sleep(self.deployment.deadlines.retry)
             return
-        used = 0
-        if ahead:
-            self.metrics.jumps.inc()
-            self.cluster.awaited.clear()  # the others are under way: who comes home, comes
-            self.log("jump", period=period, to=ahead, kept=order)
-            period = ahead
-        elif self.topology.is_inter(period):
-            self.phase = "exchanging"
-            model, used = await self._exchange(period, model)
+        period, model, used = await self._exchange_where_the_others_are(worked, model, order)
         mixed = time.perf_counter()
         model = await self._repair(model)
-        await self._save(period, model)
-        self.cluster.acknowledge(worked, order)
-        self.on_period(worked, period, order)
-        ended = time.perf_counter()
-        self._note(period, order, used, (start, collected, mixed, ended))
+        finished = self._over(worked, period, order, used, (start, collected, mixed))
+        self._go_on(period, model, finished)
+        await self._wait_for_disk()
+
+    async def _exchange_where_the_others_are(
+        self, worked: int, model: Vector, order: list[str]
+    ) -> tuple[int, Vector, int]:
+        """The period in which the model is mixed, the model after it, and links used.
+
+        An edge that comes late goes on to the next exchange of the others, with what its clients
+        did meanwhile.
+        """
+        period, used = worked, 0
+        for _ in range(ATTEMPTS):
+            ahead = self._ahead(self._heading(period))
+            if ahead:
+                period = self._catch_up(period, ahead, order)
+            if period == ahead or not self.topology.is_inter(period):
+                break
+            self.phase = "exchanging"
+            self.links.head_for(period)
+            model, used = await self._exchange(period, model)
+            if used or not self._ahead(period):
+                break
+        return period, model, used
+
+    def _catch_up(self, period: int, ahead: int, order: list[str]) -> int:
+        """The period to go on in: with nothing to give, the one that the others have finished."""
+        self.metrics.jumps.inc()
+        self.cluster.awaited.clear()  # the others are under way: who comes home, comes
+        following = ahead + self.topology.tau2
+        to = following if order and following <= self.last else ahead
+        self.log("jump", period=period, to=to, kept=order)
+        return to
 
     def _ahead(self, heading: int) -> int:
         """The last exchange that others have finished, if it is the one we head for or later."""
@@ -93,7 +117,8 @@ class Rounds(Periods):
         """Hand out the work of a period and take in what comes back.
 
         A period counts where somebody in the network took part in it. So nothing comes back only
-        if neighbours go on: one of them has, or follows, somebody who took part.
+        if neighbours go on: one of them has, or follows, somebody who took part. If the others are
+        ahead when the period begins, it is skipped; if they are later, the clients finish it.
         """
         self.phase = "collecting"
         tau1 = self.topology.tau1
@@ -101,9 +126,12 @@ class Rounds(Periods):
         announced = frames.header(given, period)
         task = v1.Task(period=period, first=(period - 1) * tau1 + 1, steps=tau1, model=announced)
         heading = self._heading(period)
+        self.links.head_for(heading)
+        if self._ahead(heading):
+            return {}
 
         def is_over() -> bool:
-            return bool(self._ahead(heading)) or self._holds_up(period, heading)
+            return self._holds_up(period, heading)
 
         self.cluster.hand_out(period, given, lambda _: task)
         complete = True
@@ -117,13 +145,6 @@ class Rounds(Periods):
             await self.cluster.news(is_over)
         self.phase = "collecting"
         return self.cluster.close(complete)
-
-    def _say_nobody(self, period: int) -> None:
-        if self.cluster.sessions:
-            self.log("nobody-answers", period=period, clients=sorted(self.cluster.sessions))
-        else:
-            self.phase = "no-clients"
-            self.log("no-clients", period=period)
 
     def _heading(self, period: int) -> int:
         """The next period with exchanges."""
@@ -165,7 +186,9 @@ class Rounds(Periods):
 
     async def _exchange(self, period: int, model: Vector) -> tuple[Vector, int]:
         start = time.perf_counter()
-        view = await self.mixer.agree(period)
+        was_paused = self.links.is_paused
+        self.links.pause(False)
+        view = await self.mixer.agree(period, was_paused)
         agreed = time.perf_counter() - start
         mixed = await self.mixer.run(period, model, view)
         self.times.exchanged(time.perf_counter() - start, agreed + self.mixer.waited)

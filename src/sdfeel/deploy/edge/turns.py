@@ -1,8 +1,8 @@
 """The turns of an edge that waits for no other cluster: see `sdfeel.algorithm.paces.asynchronous`.
 
-A turn is a period of T_d seconds. Clients make as many steps as they can in it, from what is on the
-edge's disk; at its end the edge takes what has come, normalised by the steps that each says it
-made, and after every tau2-th turn swaps with its neighbours (`exchange.flows`). Meanwhile
+A turn is a period of T_d seconds. Clients make as many steps as they can in it, from the model at
+the end of the last one; at its end the edge takes what has come, normalised by the steps that each
+says it made, and after every tau2-th turn swaps with its neighbours (`peers.flows`). Meanwhile
 neighbours that are ready swap with it, so its model may move at any moment: all that moves it goes
 through `_given`, one after the other, and a checkpoint has what was given when it began.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import Upload
-from sdfeel.deploy.edge.periods import GRACE, Periods
+from sdfeel.deploy.edge.periods import GRACE, Finished, Periods
 from sdfeel.deploy.model.vectors import NotFinite, Vector, combine, probe
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.counts import Counts
@@ -44,8 +44,9 @@ class Turns(Periods):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.me = self.node.name
-        self._moving, self._writing = asyncio.Lock(), asyncio.Lock()
-        self._durable = self.model
+        self._moving = asyncio.Lock()
+        self._begun = self.model  # what clients begin with
+        self.on_saved = self._declare_the_end
         self._is_early = False  # a checkpoint is about to be written before a turn is over
         self.flows.current = self._current
         self.flows.on_full = self._save_soon
@@ -60,8 +61,8 @@ class Turns(Periods):
         the neighbours.
         """
         self.phase = "gathering"
-        self._durable = self.model
-        self.counts.turns[self.me] = self.done
+        self._begun = self.model
+        self.counts.turns[self.me] = self.period
         self.flows.is_open = True
         deadlines = self.deployment.deadlines
         goes_on = 0 < self.done < self.last
@@ -84,14 +85,13 @@ class Turns(Periods):
 
     async def _period(self) -> None:
         if self._is_left_behind:
-            self.log("jump", period=self.done, to=self.last, kept=[])
+            self.log("jump", period=self.period, to=self.last, kept=[])
             self.metrics.jumps.inc()
             await self._keep(self.last)
             return
-        turn = self.done + 1
+        turn = self.period + 1
         if not self.cluster.sessions and not self._is_pulled(turn):
-            self.phase = "no-clients"
-            self.log("no-clients", period=turn)
+            self._say_nobody(turn)
         await self.signal.until(
             lambda: bool(self.cluster.sessions) or self._is_pulled(turn) or self._is_left_behind
         )
@@ -99,24 +99,25 @@ class Turns(Periods):
         if not self.cluster.sessions and not self._is_pulled(turn):
             return
         self.times.begin()
-        start, begun = time.perf_counter(), self._durable
+        start, begun = time.perf_counter(), self._begun
         uploads = await self._collect(turn, begun)
         collected = time.perf_counter()
         order = await self._aggregate(turn, begun, uploads)
+        self.cluster.uploads = {}
         if not order and not self._is_pulled(turn):
             return  # nobody in the network took part: the turn did not happen
         used: list[str] = []
         if self.topology.is_inter(turn) and self.links:
             self.phase = "exchanging"
+            self.links.pause(False)
             exchanging = time.perf_counter()
             used = await self.flows.run(turn, await self._current())
             self.times.exchanged(time.perf_counter() - exchanging, waited=0.0)
             self.counts.note()
         mixed = time.perf_counter()
-        await self._keep(turn)
-        self.cluster.acknowledge(turn, order)
-        self.on_period(turn, turn, order)
-        self._note(turn, order, len(used), (start, collected, mixed, time.perf_counter()))
+        finished = self._over(turn, turn, order, len(used), (start, collected, mixed))
+        await self._keep(turn, finished)
+        await self._wait_for_disk()
 
     def _is_pulled(self, turn: int) -> bool:
         """Whether a neighbour has come as far: it took part, or followed another that did."""
@@ -214,18 +215,17 @@ class Turns(Periods):
                 self.log("given", peers=peers, moved=total.probe(), **about)
         return self.model
 
-    async def _keep(self, period: int) -> None:
-        """Durable when it returns: this period, with all that links have given until now."""
-        async with self._writing:
-            async with self._moving:
-                model = await self._given()
-                notes = {"counts": self.counts.notes(), "steps": dict(self.steps)}
-                checkpoint = self._noted(max(period, self.done), model, pace=notes)
-                self.flows.unsaved.clear()
-                self._is_early = False
-            await self._write(checkpoint)
-            self._durable = model
-            self._is_saved(checkpoint)
+    async def _keep(self, period: int, finished: Finished | None = None) -> None:
+        """Go on from the model with all that links have given until now."""
+        async with self._moving:
+            model = await self._given()
+            notes = {"counts": self.counts.notes(), "steps": dict(self.steps)}
+            self._go_on(max(period, self.period), model, finished, pace=notes)
+            self._begun = model
+            self.flows.unsaved.clear()
+            self._is_early = False
+
+    def _declare_the_end(self) -> None:
         if self.done >= self.last:
             self.states.declare()
 
@@ -233,7 +233,8 @@ class Turns(Periods):
         """Before the period is over: neighbours keep what they gave us until it is on our disk."""
         if not self._is_early:
             self._is_early = True
-            self.node.background.spawn(self._keep(self.done))
+            self.node.background.spawn(self._keep(self.period))
 
     async def _save_again(self) -> None:
-        await self._keep(self.done)
+        await self._keep(self.period)
+        await self._wait_for_disk(0)

@@ -39,7 +39,7 @@ Change = TypeVar("Change")
 # periods, as the other end counts them: it may say what it likes, so not more than MOST.
 REMEMBERED, MOST = 256, 4096
 # Open transactions of earlier periods on one link, above which it is left out until some settle.
-CROWDED = 8
+CROWDED = 24
 
 
 class Id(NamedTuple):

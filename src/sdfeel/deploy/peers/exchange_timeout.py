@@ -16,6 +16,7 @@ from sdfeel.deploy.waiting import Signal
 __all__ = ["ExchangeTimeout"]
 
 HALVINGS = 7
+LOST_SECONDS = 1.0  # in which a stream that ended may be back, before the exchange goes on
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class ExchangeTimeout:
 
         def deadline() -> float:
             last = max([start, *(link.moved_at for link in watched)])
-            return min(last, start + (self.rounds - 1) * seconds) + seconds
+            usual = min(last, start + (self.rounds - 1) * seconds) + seconds
+            lost = [link.lost_at + LOST_SECONDS for link in watched if not link.up]
+            return min([usual, *lost])
 
         return await self.signal.until(condition, deadline)

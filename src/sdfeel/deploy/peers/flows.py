@@ -57,7 +57,7 @@ from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
-from sdfeel.deploy.peers.agreement import CROWDED, Action, Id, Transaction
+from sdfeel.deploy.peers.agreement import Action, Id, Transaction
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Link
@@ -67,7 +67,7 @@ from sdfeel.deploy.protocol import v1
 
 __all__ = ["Flows"]
 
-FULL = CROWDED // 2  # swaps over one link that no checkpoint has, above which one is written
+FULL = 4  # swaps over one link that no checkpoint has, above which one is written
 Answer = tuple[Vector, int]  # a neighbour's model and its delta
 ANY = -1  # no period
 

@@ -47,6 +47,8 @@ class Link:
     done         the neighbour's last finished period
     moved_at     when that last became more, on the loop's clock
     waits        something is open at the neighbour's end
+    heading      the period of our next exchanges
+    lost_at      when its last stream ended, on the loop's clock
     missed       exchanges in which it was waited for in vain, since it last did something
     sent         bytes of models, in this life of the edge; received: those of the neighbour
     opened       when the models of the last exchanges began to come, on the loop's clock
@@ -60,6 +62,8 @@ class Link:
     met_at: int = 0
     moved_at: float = 0.0
     waits: bool = False
+    heading: int = 0
+    lost_at: float = 0.0
     missed: int = 0
     announced: tuple[int, str] = (0, "")
     used: int = 0
@@ -70,6 +74,7 @@ class Link:
 
     def __post_init__(self) -> None:
         self._keeps_mean = True
+        self._is_paused, self._was_at = False, -1
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
@@ -82,9 +87,21 @@ class Link:
         return self._stream is not None and self._keeps_mean
 
     @property
+    def is_paused(self) -> bool:
+        """Whether its disk did not keep up, and it has not come to our next exchanges since."""
+        if not self._is_paused and self._was_at >= 0 and self._was_at < self._at <= self.heading:
+            self._was_at = -1
+        return self._is_paused or self._was_at >= 0
+
+    @property
+    def _at(self) -> int:
+        """The period of the last exchanges that the neighbour has come to."""
+        return max(self._inbox.reached[0], self.announced[0])
+
+    @property
     def counts(self) -> bool:
         """Whether an exchange that depends on every link can depend on this one."""
-        return self.up and self.missed < HOPELESS
+        return self.up and self.missed < HOPELESS and not self.is_paused
 
     # The stream.
 
@@ -99,6 +116,7 @@ class Link:
         self.announced, self._refused = (0, ""), (0, 0)
         self.generation += 1
         self.missed = 0
+        self._is_paused, self._was_at = False, -1
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.node.log("link-up", peer=self.peer, done=hello.done)
@@ -129,6 +147,7 @@ class Link:
         problem = self._outbox.problem if self._outbox is not None else ""
         self._stream = self._outbox = None
         self._inbox.end()
+        self.lost_at = asyncio.get_running_loop().time()
         self.node.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
         self.hooks.lost()
         self.node.signal.notify()
@@ -224,6 +243,9 @@ class Link:
             self.done = progress.done
             self.moved_at = asyncio.get_running_loop().time()
         self.waits = progress.waiting
+        if self._is_paused and not progress.paused:
+            self._was_at = self._at
+        self._is_paused = progress.paused
         self.hooks.progress(progress)
 
     def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:
@@ -255,21 +277,24 @@ class Link:
 
     def is_at(self, period: int) -> bool:
         """Whether the neighbour has come to the exchanges of a period."""
-        return self.up and max(self._inbox.reached[0], self.announced[0]) >= period
+        return self.up and self._at >= period
 
     def has_left(self, key: Key, generation: int) -> bool:
         """Whether this exchange can no longer use the link."""
         return (
             not self.up
+            or self.is_paused
             or self.generation != generation
             or self._refused == key
+            or self.announced[0] > key[0]
             or self.done >= key[0]
             or self._inbox.reached > key  # models come in order: the peer has left this exchange
         )
 
     def has_declined(self, key: Key, generation: int) -> bool:
         """Whether a swap that was offered on this stream will not be answered."""
-        return not self.up or self.generation != generation or self._refused == key
+        is_gone = not self.up or self.is_paused or self.generation != generation
+        return is_gone or self._refused == key
 
     def was_missed(self, start: float) -> None:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""

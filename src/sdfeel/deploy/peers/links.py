@@ -27,13 +27,14 @@ class Links(dict[str, Link]):
 
     done         the last period that is finished and durable here
     is_unsaved   something was settled that the last checkpoint does not know
+    is_paused    the disk does not keep up: the neighbours leave this edge out
     have_gone_on a neighbour was here before this edge restarted, and still is
     """
 
     def __init__(self, node: Node, agreement: Agreement[Change], done: int) -> None:
         super().__init__()
         self.agreement, self._node = agreement, node
-        self.is_unsaved = self.have_gone_on = False
+        self.is_unsaved = self.have_gone_on = self.is_paused = False
         self.done, self._checkpoint = done, agreement.checkpoint
         self._waiting: dict[str, bool] = {}
         # What swaps without rounds need: see `exchange.flows`.
@@ -121,11 +122,27 @@ class Links(dict[str, Link]):
             if link.up:
                 self.perform(self.agreement.remind(peer))
 
+    def head_for(self, period: int) -> None:
+        """The next exchanges are those of this period."""
+        for link in self.values():
+            link.heading = period
+
+    def pause(self, is_paused: bool) -> None:
+        """Tell the neighbours that the disk does not keep up, or that it does again."""
+        if is_paused != self.is_paused:
+            self.is_paused = is_paused
+            for peer in self:
+                self._tell_progress(peer)
+
     def _tell_progress(self, peer: str) -> None:
         waiting = any(name == peer for name, _ in self.agreement.open)
         self._waiting[peer] = waiting
         progress = v1.Progress(
-            done=self.done, checkpoint=self._checkpoint, waiting=waiting, counts=self.counts()
+            done=self.done,
+            checkpoint=self._checkpoint,
+            waiting=waiting,
+            paused=self.is_paused,
+            counts=self.counts(),
         )
         self[peer].tell(v1.LinkMessage(progress=progress))
 

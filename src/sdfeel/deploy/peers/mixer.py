@@ -33,10 +33,11 @@ class Mixer:
     def __post_init__(self) -> None:
         self.me, self.topology = self.node.name, self.node.topology
 
-    async def agree(self, period: int) -> View:
+    async def agree(self, period: int, was_paused: bool = False) -> View:
         """The part of the network to count on, once all neighbours in it see the same one.
 
-        Costs nothing for averagers that take each link by itself.
+        An edge that was paused waits until its neighbours count on it again. Costs nothing for
+        averagers that take each link by itself.
         """
         view = self._view()
         if not view.digest:
@@ -52,6 +53,8 @@ class Mixer:
                     told[peer] = now
                     announce = v1.Announce(period=period, view=view.digest)
                     link.tell(v1.LinkMessage(announce=announce))
+            if was_paused and not self._is_counted_on(view):
+                return False
             return not [link for link in waited() if link.announced != (period, view.digest)]
 
         def waited() -> list[Link]:
@@ -64,6 +67,9 @@ class Mixer:
                 if link.announced[0] != period:
                     link.was_missed(start)
         return view
+
+    def _is_counted_on(self, view: View) -> bool:
+        return all(peer in view.edges for peer, link in self.links.items() if link.counts)
 
     def _view(self) -> View:
         self.states.refresh()

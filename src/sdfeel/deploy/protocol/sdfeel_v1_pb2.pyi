@@ -222,16 +222,18 @@ class Decision(_message.Message):
     def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("done", "checkpoint", "waiting", "counts")
+    __slots__ = ("done", "checkpoint", "waiting", "paused", "counts")
     DONE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     done: int
     checkpoint: int
     waiting: bool
+    paused: bool
     counts: _containers.RepeatedCompositeFieldContainer[Count]
-    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
