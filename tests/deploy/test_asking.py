@@ -152,7 +152,7 @@ def test_the_command_says_what_the_mean_is_of(tmp_path: Path) -> None:
 
 def test_nobody_at_all_is_an_error(tmp_path: Path) -> None:
     deployment = deploy(tmp_path, sizes=(1, 1), periods=3)
-    with pytest.raises(RunError, match=r"edge a has no checkpoint .*; edge b has no checkpoint"):
+    with pytest.raises(RunError, match=r"edge a has no checkpoint .*\nedge b has no checkpoint"):
         export(deployment, tmp_path / "m.safetensors", timeout=1.0)
     assert not (tmp_path / "m.safetensors").exists()
 

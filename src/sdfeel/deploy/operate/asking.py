@@ -83,7 +83,8 @@ class _Asker:
             await self._greet(stream, edge)
             return await self._receive(stream, edge)
         except (StreamLost, Refused) as problem:
-            return Answer(problem=printable(problem.reason))
+            # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
+            return Answer(problem=printable(problem.reason.rpartition("last error: ")[2]))
         except TimeoutError:
             return Answer(problem=f"no answer in {self.timeout:g} s")
         finally:

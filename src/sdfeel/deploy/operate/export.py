@@ -99,7 +99,7 @@ def export(
         else:
             models[name], periods[name] = answer.model, answer.period
     if missing and (edges or not models):
-        raise RunError("; ".join(f"edge {name} {problem}" for name, problem in missing.items()))
+        raise RunError("\n".join(f"edge {name} {problem}" for name, problem in missing.items()))
     whole = sum(topology.share(name) for name in models)
     weights = {name: topology.share(name) / whole for name in models}
     mean = combine(list(models.values()), list(weights.values()))

@@ -395,7 +395,7 @@ class _View:
         if not row.problem or status == 0:
             phase = "finished"
         elif status is None:
-            phase = "starting" if last is None or last.phase == "dead" else "no-answer"
+            phase = "starting" if last is None else "no-answer"
         else:
             phase = "dead"
         shown = last or EdgeStatus(row.name)
