@@ -201,11 +201,19 @@ def test_what_operators_did_stands_in_the_audit_log(file: Path) -> None:
     call("init", file, "--hours", "2")
     call("node", file, "a")
     call("revoke", file, "client/c0")
+    late = as_toml({"clients": [{"name": "late", "edge": "a", "samples": 3, "fallbacks": []}]})
+    file.write_text(file.read_text() + late)
+    call("renew", file)
     path = file.parent / "audit.log"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["action"] for line in lines] == ["authority-created", "issued", "revoked"]
+    assert [line["action"] for line in lines] == [
+        *("authority-created", "renewed", "revoked"),
+        *("issued", "renewed"),
+    ]
     assert len(lines[0]["nodes"]) == 5
     assert (lines[1]["nodes"], lines[2]["nodes"]) == (["edge/a"], ["client/c0"])
+    assert lines[3]["nodes"] == ["client/late"]
+    assert lines[4]["nodes"] == ["edge/a", "edge/b", "client/c1", "operator/operator"]
     assert all({"time", "user", "host"} <= set(line) for line in lines)
     assert {line["action"] for line in lines} <= set(ACTIONS)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

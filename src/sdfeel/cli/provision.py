@@ -188,11 +188,12 @@ def _issue(
     missing: bool = False,
     key: bytes | None = None,
 ) -> None:
-    from sdfeel.deploy.trust.provision import provision
+    from sdfeel.deploy.operate.audit import provision_and_record
 
-    action = "issued" if _has_authority(deployment) else "authority-created"
-    nodes = provision(deployment, hours, only, missing, key or _passphrase(deployment))
-    record_action(deployment, action, nodes=nodes, hours=hours)
+    options = {"only": only, "missing": missing, "key": key or _passphrase(deployment)}
+    nodes, problem = provision_and_record(deployment, hours, **options)
+    if problem:
+        say(f"note: {problem}", style="yellow")
     typer.echo(f"{len(nodes)} certificates in {_folder(deployment)}; copy revoked.pem with them")
 
 

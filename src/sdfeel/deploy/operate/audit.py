@@ -20,13 +20,15 @@ import socket
 from typing import Any
 
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.trust.provision import provision
 
-__all__ = ["ACTIONS", "AUDIT", "record"]
+__all__ = ["ACTIONS", "AUDIT", "provision_and_record", "record"]
 
 AUDIT = "audit.log"
 ACTIONS = {
     "authority-created": "the CA was made: `nodes` got certificates",
-    "issued": "certificates for `nodes`, for `hours` (null: as long as the last one)",
+    "issued": "first certificates for `nodes`, for `hours` (null: 24)",
+    "renewed": "new certificates for `nodes`, for `hours` (null: as long as the last one)",
     "revoked": "the certificates of `nodes`",
     "key-protected": "the key of the CA has a passphrase from now on",
     "first-model": "the model that training begins with, in `path`",
@@ -56,6 +58,27 @@ def record(deployment: Deployment, action: str, **about: Any) -> str:
     except OSError as problem:
         return f"{path} cannot be written ({problem.strerror}): {line.strip()}"
     return ""
+
+
+def provision_and_record(
+    deployment: Deployment, hours: float | None = None, **options: Any
+) -> tuple[list[str], str]:
+    """Make certificates as `provision` does, and add what was done.
+
+    Returns:
+        Nodes that got a certificate, as ROLE/NAME, and why a line could not be written, or "".
+    """
+    folder = deployment.path(deployment.security.folder)
+    is_new = not (folder / "ca.key").exists()
+    had = {f"{path.parent.name}/{path.stem}" for path in folder.glob("*/*.pem")}
+    nodes = provision(deployment, hours, **options)
+    if is_new:
+        return nodes, record(deployment, "authority-created", nodes=nodes, hours=hours)
+    problems = []
+    for action, is_known in (("issued", False), ("renewed", True)):
+        some = [node for node in nodes if (node in had) is is_known]
+        problems += [record(deployment, action, nodes=some, hours=hours)] if some else []
+    return nodes, "\n".join(filter(None, problems))
 
 
 def _account() -> str:

@@ -25,10 +25,9 @@ from rich.text import Text
 from sdfeel.deploy.config import Deployment, load_deployment
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.operate.asking import printable
-from sdfeel.deploy.operate.audit import record
+from sdfeel.deploy.operate.audit import provision_and_record
 from sdfeel.deploy.operate.export import export
 from sdfeel.deploy.operate.status import EdgeStatus, ask, status_table
-from sdfeel.deploy.trust.provision import provision
 from sdfeel.errors import InputError, RunError, closest
 
 __all__ = ["Kill", "Launch", "final_model", "launch", "prepare", "run_nodes"]
@@ -71,9 +70,7 @@ def prepare(file: Path, fresh: bool = False) -> Deployment:
     if fresh:
         shutil.rmtree(deployment.path(Path("state")), ignore_errors=True)
     if not deployment.security.plaintext:
-        is_new = not deployment.path(deployment.security.folder / "ca.key").exists()
-        nodes = provision(deployment)
-        record(deployment, "authority-created" if is_new else "issued", nodes=nodes, hours=None)
+        provision_and_record(deployment)
     if not deployment.path(deployment.model.initial).exists():
         if not deployment.local.model:
             raise InputError(
