@@ -19,10 +19,10 @@ from harness import World, content
 
 import sdfeel
 from sdfeel import InputError, RunError, Schedule
-from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.client.flower_trainer import flower_trainer
 from sdfeel.deploy.client.torch_trainer import write_initial
 from sdfeel.deploy.client.trainers import make_trainer
+from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.topology import Topology
 from sdfeel.flower.generators import seeded
 
