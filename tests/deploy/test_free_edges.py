@@ -23,9 +23,10 @@ from sdfeel.deploy.model.vectors import Change, as_vector
 from sdfeel.deploy.operate.rollback import roll_back
 from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.deploy.peers.counts import Counts
-from sdfeel.deploy.peers.token_bucket import TokenBucket
+from sdfeel.deploy.peers.flows import SLACK
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.token_bucket import TokenBucket
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire import frames
 
@@ -228,10 +229,10 @@ def test_nobody_knows_better_about_us_and_an_edges_own_word_counts() -> None:
 
 
 def test_an_edge_that_asks_all_the_time_is_answered_as_often_as_it_can_be_ready() -> None:
-    allowed = TokenBucket(seconds=1.0)
+    allowed = TokenBucket(seconds=SLACK)
     answered = sum(allowed.take(now / 100) for now in range(1000))
     assert 10 <= answered <= 14
-    patient = TokenBucket(seconds=1.0)
+    patient = TokenBucket(seconds=SLACK)
     assert all(patient.take(float(now)) for now in range(20))
 
 

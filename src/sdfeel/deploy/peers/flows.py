@@ -62,12 +62,15 @@ from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
-from sdfeel.deploy.peers.token_bucket import TokenBucket
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.token_bucket import TokenBucket
 
 __all__ = ["Flows"]
 
 FULL = 4  # swaps over one link that no checkpoint has, above which one is written
+# Of the time between two swaps of a neighbour, after which the next is allowed: clocks differ.
+# Every swap pulls us towards its model, and one that lies could ask all the time.
+SLACK = 0.9
 Answer = tuple[Vector, int]  # a neighbour's model and its delta
 ANY = -1  # no period
 
@@ -96,7 +99,7 @@ class Flows:
         self.unsaved: Counter[str] = Counter()
         self._answers: dict[tuple[str, Id], Answer | None] = {}
         often = {peer: self.topology.tau2 * self.topology.seconds(peer) for peer in self.links}
-        self._allowed = {peer: TokenBucket(seconds) for peer, seconds in often.items()}
+        self._allowed = {peer: TokenBucket(SLACK * each) for peer, each in often.items()}
         self.links.on_use, self.links.about = self._used, self._about
         self.links.counts = self.counts.tell
         self.links.on_progress = lambda peer, word: self._hear(peer, word.counts)

@@ -24,7 +24,15 @@ from sdfeel.deploy.trust.proof import NONCE_BYTES, Signed, sign, verified
 from sdfeel.deploy.trust.revocation import RevocationList
 from sdfeel.errors import InputError
 
-__all__ = ["Credentials", "Identity", "check", "identify", "identity_of"]
+__all__ = [
+    "Credentials",
+    "Identity",
+    "certificate_of",
+    "check",
+    "identify",
+    "identity_of",
+    "name_of",
+]
 
 T = TypeVar("T")
 
@@ -204,12 +212,27 @@ def identify(context: grpc.aio.ServicerContext, credentials: Credentials) -> Ide
     """Who calls; None in plain text, where nobody can tell. A bad certificate raises Refused."""
     if credentials.plaintext:
         return None
-    found = context.auth_context().get("x509_pem_cert")
-    if not found:
+    pem = certificate_of(context)
+    if not pem:
         raise Refused("certificate", "no certificate")
-    identity = identity_of(x509.load_pem_x509_certificate(found[0]))
+    identity = identity_of(x509.load_pem_x509_certificate(pem))
     check(identity, credentials)
     return identity
+
+
+def certificate_of(context: grpc.aio.ServicerContext) -> bytes:
+    """The caller's certificate as a PEM file has it; b"" in plain text."""
+    pems = context.auth_context().get("x509_pem_cert")
+    return bytes(pems[0]) if pems else b""
+
+
+def name_of(pem: bytes) -> str:
+    """Role and name in a certificate, for people; of anything."""
+    try:
+        identity = identity_of(x509.load_pem_x509_certificate(pem))
+    except (Refused, *UNREADABLE):
+        return "a caller without a name"
+    return f"{identity.role}/{identity.name}"
 
 
 def check(identity: Identity, credentials: Credentials) -> None:

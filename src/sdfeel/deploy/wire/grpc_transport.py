@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.trust.identity import Credentials, Identity, identify
+from sdfeel.deploy.trust.identity import Credentials, Identity, certificate_of, identify
 from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.rates import CHUNK, CallerRates, Rates
 from sdfeel.deploy.wire.transport import Call, Serve, Status, StreamLost, TurnedAway
 
 __all__ = ["GrpcTransport", "call_status", "call_stream", "open_channel"]
@@ -45,6 +48,9 @@ class GrpcTransport:
     ) -> None:
         self._deployment, self._credentials, self._address = deployment, credentials, address
         self._server: grpc.aio.Server | None = None
+        schedule = deployment.schedule
+        exchanges = len(deployment.edges) if schedule.averager == "finite-time" else schedule.alpha
+        self._rates = Rates(deployment.deadlines.retry, exchanges)
 
     async def listen(self, calls: Mapping[Call, Serve], status: Status) -> None:
         limits, ping = self._deployment.limits, self._deployment.deadlines.ping
@@ -68,17 +74,29 @@ class GrpcTransport:
 
     def _stream(self, serve: Serve) -> Any:
         async def handle(_requests: Any, context: Any) -> None:
-            stream = _Served(context, self._credentials)
+            stream = await self._admit(context)
             await _guarded(context, stream, serve(stream))  # type: ignore[arg-type]
 
         return handle
 
     def _unary(self, serve: Status) -> Any:
-        async def handle(request: v1.StatusRequest, context: Any) -> Any:
-            caller = _Served(context, self._credentials)
+        async def handle(request: v1.StatusRequest | _Malformed, context: Any) -> Any:
+            caller = await self._admit(context)
+            if isinstance(request, _Malformed):
+                caller.refusal, request = request.refusal, v1.StatusRequest()
             return await _guarded(context, caller, serve(request, caller))  # type: ignore[arg-type]
 
         return handle
+
+    async def _admit(self, context: Any) -> _Served:
+        """Wait until the caller's certificate may open a stream; `who` says so if it may not."""
+        rates = self._rates.of(certificate_of(context) or context.peer().encode())
+        caller = _Served(context, self._credentials, rates)
+        try:
+            await rates.open_stream()
+        except Refused as refusal:
+            caller.refusal = refusal
+        return caller
 
     async def dial(self, edge: str, call: Call) -> _Dialled:
         channel = open_channel(self._deployment, self._credentials, edge)
@@ -113,15 +131,44 @@ async def _guarded(context: Any, caller: _Served, serve: Coroutine[Any, Any, Any
     return None
 
 
-class _Served:
-    """A stream that somebody dialled to us."""
+@dataclass(frozen=True)
+class _Malformed:
+    """A message that is none: gRPC itself would end the stream, and nobody would be told."""
 
-    def __init__(self, context: Any, credentials: Credentials) -> None:
-        self._context, self._credentials = context, credentials
+    size: int
+
+    @property
+    def refusal(self) -> Refused:
+        return Refused("malformed", f"{self.size} bytes that are no message of the protocol")
+
+
+def _parser(kind: Any) -> Callable[[bytes], Any]:
+    """Return what makes messages of bytes."""
+
+    def parse(data: bytes) -> Any:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            return _Malformed(len(data))
+
+    return parse
+
+
+class _Served:
+    """A stream that somebody dialled to us.
+
+    refusal  why it is not served, before its caller is looked at
+    """
+
+    def __init__(self, context: Any, credentials: Credentials, rates: CallerRates) -> None:
+        self._context, self._credentials, self._rates = context, credentials, rates
+        self.refusal: Refused | None = None
         self.work: asyncio.Future[Any] | None = None
         self.reason = "this stream was ended"
 
     def who(self) -> Identity | None:
+        if self.refusal is not None:
+            raise self.refusal
         return identify(self._context, self._credentials)
 
     async def read(self) -> Any | None:
@@ -129,7 +176,12 @@ class _Served:
             message = await self._context.read()
         except LOST as problem:
             raise StreamLost(str(problem)) from None
-        return None if message is grpc.aio.EOF else message
+        if message is grpc.aio.EOF:
+            return None
+        if isinstance(message, _Malformed):
+            raise message.refusal
+        await self._rates.read_message(CHUNK if message.WhichOneof("body") == "chunk" else 1.0)
+        return message
 
     async def write(self, message: Any) -> None:
         try:
@@ -160,6 +212,8 @@ class _Dialled:
     async def read(self) -> Any | None:
         try:
             message = await self._call.read()
+            if isinstance(message, _Malformed):
+                raise message.refusal
             if message is not grpc.aio.EOF:
                 return message
             if await self._call.code() is grpc.StatusCode.OK:
@@ -216,7 +270,7 @@ def call_stream(channel: grpc.aio.Channel, call: Call) -> Any:
     return channel.stream_stream(
         f"/{service}/{method}",
         request_serializer=request.SerializeToString,
-        response_deserializer=reply.FromString,
+        response_deserializer=_parser(reply),
     )()
 
 
@@ -237,7 +291,7 @@ def _handler(names: tuple[str, str, Any, Any], serve: Any) -> grpc.GenericRpcHan
         make = grpc.unary_unary_rpc_method_handler
     handler = make(
         serve,
-        request_deserializer=request.FromString,
+        request_deserializer=_parser(request),
         response_serializer=reply.SerializeToString,
     )
     return grpc.method_handlers_generic_handler(service, {method: handler})
