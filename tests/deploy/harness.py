@@ -25,10 +25,13 @@ from sdfeel.algorithm.trainer import Trainer
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts import logs
 from sdfeel.deploy.model.store import write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
+
+logs.RECENT = logs.KEPT  # whole histories are looked at
 
 
 def content(

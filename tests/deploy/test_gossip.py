@@ -39,7 +39,7 @@ class Town:
         log = Log(name, None)
         node = Node(
             name, self.topology, Credentials(self.deployment, role, certificate or name), Path(),
-            3, log, Metrics(), self.refuse, Signal(), Background(),
+            3, log.add, log, Metrics(), self.refuse, Signal(), Background(),
         )  # fmt: skip
         links = Links(node, Agreement(), 0)
         for peer, link in links.items():

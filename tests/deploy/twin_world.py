@@ -23,12 +23,14 @@ from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge import edge as edge_module
 from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts import logs
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.peers import dialler
 from sdfeel.deploy.topology import Topology
 
+logs.RECENT = logs.KEPT  # whole histories are looked at
 SIZE = 3
 EMPTY: dict[str, Any] = {"open": [], "settled": [], "owed": []}
 DEADLINES = {"round": 1.5, "exchange": 2.0, "ping": 0.4, "retry": 0.4, "home": 1.0}
@@ -332,7 +334,7 @@ class Uncounted:
     def inc(self, _amount: float = 1) -> None:
         pass
 
-    set = set_function = observe = inc
+    add = set = set_function = observe = inc
 
 
 def make_edges_cheap(monkeypatch: Any) -> None:

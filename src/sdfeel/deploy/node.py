@@ -10,6 +10,7 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.waiting import Background, Signal
@@ -23,6 +24,7 @@ class Node:
 
     folder  for its checkpoints, and for models that are too large for the memory
     size    values of a model
+    tell    passes on what has happened: see `facts`
     signal  notified by whatever changes something that another part may wait for
     background  what goes on beside the periods
     chance  draws the pauses between attempts: seeded in tests, else by the operating system
@@ -33,6 +35,7 @@ class Node:
     credentials: Credentials
     folder: Path
     size: int
+    tell: Tell
     log: Log
     metrics: Metrics
     refused: Refusals

@@ -20,6 +20,7 @@ from sdfeel.deploy.facts.logs import Log, Sink
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.facts.results import Results
+from sdfeel.deploy.facts.stream import Facts, StatusFacts
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
@@ -65,6 +66,8 @@ class EdgeServer:
         self.log, self.metrics = Log(name, log), Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.unwritten)
         self.refused = Refusals(self.log, self.metrics)
+        self.seen = StatusFacts()
+        self.facts = Facts(self.log.add, self.metrics.add, self.seen.add)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
         self.address = self.me.listen or self.me.address
@@ -77,6 +80,7 @@ class EdgeServer:
             credentials=self.credentials,
             folder=self.store.folder,
             size=first.vector.size,
+            tell=self.facts.tell,
             log=self.log,
             metrics=self.metrics,
             refused=self.refused,

@@ -10,10 +10,14 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["Log", "LogFile", "Sink"]
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.facts import Fact
+from sdfeel.deploy.facts.limits import Limits
 
-KEPT = 10_000  # lines, in memory
-KINDS = 256  # of repeated events that are counted
+__all__ = ["Log", "LogFile", "Sink", "as_text"]
+
+KEPT = 10_000  # lines that wait for room
+RECENT = 200  # lines that `Log.recent` has
 LONGEST = 500  # characters of a text that somebody else may have chosen
 
 
@@ -76,7 +80,7 @@ class LogFile:
 
 
 class Log:
-    """Writes events of one node, each with the time and the node's name.
+    """Writes the facts of one node, each with the time and the node's name.
 
     A log that cannot be written never ends a node. Its lines wait for room, up to `KEPT` of them,
     and `log-relief` says how many came late; of more than that, the oldest are lost, and `log-lost`
@@ -87,33 +91,53 @@ class Log:
         self.node = node
         self._waiting: deque[str] = deque()
         self._gone = self._untold = 0
-        self._times: dict[str, int] = {}
+        self._limits = Limits()
         self._sink = sink
-        self.recent: list[dict[str, Any]] = []
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+
+    @property
+    def recent(self) -> list[dict[str, Any]]:
+        """The last lines, whether they could be written or not."""
+        return list(self._recent)
 
     @property
     def unwritten(self) -> int:
         """Lines that are not where they should be: those that wait, and those that are lost."""
         return self._gone + len(self._waiting)
 
+    def add(self, fact: Fact) -> None:
+        """Write a fact, unless there have been enough lines about its like."""
+        about = self._limits.admit(fact)
+        if about is not None:
+            self._add(_line(self.node, fact, about))
+
     def __call__(self, event: str, **fields: Any) -> None:
+        line = {"time": round(time.time(), 6), "node": self.node, "event": event}
+        self._add(line | {name: _short(value) for name, value in fields.items()})
+
+    def again(self, event: str, **fields: Any) -> None:
+        times = self._limits.times(repr((event, sorted(fields.items()))))
+        if times & (times - 1) == 0:
+            self(event, **fields, **({"times": times} if times > 1 else {}))
+
+    def _add(self, line: dict[str, Any]) -> None:
         late = len(self._waiting)
-        self._keep(event, fields)
+        self._recent.append(line)
         if self._sink is None:
             return
-        self._waiting.append(_text(self.recent[-1]))
+        self._waiting.append(json.dumps(line, default=str) + "\n")
         if late == KEPT:
             self._waiting.popleft()
             self._gone += 1
             self._untold += 1
         if self._write(self._sink) and late:
-            self("log-relief", count=late)
+            self.add(facts.LogRelief(count=late))
 
     def _write(self, sink: Sink) -> bool:
         """All that waits, in its order; False if there is no room for it."""
         try:
             if self._untold:
-                sink.write(_text(self._line("log-lost", {"count": self._untold})))
+                sink.write(as_text(self.node, facts.LogLost(count=self._untold)))
                 self._untold = 0
             while self._waiting:
                 sink.write(self._waiting[0])
@@ -123,22 +147,15 @@ class Log:
             return False
         return True
 
-    def again(self, event: str, **fields: Any) -> None:
-        """Something that repeats: told the first time, and then at each doubling of its number."""
-        key = repr((event, sorted(fields.items())))
-        if len(self._times) > KINDS:
-            self._times.clear()
-        times = self._times[key] = self._times.get(key, 0) + 1
-        if times & (times - 1) == 0:
-            self(event, **fields, **({"times": times} if times > 1 else {}))
 
-    def _keep(self, event: str, fields: dict[str, Any]) -> None:
-        self.recent.append(self._line(event, fields))
-        del self.recent[:-KEPT]
+def as_text(node: str, fact: Fact) -> str:
+    """Return the line of a log about a fact, with its end."""
+    return json.dumps(_line(node, fact, {}), default=str) + "\n"
 
-    def _line(self, event: str, fields: dict[str, Any]) -> dict[str, Any]:
-        known = {"time": round(time.time(), 6), "node": self.node, "event": event}
-        return {**known, **{name: _short(value) for name, value in fields.items()}}
+
+def _line(node: str, fact: Fact, about: dict[str, int]) -> dict[str, Any]:
+    line = {"time": round(time.time(), 6), "node": node, "event": fact.event}
+    return line | {name: _short(value) for name, value in fact.fields().items()} | about
 
 
 def _ends_torn(path: Path) -> bool:
@@ -151,10 +168,6 @@ def _ends_torn(path: Path) -> bool:
             return file.read(1) != b"\n"
     except OSError:
         return False
-
-
-def _text(line: dict[str, Any]) -> str:
-    return json.dumps(line, default=str) + "\n"
 
 
 def _short(value: Any) -> Any:

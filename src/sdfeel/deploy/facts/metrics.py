@@ -2,91 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple, TypeVar
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Info,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.facts import Fact
 from sdfeel.deploy.protocol import PROTOCOL
 
-__all__ = ["Metrics"]
+__all__ = ["Described", "Metrics"]
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
+M = TypeVar("M", Counter, Gauge, Histogram, Info)
+
+
+class Described(NamedTuple):
+    """One metric, as the documentation has it; its `name` is that of its samples."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    about: str
+
 
 class Metrics:
-    """One registry an edge, so that several edges may live in one process."""
+    """One registry an edge, so that several edges may live in one process.
+
+    Counters are raised by facts (`add`); what is a state is set by whoever has it.
+    """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.period = Gauge("sdfeel_period", "Last finished upload period", registry=registry)
-        self.periods = Gauge("sdfeel_periods", "Upload periods of the training", registry=registry)
-        build = Info("sdfeel_build", "Version of the program", registry=registry)
+        self.registry = CollectorRegistry()
+        self.described: list[Described] = []
+        counter, gauge = partial(self._make, Counter), partial(self._make, Gauge)
+        self.period = gauge("sdfeel_period", "Last finished upload period")
+        self.periods = gauge("sdfeel_periods", "Upload periods of the training")
+        build = self._make(Info, "sdfeel_build", "Version of the program")
         build.info({"version": _version(), "protocol": str(PROTOCOL)})
-        self.participants = Gauge(
-            "sdfeel_participants", "Clients in the last average", registry=registry
+        self.participants = gauge("sdfeel_participants", "Clients in the last average")
+        self.clients = gauge("sdfeel_clients", "Clients connected")
+        self.links = gauge("sdfeel_links_up", "Neighbours connected")
+        self.phase = self._make(
+            Histogram, "sdfeel_phase_seconds", "Time per phase", "phase", buckets=SECONDS
         )
-        self.clients = Gauge("sdfeel_clients", "Clients connected", registry=registry)
-        self.links = Gauge("sdfeel_links_up", "Neighbours connected", registry=registry)
-        self.phase = Histogram(
-            "sdfeel_phase_seconds", "Time per phase", ["phase"], buckets=SECONDS, registry=registry
+        self.bytes = counter("sdfeel_model_bytes", "Model bytes", "peers", "direction")
+        self.uploads = counter("sdfeel_uploads", "Uploads by verdict", "verdict")
+        self.refused = counter("sdfeel_refused", "Messages and peers refused, by reason", "kind")
+        self.handshakes = counter("sdfeel_handshakes_refused", "Failed TLS handshakes", "reason")
+        self.exchanges = counter("sdfeel_link_exchanges", "Exchanges by link", "peer", "outcome")
+        self.repairs = counter("sdfeel_link_repairs", "Decisions learned late and made good")
+        self.jumps = counter("sdfeel_jumps", "Times that it caught up with its neighbours")
+        self.adoptions = counter("sdfeel_adoptions", "Times that it began from a neighbour's model")
+        self.steps = gauge("sdfeel_steps", "Mean steps of the clients at the last turn")
+        self.staleness = gauge("sdfeel_staleness", "Aggregations since a neighbour's last", "peer")
+        self.measures = gauge("sdfeel_measure", "Losses and metrics, the last of each", "kind")
+        self.disk = gauge(
+            "sdfeel_state_disk_problem", "1 while checkpoints cannot be written and the edge waits"
         )
-        self.bytes = Counter(
-            "sdfeel_model_bytes", "Model bytes", ["peers", "direction"], registry=registry
-        )
-        self.uploads = Counter(
-            "sdfeel_uploads", "Uploads by verdict", ["verdict"], registry=registry
-        )
-        self.refused = Counter(
-            "sdfeel_refused", "Messages and peers refused, by reason", ["kind"], registry=registry
-        )
-        self.handshakes = Counter(
-            "sdfeel_handshakes_refused", "Failed TLS handshakes", ["reason"], registry=registry
-        )
-        self.exchanges = Counter(
-            "sdfeel_link_exchanges", "Exchanges by link", ["peer", "outcome"], registry=registry
-        )
-        self.repairs = Counter(
-            "sdfeel_link_repairs", "Decisions learned late and made good", registry=registry
-        )
-        self.jumps = Counter(
-            "sdfeel_jumps", "Times that it caught up with its neighbours", registry=registry
-        )
-        self.adoptions = Counter(
-            "sdfeel_adoptions", "Times that it began from a neighbour's model", registry=registry
-        )
-        self.steps = Gauge(
-            "sdfeel_steps", "Mean steps of the clients at the last turn", registry=registry
-        )
-        self.staleness = Gauge(
-            "sdfeel_staleness", "Aggregations since a neighbour's last", ["peer"], registry=registry
-        )
-        self.measures = Gauge(
-            "sdfeel_measure", "Losses and metrics, the last of each", ["kind"], registry=registry
-        )
-        self.disk = Gauge(
-            "sdfeel_state_disk_problem",
-            "1 while checkpoints cannot be written and the edge waits",
-            registry=registry,
-        )
-        self.certificate = Gauge(
-            "sdfeel_certificate_days", "Until the edge's own certificate ends", registry=registry
-        )
-        self.log_lost = Gauge(
-            "sdfeel_log_lines_lost", "Log lines that wait for room or are lost", registry=registry
-        )
-        self.update_norm = Gauge(
-            "sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late", registry=registry
-        )
-        self.disagreement = Gauge(
-            "sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", ["peer"], registry=registry
-        )
+        self.certificate = gauge("sdfeel_certificate_days", "Until the edge's own certificate ends")
+        self.log_lost = gauge("sdfeel_log_lines_lost", "Log lines that wait for room or are lost")
+        self.update_norm = gauge("sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late")
+        self.disagreement = gauge("sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", "peer")
+
+    def _make(self, kind: type[M], name: str, about: str, *labels: str, **options: Any) -> M:
+        suffix = {Counter: "_total", Info: "_info"}.get(kind, "")
+        self.described.append(Described(name + suffix, kind.__name__.lower(), labels, about))
+        return kind(name, about, labels, registry=self.registry, **options)
+
+    def add(self, fact: Fact) -> None:
+        """Count a fact."""
+        count = COUNTED.get(type(fact))
+        if count is not None:
+            count(self, fact)
 
     def add_process(self) -> None:
         """Add memory, processor seconds and open files of this process, read when asked for."""
@@ -102,3 +93,34 @@ def _version() -> str:
         return version("sdfeel")
     except PackageNotFoundError:  # run from its sources
         return "unknown"
+
+
+def _period(metrics: Metrics, fact: facts.Period) -> None:
+    metrics.period.set(fact.period)
+    metrics.participants.set(len(fact.participants))
+    metrics.uploads.labels("accepted").inc(len(fact.participants))
+    for phase in ("collect", "mix", "save"):
+        metrics.phase.labels(phase).observe(getattr(fact, phase))
+
+
+def _upload_refused(metrics: Metrics, fact: facts.UploadRefused) -> None:
+    metrics.uploads.labels("refused").inc()
+    metrics.refused.labels(fact.kind).inc()
+
+
+# What is counted of a fact.
+COUNTED: dict[type[Fact], Callable[[Metrics, Any], None]] = {
+    facts.Period: _period,
+    facts.UploadRefused: _upload_refused,
+    facts.UploadLate: lambda metrics, _: metrics.uploads.labels("late").inc(),
+    facts.MessageRefused: lambda metrics, fact: metrics.refused.labels(fact.kind).inc(),
+    facts.PeerRefused: lambda metrics, fact: metrics.refused.labels(fact.kind).inc(),
+    facts.HandshakeRefused: lambda metrics, fact: metrics.handshakes.labels(fact.reason).inc(
+        fact.count
+    ),
+    facts.Adopted: lambda metrics, _: metrics.adoptions.inc(),
+    facts.Jump: lambda metrics, _: metrics.jumps.inc(),
+    facts.Repaired: lambda metrics, _: metrics.repairs.inc(),
+    facts.DiskProblem: lambda metrics, _: metrics.disk.set(1),
+    facts.DiskRelief: lambda metrics, _: metrics.disk.set(0),
+}
