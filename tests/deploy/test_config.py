@@ -21,7 +21,7 @@ def test_the_example_is_valid() -> None:
 
 
 def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
-    table = content((2, 1))
+    table = content((2, 1), server_optimizer={"name": "fedadam", "eta": 0.01})
     file = tmp_path / "d.toml"
     file.write_text(as_toml(table))
     assert load_deployment(file) == parse_deployment(table, tmp_path)

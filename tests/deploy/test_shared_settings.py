@@ -55,6 +55,7 @@ MUST_AGREE: dict[str, Change] = {
     "schedule.averager": lambda t: t["schedule"].update(averager="metropolis"),
     "graph": lambda t: t.update(graph={"links": [("a", "b"), ("b", "c")]}),
     "edges": lambda t: t["edges"].reverse(),
+    "server_optimizer": lambda t: t.update(server_optimizer={"name": "fedadam"}),
 }
 
 

@@ -20,6 +20,7 @@ import sdfeel
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.clock import LatencyProfile
 from sdfeel.deploy.client.torch_trainer import TorchTrainer
+from sdfeel.deploy.cluster import server_step
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.edge import edge as edge_module
 from sdfeel.deploy.model.files import Layout, ModelFile
@@ -127,6 +128,7 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         seed=deployment.seed,
         engine="reference",
         averaging_rule=Rule(deployment.averaging.rule, deployment.averaging.limit),
+        server_optimizer=deployment.server_optimizer,
         averager="metropolis",  # is never used: no two are ready at the same moment
         pace=deployment.pace,
         profile=profile,
@@ -136,17 +138,32 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("graph", "tau2", "pace", "rule"),
+    ("graph", "tau2", "pace", "rule", "optimizer"),
     [
-        ("ring", 1, {}, "mean"),
-        ("path", 1, {"psi": "rounds", "compensation": 0.5, "anneal": 3.0}, "mean"),
-        ("path", 2, {"psi": "constant", "compensation": 0.0}, "median"),
-        ("ring", 1, {"mixing": "stale-weights"}, "clip"),
-        ("path", 1, {"mixing": "stale-weights", "psi": "rounds", "compensation": 0.0}, "mean"),
+        ("ring", 1, {}, "mean", "mean"),
+        ("path", 1, {"psi": "rounds", "compensation": 0.5, "anneal": 3.0}, "mean", "mean"),
+        ("path", 2, {"psi": "constant", "compensation": 0.0}, "median", "mean"),
+        ("ring", 1, {"mixing": "stale-weights"}, "clip", "mean"),
+        (
+            "path",
+            1,
+            {"mixing": "stale-weights", "psi": "rounds", "compensation": 0.0},
+            "mean",
+            "mean",
+        ),
+        ("ring", 1, {}, "mean", "fedavgm"),
+        ("path", 1, {"mixing": "stale-weights"}, "median", "fedadam"),
     ],
-    ids=["ring", "path", "path-tau2-median", "stale-ring-clip", "stale-path"],
+    ids=["ring", "path", "tau2-median", "stale-ring-clip", "stale-path", "fedavgm", "fedadam"],
 )
-def test_deployed_equals_simulated(graph: str, tau2: int, pace: dict[str, Any], rule: str) -> None:
+def test_deployed_equals_simulated(
+    graph: str,
+    tau2: int,
+    pace: dict[str, Any],
+    rule: str,
+    optimizer: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """To float32 rounding: the two add up the same numbers in another order."""
     deployment = make_deployment(
         SIZES,
@@ -156,9 +173,11 @@ def test_deployed_equals_simulated(graph: str, tau2: int, pace: dict[str, Any], 
         guests=False,
         seed=5,
         averaging={"rule": rule, "limit": 0.3},
+        server_optimizer=optimizer,
         schedule={"iterations": 8, "tau1": 2, "tau2": tau2},
         pace={"name": "asynchronous", "deadline": list(DEADLINES), **pace},
     )
+    monkeypatch.setattr(server_step, "read_notes", lambda _path: {})
     topology = Topology(deployment)
     assert [topology.plan(edge) for edge in topology.edges] == [4, 7, 5]
     world, found = deployed(deployment)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sdfeel.algorithm.methods.codecs import CODECS
+from sdfeel.deploy.methods import check_methods
 from sdfeel.deploy.pace import check_pace
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, route_of
@@ -35,6 +36,7 @@ def check_deployment(deployment: Deployment) -> None:
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
     _check_schedule(deployment.schedule)
     check_pace(deployment)
+    check_methods(deployment)
     _check_codecs(deployment.codecs, has_rounds=not deployment.most_steps)
     deployment.lr  # noqa: B018 - or what is wrong with it
     if deployment.deadlines.exchange <= deployment.deadlines.round:

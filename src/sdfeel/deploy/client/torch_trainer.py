@@ -87,6 +87,7 @@ def write_module(
     hidden  in the vector and not in the state dict (buffers that are not persistent)
     tied    second names of weights in the vector
     arrays  names and dtypes as a Flower app has them, in order; those of the state dict
+    trained  how many values of the vector are trained: behind them are buffers
     """
     found = ParameterLayout.of(model)
     layout = Layout(found.names, tuple(tuple(shape) for shape in found.shapes))
@@ -99,6 +100,7 @@ def write_module(
         "hidden": json.dumps([name for name in found.names if name not in state]),
         "tied": json.dumps(tied),
         "arrays": json.dumps(arrays or [(name, _kind(t)) for name, t in state.items()]),
+        "trained": str(found.parameters),
     }
     vector = as_vector(found.vector(model).float().cpu().numpy())
     write_model(path, layout, vector, notes, constants=constants)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.cluster import Cluster
+from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.adoption import Adopter
 from sdfeel.deploy.edge.periods import Periods
 from sdfeel.deploy.edge.rounds import Rounds
@@ -44,6 +45,7 @@ def make_periods(
         "states": states,
         "adopter": None if checkpoint else Adopter(node, links, states),
         "saved": links.agreement.checkpoint,
+        "server_step": ServerStep.of(node, checkpoint.rows if checkpoint else {}),
     }
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from sdfeel.deploy.cluster.averaging import Upload
+from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Periods
 from sdfeel.deploy.model.vectors import NotFinite, Vector
 from sdfeel.deploy.peers.link import Link
@@ -30,6 +31,7 @@ class Rounds(Periods):
     """
 
     mixer: Mixer
+    server_step: ServerStep
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +50,8 @@ class Rounds(Periods):
         )
 
     async def _save_again(self) -> None:
-        self._go_on(self.period, await self._repair(self.model))
+        model = await self._repair(self.model)
+        self._go_on(self.period, model, rows=self.server_step.rows)
         await self._wait_for_disk(0)
 
     def _is_behind(self, link: Link) -> bool:
@@ -71,7 +74,7 @@ class Rounds(Periods):
         mixed = time.perf_counter()
         model = await self._repair(model)
         finished = self._over(worked, period, order, used, (start, collected, mixed))
-        self._go_on(period, model, finished)
+        self._go_on(period, model, finished, rows=self.server_step.rows)
         await self._wait_for_disk()
 
     async def _exchange_where_the_others_are(
@@ -168,7 +171,7 @@ class Rounds(Periods):
         return not self.cluster.awaited and not self.cluster.has_workers
 
     async def _average(self, uploads: dict[str, Upload]) -> tuple[Vector, list[str]]:
-        """Eq. (3) over those who took part, and who did."""
+        """Eq. (3) over those who took part, what the server makes of it, and who did."""
         begun = self.cluster.down.held or self.model
         for name, reason in self.averaging.too_large(uploads, begun).items():
             del uploads[name]
@@ -178,7 +181,8 @@ class Rounds(Periods):
         if not order:
             return self.model, []
         try:
-            return await self.averaging.run(order, uploads, begun), order
+            mean = await self.averaging.run(order, uploads, begun)
+            return await self.server_step.take(begun, mean), order
         except NotFinite:
             for name in order:
                 self.cluster.refuse(name, Refused("not-finite", "the mean is not finite"))

@@ -16,6 +16,7 @@ from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import Upload
+from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Finished, Periods
 from sdfeel.deploy.model.vectors import NotFinite, Vector, combine, probe
 from sdfeel.deploy.offload import offload
@@ -40,6 +41,7 @@ class Turns(Periods):
     flows: Flows
     counts: Counts
     steps: dict[str, int]
+    server_step: ServerStep
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -166,9 +168,10 @@ class Turns(Periods):
             async with self._moving:
                 model = await self._given()
                 parts, counted = [model, *vectors], [1.0, *weights]
-                self.model = await offload(
+                moved = await offload(
                     model.is_large, lambda: combine(parts, counted, self.store.folder)
                 )
+                self.model = await self.server_step.take(model, moved)
         except NotFinite:
             for name in order:
                 self.cluster.refuse(name, Refused("not-finite", "the mean is not finite"))
@@ -220,7 +223,8 @@ class Turns(Periods):
         async with self._moving:
             model = await self._given()
             notes = {"counts": self.counts.notes(), "steps": dict(self.steps)}
-            self._go_on(max(period, self.period), model, finished, pace=notes)
+            rows = self.server_step.rows
+            self._go_on(max(period, self.period), model, finished, pace=notes, rows=rows)
             self._begun = model
             self.flows.unsaved.clear()
             self._is_early = False

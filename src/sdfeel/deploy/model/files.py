@@ -2,9 +2,11 @@
 
 The model is one vector; in the file it is the tensors of its layout, in order and without a gap, so
 the file loads into a module by name while an edge reads it as the vector that it is. Behind the
-model there may be changes (see `vectors.Change`), and tensors that are not trained.
+model there may be changes (see `vectors.Change`), rows of methods, and tensors that are not
+trained.
 
-    sha256   in the metadata: of the model, of each change and of each tensor that is not trained
+    sha256   in the metadata: of the model, of each change, each row and each tensor that is not
+             trained
     seal     of the header itself, taken with zeros in its own place: shapes, notes and hashes
 
 So one wrong bit anywhere is noticed, also in a period's number.
@@ -46,6 +48,7 @@ HEADER_LIMIT = 2**24
 PRIVATE = 0o600  # a model may tell about the data that it was trained on
 LARGEST = 2**48
 OWN = "sdfeel/"  # names of tensors that are no part of the model
+CHANGE, ROW = f"{OWN}change-", f"{OWN}row-"
 BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "C64": 8,
     "F32": 4, "I32": 4, "U32": 4,
@@ -93,6 +96,7 @@ class ModelFile:
     changes: list[Vector] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     constants: dict[str, Frozen] = field(default_factory=dict)
+    rows: dict[str, Vector] = field(default_factory=dict)
 
 
 def write_safetensors(path: Path, model: Vector, notes: dict[str, str]) -> None:
@@ -107,6 +111,7 @@ def write_model(
     notes: Mapping[str, str],
     changes: Sequence[Change] = (),
     constants: Mapping[str, Frozen] | None = None,
+    rows: Mapping[str, Vector] | None = None,
 ) -> None:
     """Durable when it returns, and at once: the old file or the new one. For its owner alone.
 
@@ -117,8 +122,11 @@ def write_model(
     wide = {name: c for name, c in kept.items() if BYTES[c.dtype] == 8}
     narrow = {name: c for name, c in kept.items() if name not in wide}
     fixed = [hashlib.sha256(c.data).hexdigest() for c in (*wide.values(), *narrow.values())]
-    hashes = [model.sha256.hex(), *("0" * 64 for _ in changes), *fixed]
-    head = _Header(layout, notes, wide, narrow, len(changes))
+    rows = rows or {}
+    of_rows = [row.sha256.hex() for row in rows.values()]
+    hashes = [model.sha256.hex(), *("0" * 64 for _ in changes), *of_rows, *fixed]
+    sizes = {name: row.size for name, row in rows.items()}
+    head = _Header(layout, notes, wide, narrow, len(changes), sizes)
     with replacing(path, PRIVATE) as file:
         file.write(head.encode(hashes))
         for constant in wide.values():
@@ -131,6 +139,9 @@ def write_model(
                 digest.update(_finite(block, path))
                 file.write(block)
             hashes[number] = digest.hexdigest()
+        for row in rows.values():
+            for span in row.spans():
+                file.write(_finite(row.read_bytes(*span), path))
         for constant in narrow.values():
             file.write(constant.data)
         file.seek(0)
@@ -152,12 +163,14 @@ class _Header:
     wide: Mapping[str, Frozen]
     narrow: Mapping[str, Frozen]
     changes: int
+    rows: Mapping[str, int]  # their sizes
 
     def encode(self, hashes: Sequence[str]) -> bytes:
         size = self.layout.size
         parts = [(name, c.dtype, c.shape) for name, c in self.wide.items()]
         parts += [(n, "F32", s) for n, s in zip(self.layout.names, self.layout.shapes, strict=True)]
-        parts += [(f"{OWN}change-{number}", "F32", (size,)) for number in range(self.changes)]
+        parts += [(f"{CHANGE}{number}", "F32", (size,)) for number in range(self.changes)]
+        parts += [(ROW + name, "F32", (count,)) for name, count in self.rows.items()]
         parts += [(name, c.dtype, c.shape) for name, c in self.narrow.items()]
         own = {"vector": json.dumps(self.layout.names), "sha256": ",".join(hashes)}
         # The seal comes first, so that the first zeros are its own.
@@ -195,22 +208,28 @@ def read_model(path: Path, size: int | None = None, constants: bool = False) -> 
         layout = _layout(json.loads(metadata.pop("vector")), entries)
         if size is not None and layout.size != size:
             raise ValueError(f"has {layout.size} values, expected {size}")
-        changes = [f"{OWN}change-{n}" for n in range(sum(name.startswith(OWN) for name in entries))]
-        fixed = [name for name in entries if name not in {*layout.names, *changes}]
+        count = sum(name.startswith(CHANGE) for name in entries)
+        changes = [f"{CHANGE}{number}" for number in range(count)]
+        rows = [name for name in entries if name.startswith(ROW)]
+        fixed = [name for name in entries if name not in {*layout.names, *changes, *rows}]
         if any(entries[name].shape != (layout.size,) for name in changes):
             raise ValueError("a change has another size than the model")
-        hashes = _hashes(metadata.pop("sha256"), 1 + len(changes) + len(fixed))
+        if any(len(entries[name].shape) != 1 for name in rows):
+            raise ValueError("a row of a method is no vector")
+        hashes = _hashes(metadata.pop("sha256"), 1 + len(changes) + len(rows) + len(fixed))
         kept = OpenFile(os.dup(file.fileno()))
         vector, *rest = (
-            Vector(layout.size, hashes.pop(0), None, kept, base + _place(entries, names))
-            for names in (layout.names, *([name] for name in changes))
+            Vector(_size(entries, names), hashes.pop(0), None, kept, base + _place(entries, names))
+            for names in (layout.names, *([name] for name in (*changes, *rows)))
         )
         for part in (vector, *rest):
             check_vector(path, part)
+        of_changes, of_rows = rest[: len(changes)], rest[len(changes) :]
+        named = {name.removeprefix(ROW): row for name, row in zip(rows, of_rows, strict=True)}
         wanted = zip(fixed, hashes, strict=True) if constants else ()
         found = {name: _constant(file, base, entries[name], digest) for name, digest in wanted}
         metadata.pop("seal")
-        return ModelFile(layout, vector, rest, metadata, found)
+        return ModelFile(layout, vector, of_changes, metadata, found, named)
 
 
 def read_notes(path: Path) -> dict[str, str]:
@@ -286,6 +305,10 @@ def _layout(names: Any, entries: Mapping[str, _Entry]) -> Layout:
     if not isinstance(names, list) or not names or len(set(names)) != len(names):
         raise ValueError("the model's tensors are not named once each")
     return Layout(tuple(names), tuple(entries[name].shape for name in names))
+
+
+def _size(entries: Mapping[str, _Entry], names: Sequence[str]) -> int:
+    return sum(math.prod(entries[name].shape) for name in names)
 
 
 def _place(entries: Mapping[str, _Entry], names: Sequence[str]) -> int:

@@ -50,6 +50,7 @@ class EdgeCheckpoint:
     agreement  what `agreement_notes.dump` says of the edge's links
     changes    what those notes are about, by place; None: lost in a power cut
     pace       what an edge without rounds counts
+    rows       what methods remember of this server, as `method.row`
     """
 
     done: int
@@ -57,6 +58,7 @@ class EdgeCheckpoint:
     agreement: dict[str, Any] = field(default_factory=dict)
     changes: Sequence[Change | None] = ()
     pace: dict[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Vector] = field(default_factory=dict)
 
 
 class Store:
@@ -141,7 +143,8 @@ class Store:
             "pace": json.dumps(checkpoint.pace),
         }
         layout = self.layout or Layout.flat(checkpoint.model.size)
-        write_model(self._path(checkpoint.done), layout, checkpoint.model, notes, inline)
+        path, rows = self._path(checkpoint.done), checkpoint.rows
+        write_model(path, layout, checkpoint.model, notes, inline, rows=rows)
         self._kept[checkpoint.done] = kept
         self._tidy(checkpoint.done)
 
@@ -236,7 +239,7 @@ class Store:
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
             path = self._path(period)
             raise _Damaged(f"checkpoint = {str(path)!r}: cannot be used: {problem}") from None
-        return EdgeCheckpoint(period, found.vector, agreement, changes, pace)
+        return EdgeCheckpoint(period, found.vector, agreement, changes, pace, found.rows)
 
     def _change(
         self, entry: Any, size: int, inline: list[Vector], problems: list[str]
@@ -279,7 +282,7 @@ class Store:
         """
         found = read_model(self._path(period))
         notes = {**found.notes, "agreement": "{}", "changes": "[]"}
-        write_model(self._prepared(period), found.layout, model, notes)
+        write_model(self._prepared(period), found.layout, model, notes, rows=found.rows)
 
     def begin_from(self, period: int) -> None:
         """Put what was prepared in its place; what was there, and what is later, goes aside."""

@@ -1,7 +1,8 @@
 """What two nodes must have the same in their files: what the mathematics needs, and no more.
 
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
-                       averager, the pace with its settings and the first model
+                       averager, the pace with its settings, the server optimizer and the first
+                       model
     client and edge    the name; tau1, the seed and the name of the pace, from which steps and
                        batches follow; codecs up and down; the client's samples
 
@@ -59,6 +60,8 @@ class SharedSettings:
         }
         fields |= _schedule(deployment, "tau1", "tau2", "alpha", "averager")
         fields["pace"] = (deployment.pace, name_of_pace(deployment.pace) == "synchronous")
+        optimizer = deployment.server_optimizer
+        fields["server_optimizer"] = (optimizer or "mean", optimizer is None)
         return cls(deployment, fields)
 
     def tell(self) -> list[v1.Setting]:
