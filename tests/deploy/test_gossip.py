@@ -9,6 +9,7 @@ import pytest
 from ended import issue_ended
 from harness import deploy
 
+from sdfeel.deploy.facts.facts import Fact, MessageRefused
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.node import Node
@@ -36,18 +37,18 @@ class Town:
         self.told: list[tuple[str, v1.LinkState]] = []
 
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
-        log = Log(name, None)
         node = Node(
             name, self.topology, Credentials(self.deployment, role, certificate or name), Path(),
-            3, log.add, log, Metrics(), self.refuse, Signal(), Background(),
+            3, self.hear, Log(name, None), Metrics(), None, Signal(), Background(),
         )  # fmt: skip
         links = Links(node, Agreement(), 0)
         for peer, link in links.items():
             link.tell = lambda message, peer=peer: self.told.append((peer, message.state))  # type: ignore[method-assign, misc]
         return LinkStates(node, links, "agreed", dict, {})
 
-    def refuse(self, _event: str, kind: str, *_: Any, **_fields: Any) -> None:
-        self.refused.append(kind)
+    def hear(self, fact: Fact) -> None:
+        if isinstance(fact, MessageRefused):
+            self.refused.append(fact.kind)
 
     def state(self, name: str, **changed: Any) -> v1.LinkState:
         """As this edge signs it, then changed."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
@@ -122,4 +123,4 @@ class Dialler:
         """Logged when it is news: an edge may be away for days."""
         if reason != self._last_problem:
             self._last_problem = reason
-            self.node.log("dial-failed", peer=self.peer, reason=reason)
+            self.node.tell(facts.DialFailed(peer=self.peer, reason=reason))

@@ -54,6 +54,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
@@ -100,7 +101,7 @@ class Flows:
         self._answers: dict[tuple[str, Id], Answer | None] = {}
         often = {peer: self.topology.tau2 * self.topology.seconds(peer) for peer in self.links}
         self._allowed = {peer: TokenBucket(SLACK * each) for peer, each in often.items()}
-        self.links.on_use, self.links.about = self._used, self._about
+        self.links.on_use, self.links.moved = self._used, self._moved
         self.links.counts = self.counts.tell
         self.links.on_progress = lambda peer, word: self._hear(peer, word.counts)
         for peer, link in self.links.items():
@@ -109,7 +110,10 @@ class Flows:
 
     def _hear(self, peer: str, counts: Iterable[v1.Count]) -> None:
         if not self.counts.hear(peer, counts):
-            self.node.refused("refused", "counts", "turns or steps that cannot be", peer, peer=peer)
+            self._refuse(peer, "counts", "turns or steps that cannot be")
+
+    def _refuse(self, peer: str, kind: str, reason: str) -> None:
+        self.node.tell(facts.MessageRefused(kind=kind, reason=reason, peer=peer))
 
     def _flow(self, peer: str, staleness: int) -> float:
         """c_dj, the same at both ends of a link."""
@@ -200,8 +204,7 @@ class Flows:
         id_ = Id(announced.period, announced.exchange, announced.ballot)
         if announced.stage == v1.Stage.ANSWER:
             if announced.staleness > self.counts.most:
-                reason = "older than all turns together"
-                self.node.refused("refused", "counts", reason, peer, peer=peer)
+                self._refuse(peer, "counts", "older than all turns together")
             elif (peer, id_) in self._answers:
                 self._hear(peer, announced.counts)
                 self._answers[peer, id_] = (vector, announced.staleness)
@@ -225,7 +228,7 @@ class Flows:
             reason = "no model here yet"
         elif not self._allowed[peer].take(now):
             reason = "more often than your time lets you be ready"
-            self.node.refused("refused", "often", reason, peer, peer=peer)
+            self._refuse(peer, "often", reason)
         elif self.links.agreement.is_crowded(peer, ANY):
             reason = "too much is open on this link"
         if reason:
@@ -254,15 +257,19 @@ class Flows:
         self.links.agreement.owed.append((action.peer, action.change))
         self.links.is_unsaved = True
         self.unsaved[action.peer] += 1
-        fields = {"ballot": action.id.ballot, "since": self.links.agreement.checkpoint}
-        if self.topology.deployment.audit:
-            about = self._about(action.change, 1)
-            self.node.log("swap", peer=action.peer, key=action.id[:2], **fields, **about)
+        moved = self._moved(action.change, 1)
+        if moved is not None:
+            id_, since = action.id, self.links.agreement.checkpoint
+            self.node.tell(
+                facts.Swap(
+                    peer=action.peer, key=id_[:2], ballot=id_.ballot, since=since, moved=moved
+                )
+            )
         if self.unsaved[action.peer] >= FULL:
             self.on_full()
 
-    def _about(self, change: Change | None, times: int) -> dict[str, float]:
+    def _moved(self, change: Change | None, times: int) -> float | None:
         """For the audit: by how much a linear function of our model moves with a change."""
         if not self.topology.deployment.audit or change is None:
-            return {}
-        return {"moved": times * change.probe()}
+            return None
+        return times * change.probe()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.inbox import Inbox, Key, Offer
@@ -119,12 +120,11 @@ class Link:
         self._is_paused, self._was_at = False, -1
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
-        self.node.log("link-up", peer=self.peer, done=hello.done)
+        self.node.tell(facts.LinkUp(peer=self.peer, done=hello.done))
         self._keeps_mean = hello.weights in ("", self.node.topology.weights_digest)
         if not self._keeps_mean:
-            self.node.log(
-                "weights-differ", peer=self.peer, reason="the clients' samples differ there"
-            )
+            reason = "the clients' samples differ there"
+            self.node.tell(facts.WeightsDiffer(peer=self.peer, reason=reason))
         for state in states:
             self.tell(v1.LinkMessage(state=state))
         self.hooks.met(hello)
@@ -148,7 +148,7 @@ class Link:
         self._stream = self._outbox = None
         self._inbox.end()
         self.lost_at = asyncio.get_running_loop().time()
-        self.node.log("link-down", peer=self.peer, **({"reason": problem} if problem else {}))
+        self.node.tell(facts.LinkDown(peer=self.peer, reason=problem))
         self.hooks.lost()
         self.node.signal.notify()
 
@@ -185,7 +185,7 @@ class Link:
     def lend(self, vector: Vector, period: int) -> None:
         """To a neighbour that asked; not again while the last loan is on its way."""
         if self._outbox is not None and self._inbox.lending.give(self._outbox, vector, period):
-            self.node.log("lent", peer=self.peer, period=period)
+            self.node.tell(facts.Lent(peer=self.peer, period=period))
 
     async def borrow(self, seconds: float) -> tuple[int, Vector] | None:
         """The model of the neighbour's last finished period; None if it does not come."""
@@ -255,16 +255,14 @@ class Link:
         self.missed = 0
 
     def _tell_refusal(self, refusal: Refused, key: Key | None) -> None:
-        if key is None:
-            self._count(refusal)
-            return
-        self._count(refusal, key=key)
-        self._refused = key
-        self.refuse(key, refusal.reason)
+        self._count(refusal, key)
+        if key is not None:
+            self._refused = key
+            self.refuse(key, refusal.reason)
 
-    def _count(self, refusal: Refused, **fields: Any) -> None:
-        fields["peer"] = self.peer
-        self.node.refused("refused", refusal.kind, refusal.reason, self.peer, **fields)
+    def _count(self, refusal: Refused, key: Key | None = None) -> None:
+        kind, reason = refusal.kind, refusal.reason
+        self.node.tell(facts.MessageRefused(kind=kind, reason=reason, peer=self.peer, key=key))
 
     # What an exchange asks.
 
@@ -300,7 +298,7 @@ class Link:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
         if self.moved_at <= start:
             self.missed += 1
-            self.node.log("missed", peer=self.peer, times=self.missed)
+            self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
 
     def count(self, use: bool) -> None:
         self.used, self.skipped = self.used + use, self.skipped + (not use)

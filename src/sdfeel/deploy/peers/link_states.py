@@ -11,6 +11,7 @@ from functools import partial
 
 import networkx as nx
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
@@ -105,7 +106,8 @@ class LinkStates:
         try:
             self._check(state)
         except Refused as refusal:
-            self.node.refused("refused", refusal.kind, refusal.reason, origin, peer=origin)
+            kind, reason = refusal.kind, refusal.reason
+            self.node.tell(facts.MessageRefused(kind=kind, reason=reason, peer=origin))
             return
         self._keep(state, origin)
 

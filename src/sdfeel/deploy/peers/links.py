@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Action, Agreement, Do, Id, Standing, Transaction, Word
@@ -39,7 +40,7 @@ class Links(dict[str, Link]):
         self._waiting: dict[str, bool] = {}
         # What swaps without rounds need: see `exchange.flows`.
         self.on_use: Callable[[Action[Change]], None] = lambda _: None
-        self.about: Callable[[Change | None, int], dict[str, float]] = lambda *_: {}
+        self.moved: Callable[[Change | None, int], float | None] = lambda *_: None
         self.counts: Callable[[], list[v1.Count]] = list
         self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
         for peer in node.topology.neighbours(node.name):
@@ -88,7 +89,7 @@ class Links(dict[str, Link]):
     def give_up_waiting(self, transaction: Transaction[Change]) -> None:
         self.perform(self.agreement.deadline(transaction))
         if transaction.state is Standing.IN_DOUBT:
-            self._node.log("undecided", peer=transaction.peer, key=transaction.id[:2])
+            self._node.tell(facts.Undecided(peer=transaction.peer, key=transaction.id[:2]))
 
     def perform(self, actions: Sequence[Action[Change]], sha256: bytes = b"") -> None:
         """Says the words, and notes what was done."""
@@ -108,10 +109,11 @@ class Links(dict[str, Link]):
         fields: dict[str, Any] = {"peer": action.peer, "key": action.id[:2]}
         fields |= {"ballot": action.id.ballot, "since": self.agreement.checkpoint}
         if action.do is Do.TAKE_BACK:
-            self._node.log("taken-back", **fields, **self.about(action.change, -1))
+            self._node.tell(facts.TakenBack(**fields, moved=self.moved(action.change, -1)))
         else:
             used = action.do is Do.MAKE_GOOD
-            self._node.log("resolved", used=used, **fields, **self.about(action.change, int(used)))
+            moved = self.moved(action.change, int(used))
+            self._node.tell(facts.Resolved(**fields, used=used, moved=moved))
 
     def saved(self, period: int, checkpoint: int) -> None:
         """A checkpoint is on disk: the neighbours are told, and asked again what is still open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector, combine, distance, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
@@ -149,8 +150,15 @@ class Mixer:
     def _audit(
         self, key: Key, before: Vector, after: Vector, used: list[str], missing: list[str]
     ) -> None:
-        fields: dict[str, object] = {"used": used, "missing": missing}
-        if self.topology.deployment.audit:
-            fields |= {"before": probe(before), "after": probe(after)}
-        if missing or self.topology.deployment.audit:
-            self.node.log("exchange", period=key[0], exchange=key[1], **fields)
+        is_audited = self.topology.deployment.audit
+        if missing or is_audited:
+            self.node.tell(
+                facts.Exchange(
+                    period=key[0],
+                    exchange=key[1],
+                    used=used,
+                    missing=missing,
+                    before=probe(before) if is_audited else None,
+                    after=probe(after) if is_audited else None,
+                )
+            )
