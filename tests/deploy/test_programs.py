@@ -133,6 +133,16 @@ def test_a_launch_without_clients_ends(file: Path) -> None:
     assert nodes.problem == "no client is left: stopped before the end"
 
 
+def test_a_client_whose_edge_was_killed_does_not_keep_a_launch_for_ever(file: Path) -> None:
+    """It has no fallback and would look for its edge to the end of time; b has finished."""
+    table = content((1, 1), periods=20, deadlines={"round": 2.0, "exchange": 3.0})
+    file.write_text(as_toml(table))
+    nodes = run_nodes(file, kills=["a@0.5"])
+    assert not nodes.problem, nodes.problem
+    assert nodes.lines("b")[-1]["period"] == 20
+    assert nodes.processes["c0"].poll() == 130
+
+
 @pytest.mark.parametrize("kill", ["z@3", "a", "a@", "a@x", "a@-1", "a@nan", "@3"])
 def test_who_is_to_be_killed_and_when_is_checked_first(file: Path, kill: str) -> None:
     with pytest.raises(InputError, match="--kill"):

@@ -221,9 +221,9 @@ class Launch:
         return "no client is left" if waiting and not clients else ""
 
     def give_up(self, rows: list[EdgeStatus]) -> None:
-        """End with those for whom nobody comes back; an end that all edges reached is none."""
+        """Note why nothing more can come, unless all edges that were to finish have."""
         why = self.useless(rows)
-        if any(row.phase != "finished" for row in rows):
+        if any(row.phase != "finished" and row.name not in self._ended for row in rows):
             self._gave_up = why
             self._note(f"{why}: stopped before the end")
 
