@@ -215,9 +215,14 @@ class EdgeServer:
         )
 
     async def stop(self) -> None:
+        """Leave, so that no neighbour is left waiting for what this edge would have said."""
+        self.links.leave()
+        end = asyncio.get_running_loop().time() + FAREWELL_SECONDS
+        await self.node.signal.until(lambda: not self.links.awaits_decision, lambda: end)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await asyncio.gather(*(link.flush() for link in self.links.values()))
+        await self.rounds.flush()
         await self.node.background.end()
         await self.transport.stop()
         await self.rounds.settle()

@@ -33,6 +33,7 @@ __all__ = ["GRACE", "Finished", "Periods"]
 
 # Periods that may be over and not yet on the disk; above it an edge pauses.
 LAG = 6
+FLUSH_SECONDS = 5.0  # that an edge which is told to stop waits for its disk
 PAUSE_SECONDS = 0.1  # that it waits for its disk before it tells its neighbours
 GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
 
@@ -253,6 +254,12 @@ class Periods(ABC):
         self.links.pause(True)
         await self.signal.until(is_enough)
         self.phase = phase
+
+    async def flush(self) -> None:
+        """Give the disk a moment to take the periods that are over."""
+        end = asyncio.get_running_loop().time() + FLUSH_SECONDS
+        if not self.disk.problem:
+            await self.signal.until(lambda: not self._is_writing, lambda: end)
 
     async def settle(self) -> None:
         """Ended from outside, it may still be writing: nobody else must begin before it has."""

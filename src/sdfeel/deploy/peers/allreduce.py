@@ -69,8 +69,13 @@ class AllReduce:
         return [self.links[peer] for peer in peers]
 
     def _is_over(self, peers: Iterable[str]) -> bool:
-        links = self.links
-        return any(links[p].has_left(self.key, self._generations[p]) for p in peers)
+        return any(self._has_left(self.links[peer]) for peer in peers)
+
+    def _has_left(self, link: Link) -> bool:
+        """Whether a neighbour cannot do its part; it may have come to another view meanwhile."""
+        period, view = link.announced
+        is_elsewhere = period == self.key[0] and view != self.view.digest
+        return is_elsewhere or link.has_left(self.key, self._generations[link.peer])
 
     async def run(self, model: Vector) -> Vector | None:
         """The mean if everybody uses it, None if nobody does."""

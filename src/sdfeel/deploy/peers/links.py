@@ -124,6 +124,18 @@ class Links(dict[str, Link]):
             if link.up:
                 self.perform(self.agreement.remind(peer))
 
+    def leave(self) -> None:
+        """Abort what only this edge could decide: its neighbours go on at once."""
+        for transaction in list(self.agreement.open.values()):
+            if transaction.state in (Standing.ACTIVE, Standing.PREPARED):
+                self.abort(transaction)
+
+    @property
+    def awaits_decision(self) -> bool:
+        """Whether this edge has promised to do as a neighbour says, and has not heard it."""
+        open_ = self.agreement.open.values()
+        return any(t.state is Standing.PREPARED and not t.coordinates for t in open_)
+
     def head_for(self, period: int) -> None:
         """The next exchanges are those of this period."""
         for link in self.values():
