@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from sdfeel.cli import deploy as commands
 from sdfeel.cli.provision import app as provision_app
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.facts.facts import EdgeUnreachable
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.operate.status import ask
@@ -107,7 +108,7 @@ def test_a_missing_old_or_damaged_list_is_told_and_the_last_one_counts(
     serial = certificate(deployment, "client", "c0").serial_number
     edge = Credentials(deployment, "edge", "a")
     log = Log("a", None)
-    watch = Lifetime(edge, log)
+    watch = Lifetime(edge, log.add)
     assert watch.look() == []
     for name, harm in {
         "older than the list before": lambda: path.write_bytes(old),
@@ -129,10 +130,10 @@ def test_a_list_that_was_not_copied_with_the_certificate_is_told(
     real = authorities._now
     monkeypatch.setattr(authorities, "_now", lambda: real() + datetime.timedelta(minutes=10))
     provision(deployment, only="a")
-    watch = Lifetime(Credentials(deployment, "edge", "a"), Log("a", None))
+    watch = Lifetime(Credentials(deployment, "edge", "a"), Log("a", None).add)
     assert watch.look() == []
     (folder(deployment) / "revoked.pem").write_bytes(before)
-    again = Lifetime(Credentials(deployment, "edge", "a"), Log("a", None))
+    again = Lifetime(Credentials(deployment, "edge", "a"), Log("a", None).add)
     assert "older than this node's certificate" in again.look()[0]
 
 
@@ -388,7 +389,7 @@ def test_the_end_is_told_before_it_comes(
 ) -> None:
     """Silent for three quarters of its life, then at each half of what is left, then the end."""
     metrics, log = Metrics(), Log("a", None)
-    watch = Lifetime(Credentials(deployment, "edge", "a"), log, metrics)
+    watch = Lifetime(Credentials(deployment, "edge", "a"), log.add, metrics)
     begin = datetime.datetime.now(datetime.UTC)
     for minutes in range(0, 130, 2):
         now = begin + datetime.timedelta(minutes=minutes)
@@ -453,8 +454,8 @@ def test_an_edge_whose_certificate_has_ended_names_itself(tmp_path: Path) -> Non
 def test_what_repeats_is_told_at_each_doubling() -> None:
     log = Log("c0", None)
     for _ in range(1000):
-        log.again("edge-unreachable", edge="a", reason="Socket closed")
-        log.again("edge-unreachable", edge="b", reason="Socket closed")
+        log.add(EdgeUnreachable(edge="a", reason="Socket closed"))
+        log.add(EdgeUnreachable(edge="b", reason="Socket closed"))
     assert len(log.recent) == 20
     assert log.recent[-1]["times"] == 512
 

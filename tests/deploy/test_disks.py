@@ -20,6 +20,7 @@ import toy
 from harness import Process, World, as_toml, deploy, import_path
 
 from sdfeel.deploy.facts import logs
+from sdfeel.deploy.facts.facts import DiskProblem, Stopped
 from sdfeel.deploy.facts.logs import LONGEST, Log, LogFile
 from sdfeel.deploy.model import store as stores
 from sdfeel.deploy.model import vectors
@@ -38,10 +39,10 @@ def test_a_full_state_disk_makes_an_edge_wait_and_go_on(
     full: set[str] = set()
     real = stores.write_model
 
-    def write(path: Path, *rest: object) -> None:
+    def write(path: Path, *rest: object, **rows: object) -> None:
         if path.parent.name in full:
             raise OSError(number, os.strerror(number), str(path))
-        real(path, *rest)
+        real(path, *rest, **rows)
 
     monkeypatch.setattr(stores, "write_model", write)
 
@@ -77,7 +78,7 @@ def test_an_edge_that_waits_for_its_disk_can_be_stopped(
 ) -> None:
     deployment = deploy(tmp_path, sizes=(1,), periods=6)
 
-    def write(*_: object) -> None:
+    def write(*_: object, **_rows: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(stores, "write_model", write)
@@ -149,7 +150,7 @@ def test_without_room_models_from_outside_are_refused_and_own_ones_kept_in_memor
 def test_a_full_log_disk_never_ends_a_node() -> None:
     log = Log("a", LogFile(Path("/dev/full")))
     for period in range(3):
-        log("period", period=period)
+        log.add(Stopped(period=period))
     assert log.unwritten == 3
     assert [line["period"] for line in log.recent] == [0, 1, 2]
 
@@ -178,15 +179,16 @@ def test_lines_wait_until_there_is_room_again(tmp_path: Path) -> None:
     with LogFile(path) as file:
         log = Log("a", file)
         with room_for(25):
-            log("one")
-            log("two")
+            log.add(Stopped(period=1))
+            log.add(Stopped(period=2))
             assert log.unwritten == 2
-        log("three")
+        log.add(Stopped(period=3))
         assert log.unwritten == 0
     cut, *whole = path.read_text().splitlines()
     assert len(cut) == 25
     told = [json.loads(line) for line in whole]
-    assert [line["event"] for line in told] == ["one", "two", "three", "log-relief"]
+    assert [line["event"] for line in told] == [*3 * ["stopped"], "log-relief"]
+    assert [line["period"] for line in told[:-1]] == [1, 2, 3]
     assert told == log.recent
     assert told[-1]["count"] == 2
 
@@ -198,39 +200,41 @@ def test_lines_beyond_what_memory_keeps_are_lost_and_told_where_they_were(
     path = tmp_path / "a.jsonl"
     with LogFile(path) as file:
         log = Log("a", file)
-        log("one")
+        log.add(Stopped(period=1))
         with room_for(0):
-            for name in ("two", "three", "four", "five"):
-                log(name)
+            for period in (2, 3, 4, 5):
+                log.add(Stopped(period=period))
             assert log.unwritten == 4
-        log("six")
+        log.add(Stopped(period=6))
         assert log.unwritten == 3
     told = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["event"] for line in told] == ["one", "log-lost", "five", "six", "log-relief"]
-    assert told[1]["count"] == 3
+    first, lost, *late, relief = told
+    assert (lost["event"], lost["count"]) == ("log-lost", 3)
+    assert [line["period"] for line in (first, *late)] == [1, 5, 6]
+    assert relief["event"] == "log-relief"
 
 
 def test_a_line_that_a_dead_process_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with LogFile(path) as file, room_for(25):
-        Log("a", file)("one")
+        Log("a", file).add(Stopped(period=1))
     with LogFile(path) as file:
-        Log("a", file)("two")
+        Log("a", file).add(Stopped(period=2))
     cut, whole = path.read_text().splitlines()
     assert len(cut) == 25
-    assert json.loads(whole)["event"] == "two"
+    assert json.loads(whole)["period"] == 2
 
 
 def test_a_log_whose_stream_was_closed_is_no_reason_to_end(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w") as stream:
         log = Log("a", stream)
-    log("after")
+    log.add(Stopped(period=1))
     assert log.unwritten == 1
 
 
 def test_a_text_that_a_peer_chose_is_shortened() -> None:
     log = Log("a", None)
-    log("refused", reason="x" * 130_000)
+    log.add(DiskProblem(reason="x" * 130_000))
     assert len(log.recent[0]["reason"]) < LONGEST + 40
 
 

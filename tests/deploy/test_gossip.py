@@ -10,7 +10,6 @@ from ended import issue_ended
 from harness import deploy
 
 from sdfeel.deploy.facts.facts import Fact, MessageRefused
-from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Agreement
@@ -39,7 +38,7 @@ class Town:
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
         node = Node(
             name, self.topology, Credentials(self.deployment, role, certificate or name), Path(),
-            3, self.hear, Log(name, None), Metrics(), None, Signal(), Background(),
+            3, self.hear, Metrics(), Signal(), Background(),
         )  # fmt: skip
         links = Links(node, Agreement(), 0)
         for peer, link in links.items():

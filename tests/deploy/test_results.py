@@ -213,7 +213,7 @@ def results(every: int = 4, periods: int = 10) -> Results:
     def weights(names: Any) -> list[float]:
         return [{"c0": 3, "c1": 1}[n] / sum({"c0": 3, "c1": 1}[m] for m in names) for n in names]
 
-    return Results(2, periods, every, weights, Log("a", None), Metrics())
+    return Results(2, periods, every, weights, Log("a", None).add, Metrics())
 
 
 def told(**values: float) -> list[v1.Measure]:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
@@ -36,9 +34,7 @@ class Node:
     folder: Path
     size: int
     tell: Tell
-    log: Log
     metrics: Metrics
-    refused: Refusals
     signal: Signal
     background: Background
     chance: random.Random | None = None

@@ -15,8 +15,9 @@ from sdfeel.algorithm.trainer import MeasuringTrainer, Trainer
 from sdfeel.deploy.client.step_budget import StepBudget
 from sdfeel.deploy.client.uplink import Uplink
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.logs import Log, Sink
-from sdfeel.deploy.facts.rate_limit import RateLimitedLog
+from sdfeel.deploy.facts.stream import Facts
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.pace import plans
 from sdfeel.deploy.protocol import PROTOCOL, v1
@@ -37,7 +38,6 @@ ATTEMPTS = 10  # to reach home at the start, before the fallbacks are asked
 LOOK_SECONDS = 0.5
 SENT = 64  # models whose receipt may still come
 LONGEST = 1e6  # seconds of a period
-REMARKS = (10, 10.0)  # lines about what an edge said, of one kind, and seconds for them
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class ClientProgram:
         self.credentials = Credentials(deployment, "client", name)
         self.transport = transport or GrpcTransport(deployment, self.credentials)
         self.log = Log(name, log)
-        self.lifetime = Lifetime(self.credentials, self.log)
+        self.tell = Facts(self.log.add).tell
+        self.lifetime = Lifetime(self.credentials, self.tell)
         self._incarnation = secrets.randbits(62)
         self._answered_by: Identity | None = None
         self.edge: str | None = None
@@ -82,7 +83,6 @@ class ClientProgram:
         self.budget = StepBudget(deployment.most_steps)
         self._made = 0  # iterations that are in an edge's model, without rounds
         self._uplink = Uplink(deployment, name)
-        self._tell = RateLimitedLog(self.log, *REMARKS)
         self._work: tuple[v1.Task, Vector] | None = None
         self._given: Vector | None = None  # the last model on this stream, if changes of it come
         self._given_at = 0.0
@@ -127,21 +127,24 @@ class ClientProgram:
                 raise StreamLost("the stream ended")
             found = self.credentials.check_edge(edge, answer.hello, hello.nonce)
             self.edge, self._answered_by = edge, found
-            self.log("connected", edge=edge)
+            self.tell(facts.Connected(edge=edge))
             return await self._take_part(stream, edge)
         except TurnedAway as refusal:
-            self.log.again("edge-refused", edge=edge, reason=refusal.reason)
+            self.tell(facts.EdgeRefused(edge=edge, reason=refusal.reason))
             return "lost" if self.edge == edge else "refused"
         except StreamLost as problem:
-            kind = "lost" if self.edge == edge else "unreachable"
-            tell = self.log if kind == "lost" else self.log.again
-            tell(f"edge-{kind}", edge=edge, reason=problem.reason)
+            fact: type[facts.EdgeLost | facts.EdgeUnreachable]
+            kind, fact = "unreachable", facts.EdgeUnreachable
+            if self.edge == edge:
+                kind, fact = "lost", facts.EdgeLost
+            self.tell(fact(edge=edge, reason=problem.reason))
             return kind
         except TimeoutError:
-            self.log.again("edge-unreachable", edge=edge, reason="no answer")
+            self.tell(facts.EdgeUnreachable(edge=edge, reason="no answer"))
             return "unreachable"
         except Refused as refusal:
-            self.log.again("edge-distrusted", edge=edge, kind=refusal.kind, reason=refusal.reason)
+            reason = refusal.reason
+            self.tell(facts.EdgeDistrusted(edge=edge, kind=refusal.kind, reason=reason))
             return "refused"
         finally:
             self.edge = self._answered_by = None
@@ -194,14 +197,14 @@ class ClientProgram:
                 elif kind == "receipt":
                     self._note(message.receipt)
                 elif kind == "finish":
-                    self.log("finished", edge=edge)
+                    self.tell(facts.TrainingOver(edge=edge))
                     return "finished"
             except Refused as refusal:
                 incoming = None
                 if refusal.kind == "base":  # on a new stream it gets the whole model
                     raise StreamLost(refusal.reason) from None
-                about = {"kind": refusal.kind, "reason": refusal.reason}
-                self._tell("refused", refusal.kind, edge=edge, **about)
+                reason = refusal.reason
+                self.tell(facts.TaskRefused(edge=edge, kind=refusal.kind, reason=reason))
         raise StreamLost("the stream ended")
 
     def _take(self, task: v1.Task, model: Vector | None) -> None:
@@ -250,18 +253,18 @@ class ClientProgram:
     def _note(self, receipt: v1.Receipt) -> None:
         """A model is accepted once, and only one that was sent."""
         if receipt.verdict != v1.Verdict.ACCEPTED:
-            is_late = receipt.verdict == v1.Verdict.LATE
-            verdict = "late" if is_late else "model-refused"
-            if is_late:
+            if receipt.verdict == v1.Verdict.LATE:
                 self.budget.was(in_time=False)
-            self._tell(verdict, period=receipt.period, reason=receipt.reason)
+                self.tell(facts.ModelLate(period=receipt.period, reason=receipt.reason))
+            else:
+                self.tell(facts.ModelRefused(period=receipt.period, reason=receipt.reason))
         elif found := [sent for sent in self._sent if sent[0] == receipt.period]:
             self._sent.remove(found[0])
             self._made = max(self._made, found[0][1])
             self.budget.was(in_time=True)
             self.accepted.append(receipt.period)
             self._uplink.accepted(receipt.period)
-            self.log("accepted", period=receipt.period)
+            self.tell(facts.Accepted(period=receipt.period))
         self._wake.set()
 
     async def _serve_work(self, stream: Stream, edge: str) -> str:
@@ -280,12 +283,12 @@ class ClientProgram:
             if self._answered_by is not None:
                 check(self._answered_by, self.credentials)
             if self.credentials.stamp != stamp:
-                self.log("renewed", edge=edge)
+                self.tell(facts.Renewed(edge=edge))
                 return "renew"
             if edge != self.me.edge and loop.time() >= look_home:
                 look_home = loop.time() + self.deployment.deadlines.home
                 if await self.transport.is_there(self.me.edge):
-                    self.log("going-home", edge=edge)
+                    self.tell(facts.GoingHome(edge=edge))
                     return "home"
             if self._work is not None:
                 task, model = self._work
@@ -297,8 +300,8 @@ class ClientProgram:
                 self.budget.took(steps, seconds)
                 if self._work is None:  # else the period is over: what we have is late
                     await self._upload(stream, task.period, trained)
-                    took = round(seconds, 6)
-                    self.log("uploaded", period=task.period, trained=took, **trained.measures)
+                    took, measures = round(seconds, 6), trained.measures
+                    self.tell(facts.Uploaded(period=task.period, trained=took, measures=measures))
                 elif self.deployment.most_steps:
                     self.budget.was(in_time=False)
 

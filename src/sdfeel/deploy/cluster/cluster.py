@@ -9,7 +9,7 @@ from sdfeel.deploy.cluster.absences import Absences
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.session import Session
-from sdfeel.deploy.facts.rate_limit import RateLimitedLog
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.protocol import v1
@@ -23,7 +23,6 @@ from sdfeel.deploy.wire.transport import Stream, StreamLost
 __all__ = ["Cluster", "Tasks"]
 
 Tasks = Callable[[str], v1.Task]  # what a client is asked to do
-COMINGS = (10, 10.0)  # lines of one client's coming and going, and seconds for them
 
 
 class Cluster:
@@ -46,7 +45,6 @@ class Cluster:
         self._work: tuple[Tasks, Vector] | None = None
         self._absences = Absences()
         self._elsewhere = elsewhere
-        self._tell = RateLimitedLog(node.log, *COMINGS)
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
 
@@ -85,7 +83,7 @@ class Cluster:
             self.awaited.clear()
             for name in missing:
                 self._absences.missed(name, self.period)
-            self.node.log("deadline", period=self.period, missing=missing)
+            self.node.tell(facts.Deadline(period=self.period, missing=missing))
         return self.uploads
 
     def _expected(self) -> set[str]:
@@ -115,7 +113,6 @@ class Cluster:
     def acknowledge(self, period: int, clients: list[str]) -> None:
         """Tells the clients that their models are in, which is on disk by now."""
         for name in clients:
-            self.node.metrics.uploads.labels("accepted").inc()
             if name in self.sessions:
                 self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
 
@@ -178,12 +175,12 @@ class Cluster:
         self.sessions[name] = session
         if before is not None:
             reason = "the same process dialled again"
-            self._tell("client-replaced", name, client=name, reason=reason)
+            self.node.tell(facts.ClientReplaced(client=name, reason=reason))
             before.stream.close("a newer stream took its place")
         self.awaited.discard(name)
         if name not in self.home:
             self._guests.add(name)
-        self._tell("client-up", name, client=name, guest=name not in self.home)
+        self.node.tell(facts.ClientUp(client=name, guest=name not in self.home))
         if self.finished:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
         elif self.is_open and self._work is not None and name not in self.uploads:
@@ -199,9 +196,8 @@ class Cluster:
             if self.sessions.get(name) is session:
                 del self.sessions[name]
                 self._guests.discard(name)
-                problem = session.outbox.problem
-                why = {"reason": problem} if problem else {}
-                self._tell("client-down", name, client=name, **why)
+                reason = session.outbox.problem
+                self.node.tell(facts.ClientDown(client=name, reason=reason))
             self._changed()
             await end(pump)
 
@@ -274,8 +270,7 @@ class Cluster:
         self.node.signal.notify()
 
     def _late(self, session: Session, period: int) -> None:
-        self.node.metrics.uploads.labels("late").inc()
-        self._tell("late", session.name, client=session.name, period=period, now=self.period)
+        self.node.tell(facts.UploadLate(client=session.name, period=period, now=self.period))
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
     def refuse(self, name: str, refusal: Refused) -> None:
@@ -288,6 +283,5 @@ class Cluster:
         self.node.signal.notify()
 
     def _count(self, name: str, refusal: Refused) -> None:
-        self.node.metrics.uploads.labels("refused").inc()
-        fields = {"client": name, "period": self.period}
-        self.node.refused("refused", refusal.kind, refusal.reason, name, **fields)
+        kind, reason, period = refusal.kind, refusal.reason, self.period
+        self.node.tell(facts.UploadRefused(kind=kind, reason=reason, client=name, period=period))

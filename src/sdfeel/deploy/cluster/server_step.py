@@ -16,6 +16,7 @@ import numpy as np
 
 from sdfeel.algorithm.methods.method import Row
 from sdfeel.algorithm.methods.server_optimizers import ServerOptimizer
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.files import read_notes
 from sdfeel.deploy.model.vectors import BLOCK, NotFinite, Vector, VectorWriter
 from sdfeel.deploy.node import Node
@@ -64,7 +65,7 @@ class ServerStep:
         path = node.deployment.path(node.deployment.model.initial)
         step = cls.with_rows(optimizer, trained_values(path, node.size), node.folder, kept)
         if kept and any(row is not kept.get(name) for name, row in step.rows.items()):
-            node.log("rows-begun-anew", method=optimizer.name, found=sorted(kept))
+            node.tell(facts.RowsBegunAnew(method=optimizer.name, found=sorted(kept)))
         return step
 
     @classmethod

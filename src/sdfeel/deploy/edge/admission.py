@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sdfeel.deploy.facts.refusals import Refusals
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.identity import Credentials, Identity, check
@@ -26,7 +27,7 @@ class Admission:
     """
 
     credentials: Credentials
-    refused: Refusals
+    tell: Tell
     timeout: float
     _inside: dict[Caller, Identity] = field(default_factory=dict)
 
@@ -39,7 +40,7 @@ class Admission:
                 self._admit(caller, identity, roles)
             yield identity
         except Refused as refusal:
-            self._tell(refusal)
+            self._refuse(refusal)
             raise
         finally:
             self._inside.pop(caller, None)
@@ -71,11 +72,11 @@ class Admission:
             try:
                 check(identity, self.credentials)
             except Refused as refusal:
-                self._tell(refusal)
+                self._refuse(refusal)
                 caller.close(refusal.reason)
 
-    def _tell(self, refusal: Refused) -> None:
-        self.refused("peer-refused", refusal.kind, refusal.reason)
+    def _refuse(self, refusal: Refused) -> None:
+        self.tell(facts.PeerRefused(kind=refusal.kind, reason=refusal.reason))
 
 
 def _who(identity: Identity) -> str:

@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector, distance
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link import Link
@@ -56,16 +57,19 @@ class Adopter:
                     found[link.peer] = answer
                 elif link.up and link.generation == streams[link.peer]:
                     tried.append(link.peer)
-                    self.node.log("not-adopted", peer=link.peer, reason="no valid model in time")
+                    self._pass_over(link.peer, "no valid model in time")
                 elif asyncio.get_running_loop().time() >= end:
                     tried.append(link.peer)
-                    self.node.log("not-adopted", peer=link.peer, reason="its stream ended")
+                    self._pass_over(link.peer, "its stream ended")
             if found:
                 peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
                 counted = self.node.topology.counted
                 period = min(counted(found[peer][0], peer, self.node.name), reached)
-                self.node.log("adopted", peer=peer, period=period)
+                self.node.tell(facts.Adopted(peer=peer, period=period))
                 return period, found[peer][1]
+
+    def _pass_over(self, peer: str, reason: str) -> None:
+        self.node.tell(facts.NotAdopted(peer=peer, reason=reason))
 
     def _is_clear(self, tried: list[str]) -> bool:
         """Whether somebody can be asked for sure, or everybody is here and nobody can."""

@@ -15,10 +15,10 @@ from sdfeel.deploy.edge.handlers import Handlers
 from sdfeel.deploy.edge.paces import make_periods
 from sdfeel.deploy.edge.recorder import Recorder
 from sdfeel.deploy.edge.replies import Replies
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.http import BoundedServer, serve_http, split_address
 from sdfeel.deploy.facts.logs import Log, Sink
 from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.refusals import Refusals
 from sdfeel.deploy.facts.results import Results
 from sdfeel.deploy.facts.stream import Facts, StatusFacts
 from sdfeel.deploy.model.files import ModelFile, read_model
@@ -65,11 +65,10 @@ class EdgeServer:
         self.me, self.topology = deployment.edge(name), Topology(deployment)
         self.log, self.metrics = Log(name, log), Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.unwritten)
-        self.refused = Refusals(self.log, self.metrics)
         self.seen = StatusFacts()
         self.facts = Facts(self.log.add, self.metrics.add, self.seen.add)
         self.credentials = Credentials(deployment, "edge", name)
-        self.lifetime = Lifetime(self.credentials, self.log, self.metrics)
+        self.lifetime = Lifetime(self.credentials, self.facts.tell, self.metrics)
         self.address = self.me.listen or self.me.address
         self.transport = transport or GrpcTransport(deployment, self.credentials, self.address)
         first = self._read_first(constants=out is not None)
@@ -81,9 +80,7 @@ class EdgeServer:
             folder=self.store.folder,
             size=first.vector.size,
             tell=self.facts.tell,
-            log=self.log,
             metrics=self.metrics,
-            refused=self.refused,
             signal=Signal(),
             background=Background(),
             chance=chance,
@@ -116,7 +113,7 @@ class EdgeServer:
         self.metrics.periods.set(self.rounds.last)
         self.results = self._make_results()
         self.recorder = Recorder(node, self.results, out, lambda: self.model, first)
-        self.admission = Admission(self.credentials, self.refused, deployment.deadlines.ping)
+        self.admission = Admission(self.credentials, node.tell, deployment.deadlines.ping)
         with_edges = SharedSettings.of_edges(self.topology, first.vector.sha256)
         self.replies = Replies(
             node,
@@ -127,6 +124,7 @@ class EdgeServer:
             self.cluster,
             self.links,
             self.results,
+            self.seen,
         )
         self.handlers = Handlers(
             node,
@@ -143,7 +141,9 @@ class EdgeServer:
         topology = self.topology
         every = self.deployment.evaluate_every
         last = self.rounds.last
-        results = Results(topology.tau1, last, every, topology.weights, self.log, self.metrics)
+        results = Results(
+            topology.tau1, last, every, topology.weights, self.node.tell, self.metrics
+        )
 
         def on_upload(client: str, about: v1.ModelHeader) -> None:
             self.rounds.times.came(about.trained)
@@ -167,12 +167,12 @@ class EdgeServer:
         self.store.acquire()
         checkpoint, problems = self.store.load(self.node.size)
         for problem in problems:
-            self.log("checkpoint-damaged", reason=problem)
+            self.node.tell(facts.CheckpointDamaged(reason=problem))
         if checkpoint is None:
-            self.log("fresh-start", values=self.node.size)
+            self.node.tell(facts.FreshStart(values=self.node.size))
             return None
         number = checkpoint.agreement.get("checkpoint", 0)
-        self.log("resumed", period=checkpoint.done, checkpoint=number)
+        self.node.tell(facts.Resumed(period=checkpoint.done, checkpoint=number))
         return checkpoint
 
     # Starting and stopping.
@@ -184,7 +184,8 @@ class EdgeServer:
         for peer in self.links:
             if self.topology.leads(self.name, peer):
                 self.node.background.spawn(self._dialler(peer).run())
-        self.log("listening", address=self.address, secure=not self.credentials.plaintext)
+        is_secure = not self.credentials.plaintext
+        self.node.tell(facts.Listening(address=self.address, secure=is_secure))
 
     async def _listen(self) -> None:
         """On both ports; InputError names the one that cannot be had."""
@@ -230,7 +231,7 @@ class EdgeServer:
             self._http.shutdown()
             self._http.server_close()
         self.store.release()
-        self.log("stopped", period=self.done)
+        self.node.tell(facts.Stopped(period=self.done))
 
     async def run(self) -> None:
         """Carry out all periods, from the last one that is durable."""
@@ -274,8 +275,7 @@ class EdgeServer:
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""
-        self.metrics.handshakes.labels(reason).inc(count)
-        self.log("handshake-refused", reason=reason, count=count, detail=detail)
+        self.node.tell(facts.HandshakeRefused(reason=reason, count=count, detail=detail))
 
     @property
     def warnings(self) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.admission import Admission
 from sdfeel.deploy.edge.replies import Replies
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -72,7 +73,7 @@ class Handlers:
             who = "" if identity is None else f"{identity.role}/{identity.name}"
             certificate = "" if identity is None else f"{identity.serial:x}"
             period = self.replies.rounds.done
-            self.node.log("exported", period=period, by=who, certificate=certificate)
+            self.node.tell(facts.Exported(period=period, by=who, certificate=certificate))
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
             for message in self.replies.model():
                 await stream.write(message)

@@ -17,6 +17,7 @@ from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.deploy.cluster.averaging import ClusterMean
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.adoption import Adopter
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.period_times import PeriodTimes
 from sdfeel.deploy.model.disk import Disk
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
@@ -44,7 +45,7 @@ class Finished:
 
     worked   the period whose work clients had
     period   its number: later than `worked` where the edge has caught up with the others
-    seconds  by phase
+    collect, mix  seconds of these phases
     ended    when it was over, by `time.perf_counter`
     """
 
@@ -52,7 +53,8 @@ class Finished:
     period: int
     order: list[str]
     used: int
-    seconds: dict[str, float]
+    collect: float
+    mix: float
     ended: float
 
 
@@ -84,7 +86,7 @@ class Periods(ABC):
 
     def __post_init__(self) -> None:
         self.deployment, self.topology = self.node.deployment, self.node.topology
-        self.log, self.metrics, self.signal = self.node.log, self.node.metrics, self.node.signal
+        self.metrics, self.signal = self.node.metrics, self.node.signal
         table = self.deployment.averaging
         self.period, self.durable = self.done, self.model
         self._unsaved: list[Finished] = []
@@ -99,7 +101,7 @@ class Periods(ABC):
         self.lag = 0 if remembers else LAG
         self.on_period: Callable[[int, int, list[str]], None] = lambda *_: None
         self.on_saved: Callable[[], None] = lambda: None
-        self.disk = Disk(self.log, self.metrics, self.deployment.deadlines.retry)
+        self.disk = Disk(self.node.tell, self.deployment.deadlines.retry)
         self._started = 0.0
         rule = Rule(table.rule, table.limit, table.trim)
         self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
@@ -137,7 +139,7 @@ class Periods(ABC):
             await self._period()
         await self._wait_for_disk(0)
         self.phase = "finished"
-        self.log("finished", period=self.done)
+        self.node.tell(facts.Finished(period=self.done))
         self.cluster.finish(self.done)
         await self._linger()
 
@@ -146,7 +148,6 @@ class Periods(ABC):
         self.phase = "adopting"
         found = await adopter.run(start, self.model)
         if found is not None:
-            self.metrics.adoptions.inc()
             self.cluster.awaited.clear()
             self._go_on(*found)
             await self._wait_for_disk(0)
@@ -166,7 +167,7 @@ class Periods(ABC):
                 return
             await self._save_again()
         for peer, id_ in self.links.agreement.open:
-            self.log("unsettled", peer=peer, key=id_[:2], ballot=id_.ballot)
+            self.node.tell(facts.Unsettled(peer=peer, key=id_[:2], ballot=id_.ballot))
 
     async def _repair(self, model: Vector) -> Vector:
         """Adds what links turned out to have carried after all."""
@@ -174,11 +175,9 @@ class Periods(ABC):
         while owed:
             peer, change = owed.pop(0)
             before, model = model, await self._add(change, model)
-            self.metrics.repairs.inc()
-            fields = {}
-            if self.deployment.audit:
-                fields = {"before": probe(before), "after": probe(model)}
-            self.log("repaired", peer=peer, **fields)
+            start = probe(before) if self.deployment.audit else None
+            end = probe(model) if self.deployment.audit else None
+            self.node.tell(facts.Repaired(peer=peer, before=start, after=end))
         return model
 
     async def _add(self, late: Change, model: Vector) -> Vector:
@@ -191,7 +190,7 @@ class Periods(ABC):
         if self._has_participants:
             self._has_participants = False
             silent = sorted(self.cluster.sessions)
-            self.log("no-clients", period=period, **({"silent": silent} if silent else {}))
+            self.node.tell(facts.NoClients(period=period, silent=tuple(silent)))
 
     # The disk, beside the periods.
 
@@ -274,20 +273,17 @@ class Periods(ABC):
         ended = time.perf_counter()
         self.period_seconds = ended - start
         self.times.end(collected - start, self.period_seconds, self.topology.is_inter(period))
-        seconds = {"collect": collected - start, "mix": mixed - collected}
-        return Finished(worked, period, order, used, seconds, ended)
+        return Finished(worked, period, order, used, collected - start, mixed - collected, ended)
 
     def _note(self, finished: Finished) -> None:
         """A period is on the disk."""
-        phases = finished.seconds | {"save": time.perf_counter() - finished.ended}
-        for phase, seconds in phases.items():
-            self.metrics.phase.labels(phase).observe(seconds)
-        self.metrics.period.set(finished.period)
-        self.metrics.participants.set(len(finished.order))
-        self.log(
-            "period",
-            period=finished.period,
-            participants=finished.order,
-            links_used=finished.used,
-            **{phase: round(seconds, 6) for phase, seconds in phases.items()},
+        self.node.tell(
+            facts.Period(
+                period=finished.period,
+                participants=finished.order,
+                links_used=finished.used,
+                collect=round(finished.collect, 6),
+                mix=round(finished.mix, 6),
+                save=round(time.perf_counter() - finished.ended, 6),
+            )
         )

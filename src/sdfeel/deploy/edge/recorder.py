@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfeel.deploy.config import Deployment
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.results import Results, Row
 from sdfeel.deploy.model.files import ModelFile
 from sdfeel.deploy.model.state_dict import write_state_dict
@@ -45,7 +46,7 @@ class Recorder:
         model: Callable[[], Vector],
         first: ModelFile,
     ) -> None:
-        self._topology, self._edge, self._log = node.topology, node.name, node.log
+        self._topology, self._edge, self._tell = node.topology, node.name, node.tell
         self._results = results
         self._out, self._model, self._first = out, model, first
         self._folder: RunFolder | None = None
@@ -104,7 +105,8 @@ class Recorder:
                 found = await asyncio.to_thread(self._evaluate, values)
             except Exception as problem:
                 # Somebody else's code on somebody else's data: training goes on without it.
-                self._log("evaluation-failed", reason=f"{type(problem).__name__}: {problem}")
+                reason = f"{type(problem).__name__}: {problem}"
+                self._tell(facts.EvaluationFailed(reason=reason))
                 self._evaluate = None
                 return
             self._results.evaluated(iteration, found)
@@ -115,7 +117,7 @@ class Recorder:
         try:
             await asyncio.to_thread(self._folder.write_rows, self._results.in_order)
         except OSError as problem:
-            self._log.again("record-problem", reason=str(problem))
+            self._tell(facts.RecordProblem(reason=str(problem)))
 
     async def finish(self, done: int) -> None:
         """The last look, the last rows, models and summary.
@@ -135,7 +137,7 @@ class Recorder:
             try:
                 await asyncio.to_thread(self._conclude, self._folder, done)
             except OSError as problem:
-                self._log("record-problem", reason=str(problem))
+                self._tell(facts.RecordProblem(reason=str(problem)))
 
     def _conclude(self, folder: RunFolder, done: int) -> None:
         notes = {"deployment": self._topology.deployment.name, "edge": self._edge}

@@ -10,6 +10,7 @@ from pathlib import Path
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.periods import Periods
 from sdfeel.deploy.facts.results import Results
+from sdfeel.deploy.facts.stream import StatusFacts
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.peers.links import Links
@@ -37,6 +38,7 @@ class Replies:
 
     life    the number of this life
     common  what neighbours must have the same
+    seen    what has happened in this life
     """
 
     node: Node
@@ -47,6 +49,7 @@ class Replies:
     cluster: Cluster
     links: Links
     results: Results
+    seen: StatusFacts
 
     def hello(self) -> v1.Hello:
         """To neighbours; they must also have begun with the same model."""
@@ -99,8 +102,8 @@ class Replies:
             ],
             seconds_per_period=rounds.period_seconds,
             disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
-            refused=int(value("sdfeel_uploads_total", verdict="refused")),
-            late=int(value("sdfeel_uploads_total", verdict="late")),
+            refused=self.seen.refused,
+            late=self.seen.late,
             measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
             warnings=self.warnings,
             certificate_hours=self.lifetime.hours,

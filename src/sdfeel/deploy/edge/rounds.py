@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Periods
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import NotFinite, Vector
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.mixer import Mixer
@@ -101,11 +102,10 @@ class Rounds(Periods):
 
     def _catch_up(self, period: int, ahead: int, order: list[str]) -> int:
         """The period to go on in: with nothing to give, the one that the others have finished."""
-        self.metrics.jumps.inc()
         self.cluster.awaited.clear()  # the others are under way: who comes home, comes
         following = ahead + self.topology.tau2
         to = following if order and following <= self.last else ahead
-        self.log("jump", period=period, to=to, kept=order)
+        self.node.tell(facts.Jump(period=period, to=to, kept=order))
         return to
 
     def _ahead(self, heading: int) -> int:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Finished, Periods
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import NotFinite, Vector, combine, probe
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.counts import Counts
@@ -87,8 +87,7 @@ class Turns(Periods):
 
     async def _period(self) -> None:
         if self._is_left_behind:
-            self.log("jump", period=self.period, to=self.last, kept=[])
-            self.metrics.jumps.inc()
+            self.node.tell(facts.Jump(period=self.period, to=self.last, kept=[]))
             await self._keep(self.last)
             return
         turn = self.period + 1
@@ -213,9 +212,9 @@ class Turns(Periods):
             before, self.model = self.model, await self._add(total, self.model)
             del owed[: len(taken)]
             if self.deployment.audit:
-                about: dict[str, Any] = {"before": probe(before), "after": probe(self.model)}
-                peers = [peer for peer, _ in taken]
-                self.log("given", peers=peers, moved=total.probe(), **about)
+                peers, moved = [peer for peer, _ in taken], total.probe()
+                start, end = probe(before), probe(self.model)
+                self.node.tell(facts.Given(peers=peers, moved=moved, before=start, after=end))
         return self.model
 
     async def _keep(self, period: int, finished: Finished | None = None) -> None:

@@ -189,6 +189,13 @@ class NoClients(EdgeFact):
     silent: Sequence[str] = ()
 
 
+class RowsBegunAnew(EdgeFact):
+    """The checkpoint has what another server optimizer remembers (`found`); ours begins anew."""
+
+    method: str
+    found: Sequence[str]
+
+
 class Measured(EdgeFact):
     """Losses and metrics of the model after this iteration."""
 

@@ -54,14 +54,11 @@ class Limits:
         flood.told, flood.untold = flood.told + 1, 0
         return about
 
-    def times(self, key: str) -> int:
+    def _repeated(self, fact: Fact) -> dict[str, int] | None:
         if len(self._times) > KINDS:
             self._times.clear()
+        key = repr(fact)
         times = self._times[key] = self._times.get(key, 0) + 1
-        return times
-
-    def _repeated(self, fact: Fact) -> dict[str, int] | None:
-        times = self.times(repr(fact))
         if times & (times - 1):
             return None
         return {"times": times} if times > 1 else {}

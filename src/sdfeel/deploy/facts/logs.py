@@ -111,15 +111,6 @@ class Log:
         if about is not None:
             self._add(_line(self.node, fact, about))
 
-    def __call__(self, event: str, **fields: Any) -> None:
-        line = {"time": round(time.time(), 6), "node": self.node, "event": event}
-        self._add(line | {name: _short(value) for name, value in fields.items()})
-
-    def again(self, event: str, **fields: Any) -> None:
-        times = self._limits.times(repr((event, sorted(fields.items()))))
-        if times & (times - 1) == 0:
-            self(event, **fields, **({"times": times} if times > 1 else {}))
-
     def _add(self, line: dict[str, Any]) -> None:
         late = len(self._waiting)
         self._recent.append(line)

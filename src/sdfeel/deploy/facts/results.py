@@ -12,8 +12,9 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Results", "Row"]
@@ -39,7 +40,7 @@ class Results:
         periods: int,
         every: int,
         weights: Callable[[Sequence[str]], list[float]],
-        log: Log,
+        tell: Tell,
         metrics: Metrics,
     ) -> None:
         self.rows: dict[int, Row] = {}
@@ -47,7 +48,7 @@ class Results:
         self.on_begin: Callable[[int], None] = lambda _: None
         self.on_change: Callable[[], None] = lambda: None
         self._tau1, self._periods, self._every = tau1, periods, every
-        self._weights, self._log, self._metrics = weights, log, metrics
+        self._weights, self._tell, self._metrics = weights, tell, metrics
         self._reports: dict[str, Row] = {}
         self._losses: list[float] = []
         self._started = time.monotonic()
@@ -113,7 +114,7 @@ class Results:
                 "seconds": time.monotonic() - self._started,
             }
         self.rows[iteration] |= found
-        self._log("measured", iteration=iteration, **found)
+        self._tell(facts.Measured(iteration=iteration, values=found))
         self.on_change()
 
     def evaluated(self, iteration: int, found: Mapping[str, float]) -> None:

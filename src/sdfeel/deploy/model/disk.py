@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from sdfeel.deploy.facts.logs import Log
-from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.stream import Tell
 
 __all__ = ["Disk"]
 
@@ -19,9 +19,9 @@ TOLD_EVERY = 60.0
 class Disk:
     """Asked after every attempt to save. `problem` is empty while all is well."""
 
-    def __init__(self, log: Log, metrics: Metrics, pause: float) -> None:
+    def __init__(self, tell: Tell, pause: float) -> None:
         self.problem = ""
-        self._log, self._metrics, self._pause = log, metrics, pause
+        self._tell, self._pause = tell, pause
         self._since = self._told = 0.0
 
     async def took(self, saving: asyncio.Future[None]) -> bool:
@@ -34,16 +34,14 @@ class Disk:
             await asyncio.sleep(self._pause)
             return False
         if self.problem:
-            self._log("disk-relief", seconds=round(now() - self._since, 3))
+            self._tell(facts.DiskRelief(seconds=round(now() - self._since, 3)))
             self.problem = ""
-            self._metrics.disk.set(0)
         return True
 
     def _refused(self, reason: str, now: float) -> None:
-        self._metrics.disk.set(1)
         if not self.problem:
             self._since, self._told = now, float("-inf")
         if reason != self.problem or now - self._told >= TOLD_EVERY:
             self._told = now
-            self._log("disk-problem", reason=reason)
+            self._tell(facts.DiskProblem(reason=reason))
         self.problem = reason

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import math
 import os
 import select
@@ -24,7 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from sdfeel.deploy.facts.logs import LogFile
+from sdfeel.deploy.facts.facts import StopForced
+from sdfeel.deploy.facts.logs import LogFile, as_text
 
 __all__ = ["INTERRUPTED", "STOP_SECONDS", "run_until_signal"]
 
@@ -176,9 +176,9 @@ class _Watch:
         """What is in the way of an end: where the main thread and the program are."""
         main = sys._current_frames().get(threading.main_thread().ident or 0)
         tasks = self._task.get_stack() if isinstance(self._task, asyncio.Task) else []
-        at = {"thread": _places([main] if main else []), "task": _places(tasks)}
-        line = {"time": round(time.time(), 6), "node": self._node, "event": "stop-forced"}
-        (self._log or LogFile()).write(json.dumps({**line, "reason": reason, **at}) + "\n")
+        thread = _places([main] if main else [])
+        fact = StopForced(reason=reason, thread=thread, task=_places(tasks))
+        (self._log or LogFile()).write(as_text(self._node, fact))
 
 
 def _places(frames: list[FrameType]) -> list[str]:

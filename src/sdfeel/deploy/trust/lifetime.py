@@ -7,8 +7,10 @@ import math
 
 from cryptography import x509
 
-from sdfeel.deploy.facts.logs import Log
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.facts import Fact
 from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.trust.identity import Credentials
 
 __all__ = ["Lifetime"]
@@ -18,11 +20,13 @@ SOON = 0.25
 
 
 class Lifetime:
-    """Looked at now and then; logs what is news."""
+    """Looked at now and then; tells what is news."""
 
-    def __init__(self, credentials: Credentials, log: Log, metrics: Metrics | None = None) -> None:
-        self._credentials, self._log, self._metrics = credentials, log, metrics
-        self._told: dict[str, str] = {}
+    def __init__(
+        self, credentials: Credentials, tell: Tell, metrics: Metrics | None = None
+    ) -> None:
+        self._credentials, self._tell, self._metrics = credentials, tell, metrics
+        self._told: dict[type[Fact], str] = {}
 
     @property
     def hours(self) -> float:
@@ -31,7 +35,7 @@ class Lifetime:
         return math.inf if own is None else _hours(own.not_valid_after_utc - _now())
 
     def look(self) -> list[str]:
-        """What an operator should know; news also goes to the log, and the days to the metric."""
+        """What an operator should know; news is also told, and the days go to the metric."""
         own = self._credentials.certificate
         if own is None:
             return []
@@ -45,26 +49,26 @@ class Lifetime:
         left = self.hours / _hours(own.not_valid_after_utc - own.not_valid_before_utc)
         renew = f"`sdfeel provision node FILE {self._credentials.name}` renews it"
         if left <= 0:
-            self._news("certificate-expired", str(own.serial_number), until=until, remedy=renew)
+            self._news(str(own.serial_number), facts.CertificateExpired(until=until, remedy=renew))
             return f"the certificate ended on {until}; {renew}"
         if left > SOON:
             return ""
         # Again at each half of what was left: rarely, and more often when it matters.
         level = f"{own.serial_number} {math.floor(math.log2(SOON / left))}"
         hours = round(self.hours, 2)
-        self._news("certificate-ends", level, until=until, hours=hours, remedy=renew)
+        self._news(level, facts.CertificateEnds(until=until, hours=hours, remedy=renew))
         return f"the certificate ends in {self.hours:.1f} h; {renew}"
 
     def _list(self) -> str:
         problem = self._credentials.list_problem()
-        self._news("revocation-list", problem, reason=problem)
+        self._news(problem, facts.RevocationList(reason=problem))
         return problem
 
-    def _news(self, event: str, what: str, **fields: object) -> None:
-        if what != self._told.get(event, ""):
-            self._told[event] = what
+    def _news(self, what: str, fact: Fact) -> None:
+        if what != self._told.get(type(fact), ""):
+            self._told[type(fact)] = what
             if what:
-                self._log(event, **fields)
+                self._tell(fact)
 
 
 def _now() -> datetime.datetime:
