@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import urllib.request
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from ended import issue_ended
 from harness import Process, World, deploy, free_ports
 from hypothesis import given
 from hypothesis import strategies as st
 from identity_faults import expired, without_certificate, without_tls
 
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.trust import authority
+from sdfeel.deploy.trust.authority import Authority
 from sdfeel.deploy.trust.handshake_filter import HandshakeFilter, classify
+from sdfeel.deploy.trust.handshakes import explain
+from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.wire.grpc_transport import GrpcTransport
+from sdfeel.deploy.wire.transport import Call, Stream, StreamLost
 
 BORING = "error:1000007d:SSL routines:OPENSSL_internal:"
 FAILED = (
@@ -39,10 +50,71 @@ FAILED = (
         ("WRONG_VERSION_NUMBER: Invalid certificate verification context", "not-tls"),
         ("HTTP_REQUEST: Invalid certificate verification context", "not-tls"),
         ("NO_SHARED_CIPHER: Invalid certificate verification context", "other"),
+        ("Handshake read failed (Socket closed)", "caller-left"),
     ],
 )
 def test_reasons(said: str, reason: str) -> None:
     assert classify(BORING + said) == reason
+
+
+@pytest.mark.parametrize(
+    ("said", "is_foreign", "means"),
+    [
+        (f"Tls handshake failed: {BORING}CERTIFICATE_VERIFY_FAILED: certificate has expired: OK",
+         False, "has expired by the clock of this machine"),
+        (f"Tls handshake failed: {BORING}CERTIFICATE_VERIFY_FAILED: certificate is not yet valid",
+         False, "which is probably behind"),
+        (f"Tls handshake failed: {BORING}BAD_SIGNATURE: certificate signature failure", False,
+         "not of the CA in this machine's ca.pem"),
+        ("failed to connect to all addresses; last error: UNAVAILABLE: x: Socket closed", False,
+         "it refuses this node's certificate"),
+        ("failed to connect to all addresses; last error: UNKNOWN: Connection reset by peer", True,
+         "this node's own certificate is not of the CA"),
+    ],
+)  # fmt: skip
+def test_a_caller_says_what_a_failure_probably_means(
+    said: str, is_foreign: bool, means: str
+) -> None:
+    found = explain(said, is_foreign)
+    assert means in found
+    assert said in found, "and what gRPC says"
+
+
+@pytest.mark.parametrize("said", ["Socket closed", "Connection refused", "", "Too many pings"])
+def test_what_is_no_handshake_is_left_as_it_is(said: str) -> None:
+    assert explain(said, False) == said
+
+
+STAMP = "I1116 03:14:49.961315   30592 "
+TRACE = [
+    "trace.cc:91] gRPC Tracers: handshaker",
+    "handshaker.cc:80] handshake_manager 0x7: adding handshaker security [0x7] at index 1",
+    "handshaker.cc:155] CallNextHandshakerLocked: error=OK shutdown=false index=0, args={...}",
+    "handshaker.cc:155] CallNextHandshakerLocked: error=UNAVAILABLE: Connection refused",
+    "channel_trace.h:396] handshake manager 0x7:  calling handshaker security at index 1",
+]
+
+
+def test_of_traced_handshakes_only_the_failed_reading_is_told() -> None:
+    failed = "handshaker.cc:155] CallNextHandshakerLocked: error=UNAVAILABLE: Handshake read failed"
+    other = ["trace.cc:91] gRPC Tracers: http", "channel_trace.h:396] something else", "handshaker"]
+    lines = [STAMP + line for line in [*TRACE, failed + " (Socket closed)", *other]]
+    passed, told = through_filter(["".join(line + "\n" for line in lines).encode()])
+    assert passed == "".join(STAMP + line + "\n" for line in other).encode()
+    (line,) = told
+    assert (line["reason"], line["count"]) == ("caller-left", 1)
+
+
+def test_the_trace_is_asked_for_before_grpc_is_there_and_not_over_anothers() -> None:
+    ask = (
+        "import os, sys; from sdfeel.deploy.trust.handshakes import trace_handshakes as trace; "
+        "trace(); print('grpc' in sys.modules, os.environ['GRPC_TRACE'])"
+    )
+    for before, after in (("", "handshaker"), ("http", "http")):
+        environment = {**os.environ, **({"GRPC_TRACE": before} if before else {})}
+        command = [sys.executable, "-c", ask]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"False {after}\n"
 
 
 def through_filter(pieces: list[bytes]) -> tuple[bytes, list[dict[str, object]]]:
@@ -198,5 +270,64 @@ def test_refused_handshakes_are_in_the_metrics_of_a_real_edge(tmp_path: Path) ->
                 await asyncio.sleep(0.05)
             assert all(name in text for name in wanted), text
             return text
+
+    asyncio.run(run())
+
+
+SHIFT = datetime.timedelta(hours=2)
+
+
+async def greet(stream: Stream) -> None:
+    await stream.write(v1.FromClient(hello=v1.Hello()))
+    await stream.read()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "at_caller", "at_edge"),
+    [
+        ("all of another CA", "not of the CA in this machine's ca.pem", "caller-left"),
+        ("certificate of another CA", "own certificate is not of the CA", "unknown-ca"),
+        ("clock behind", "which is probably behind", "caller-left"),
+        ("clock ahead", "has expired by the clock", "caller-left"),
+        ("certificate expired", "it refuses this node's certificate", "expired"),
+    ],
+)
+def test_who_is_turned_away_is_named_at_both_ends(
+    tmp_path: Path, wrong: str, at_caller: str, at_edge: str
+) -> None:
+    """Where a clock is wrong the edge's certificate was made as that clock would see it."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    deployment = deploy(tmp_path / "there", sizes=(1,))
+    here = deployment.model_copy(update={"folder": tmp_path / "here"})
+    certificates = tmp_path / "there" / "certificates"
+    ours = Authority(certificates)
+    if "clock" in wrong:
+        then = authority._now() + SHIFT * (1 if wrong == "clock behind" else -1)
+        with mock.patch.object(authority, "_now", return_value=then):
+            ours.issue("edge", "a", hours=1)
+    if wrong == "certificate expired":
+        issue_ended(certificates, "client", "c0")
+    shutil.copytree(certificates, tmp_path / "here" / "certificates")
+    if "another CA" in wrong:
+        Authority.create(tmp_path / "other", "test").issue("client", "c0")
+        names = ["client/c0.pem"] + (["ca.pem"] if wrong.startswith("all") else [])
+        for name in names:
+            shutil.copy(tmp_path / "other" / name, tmp_path / "here" / "certificates" / name)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            node = Process(world, "edge", "a")
+            await world.until(lambda: node.saw("listening"))
+            transport = GrpcTransport(here, Credentials(here, "client", "c0"))
+            stream = await transport.dial("a", Call.WORK)
+            with pytest.raises(StreamLost) as lost:
+                await greet(stream)
+            assert at_caller in lost.value.reason
+            stream.close()
+            await stream.wait_closed()
+            await world.until(lambda: node.saw("handshake-refused"))
+            told = [line for line in node.lines() if line["event"] == "handshake-refused"]
+            assert {line["reason"] for line in told} == {at_edge}
 
     asyncio.run(run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -314,14 +315,8 @@ def _log(path: Path | None) -> LogFile:
 
 
 def require_extra() -> None:
-    try:
-        import cryptography
-        import grpc
-        import prometheus_client
-    except ImportError as problem:
-        raise InputError(
-            "installation",
-            problem.name,
-            "deployment needs more packages: pip install sdfeel[deploy]",
-        ) from None
-    del cryptography, grpc, prometheus_client
+    """Raise InputError unless the packages are there; they are imported later, each if needed."""
+    for package in ("cryptography", "grpc", "prometheus_client"):
+        if find_spec(package) is None:
+            remedy = "deployment needs more packages: pip install sdfeel[deploy]"
+            raise InputError("installation", package, remedy)

@@ -10,14 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.client.client import ClientProgram
-from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import load_deployment, parse_deployment
-from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.operate.ending import run_until_signal
-from sdfeel.deploy.operate.export import state_folder
-from sdfeel.deploy.trust.handshakes import Handshakes
+from sdfeel.deploy.trust.handshakes import Handshakes, trace_handshakes
 from sdfeel.toml import merge
 
 __all__ = ["run_client", "run_edge"]
@@ -49,8 +45,13 @@ def run_edge(
     stay: bool = False,
 ) -> int:
     """`sdfeel edge`. Exit status 0 when training is over, 130 when stopped before."""
-    _few_arenas()
     deployment = load_deployment(file)
+    if not deployment.security.plaintext:
+        trace_handshakes()
+    from sdfeel.deploy.edge.edge import EdgeServer
+    from sdfeel.deploy.operate.export import state_folder
+
+    _few_arenas()
     if holdout:
         evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
         deployment = deployment.model_copy(update={"evaluation": evaluation})
@@ -83,6 +84,9 @@ def run_client(
     file: Path, name: str, log: LogFile | None = None, local: dict[str, Any] | None = None
 ) -> int:
     """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
+    from sdfeel.deploy.client.client import ClientProgram
+    from sdfeel.deploy.client.trainers import make_trainer
+
     deployment = load_deployment(file)
     if local:
         table = deployment.model_dump(mode="json", exclude_none=True)

@@ -22,7 +22,15 @@ import time
 
 __all__ = ["HandshakeFilter", "classify"]
 
-LINE = re.compile(rb"^[IWE]\d{4} .*ssl_transport_security\S*\] Handshake failed with error (.*)")
+LINE = re.compile(
+    rb"^[IWE]\d{4} \S+ +\d+ (?:ssl_transport_security\S*\] Handshake failed with error "
+    rb"|handshaker\.cc:\d+\] CallNextHandshakerLocked: error=\w+: (?=Handshake read failed))(.*)"
+)
+# What else gRPC says when it is asked to trace handshakes, see `handshakes.trace_handshakes`.
+TRACE = re.compile(
+    rb"^[IWE]\d{4} \S+ +\d+ (?:handshaker\.cc:|channel_trace\.h:\d+\] handshake manager "
+    rb"|trace\.cc:\d+\] gRPC Tracers: handshaker$)"
+)
 SECONDS = 1.0  # between two reports of the same reason
 IDLE = 0.1  # after which a line without an end is passed on
 LONGEST = 65_536
@@ -38,6 +46,7 @@ REASONS = (
     ("WRONG_VERSION_NUMBER", "not-tls"),
     ("HTTP_REQUEST", "not-tls"),
     ("HTTPS_PROXY_REQUEST", "not-tls"),
+    ("Handshake read failed", "caller-left"),
 )
 
 
@@ -86,11 +95,11 @@ class HandshakeFilter:
         *lines, self._rest = (self._rest + data).split(b"\n")
         other = []
         for line in lines:
-            found = LINE.match(line) if self._listened_to else None
-            if found is None:
+            failure = LINE.match(line) if self._listened_to else None
+            if failure is not None:
+                self._count(failure[1].decode(errors="replace"))
+            elif not TRACE.match(line):
                 other.append(line + b"\n")
-            else:
-                self._count(found[1].decode(errors="replace"))
         self._pass(b"".join(other))
         if len(self._rest) > LONGEST:
             self._pass(self._rest)

@@ -3,6 +3,9 @@
 gRPC has no callback for them in Python (asked for in grpc/grpc#38665). It says on standard error
 why one failed, and not with whom. So while an edge runs, its standard error goes through
 `handshake_filter`, a process beside it, which tells about them and passes everything else on.
+
+A caller that does not like the edge's certificate, since it has another CA or a wrong clock, closes
+the connection without a word. Of that gRPC speaks only when it is asked to trace handshakes.
 """
 
 from __future__ import annotations
@@ -17,9 +20,51 @@ from collections.abc import Callable
 
 from sdfeel.deploy.trust import handshake_filter
 
-__all__ = ["Handshakes"]
+__all__ = ["Handshakes", "explain", "trace_handshakes"]
 
 PATIENCE = 2.0
+TRACE = "GRPC_TRACE"
+# What it means for a caller that the edge's certificate is not good, by `classify`.
+EDGE_IS = {
+    "expired": "the edge's certificate has expired by the clock of this machine: is one of the two "
+    "clocks wrong, or was it not renewed?",
+    "not-yet-valid": "the edge's certificate is not valid yet by the clock of this machine, which "
+    "is probably behind",
+    "unknown-ca": "the edge's certificate is not of the CA in this machine's ca.pem",
+}
+TURNED_AWAY = (
+    "the edge ended the handshake. If it is up, it refuses this node's certificate: another CA, "
+    "expired, or one of the two clocks is wrong; the edge's log says which (handshake-refused)"
+)
+FOREIGN = "this node's own certificate is not of the CA in its ca.pem: the edge refuses it"
+
+
+def trace_handshakes() -> None:
+    """Ask gRPC to tell of all handshakes. Only before it is imported: it looks once."""
+    if "grpc" not in sys.modules:
+        os.environ.setdefault(TRACE, "handshaker")
+
+
+def explain(details: str, is_foreign: bool) -> str:
+    """Say in words what a failed attempt to reach an edge probably means.
+
+    Args:
+        details: what gRPC says of it.
+        is_foreign: whether the caller's own certificate is not of its own CA.
+
+    Returns:
+        A sentence, then what gRPC says; that alone where nothing is known.
+
+    >>> explain("last error: UNAVAILABLE: ipv4:10.0.0.1:7001: Connection refused", False)
+    'last error: UNAVAILABLE: ipv4:10.0.0.1:7001: Connection refused'
+    """
+    if "andshake failed" in details:
+        reason = EDGE_IS.get(handshake_filter.classify(details), "")
+    elif "failed to connect" in details and details.endswith(("Socket closed", "reset by peer")):
+        reason = FOREIGN if is_foreign else TURNED_AWAY
+    else:
+        reason = ""
+    return f"{reason} ({details})" if reason else details
 
 
 class Handshakes:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import grpc
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -159,6 +160,17 @@ class Credentials:
         """Whether the node's own certificate has: then there is no use in dialling anybody."""
         own = self.certificate
         return own is not None and own.not_valid_after_utc <= datetime.datetime.now(datetime.UTC)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the node's own certificate is not of the CA in its ca.pem."""
+        if self.plaintext:
+            return False
+        try:
+            self._own.value.certificate.verify_directly_issued_by(self.authority())
+        except (ValueError, TypeError, InvalidSignature):
+            return True
+        return False
 
     def list_problem(self) -> str:
         """What is wrong with the revocation list; "" if nothing is."""

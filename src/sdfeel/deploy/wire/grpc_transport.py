@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.trust.handshakes import explain
 from sdfeel.deploy.trust.identity import Credentials, Identity, certificate_of, identify
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.rates import CHUNK, CallerRates, Rates
@@ -100,7 +101,7 @@ class GrpcTransport:
 
     async def dial(self, edge: str, call: Call) -> _Dialled:
         channel = open_channel(self._deployment, self._credentials, edge)
-        return _Dialled(channel, call_stream(channel, call))
+        return _Dialled(channel, call_stream(channel, call), self._credentials)
 
     async def is_there(self, edge: str) -> bool:
         channel = open_channel(self._deployment, self._credentials, edge)
@@ -201,8 +202,8 @@ class _Served:
 class _Dialled:
     """A stream that we dialled."""
 
-    def __init__(self, channel: grpc.aio.Channel, call: Any) -> None:
-        self._channel, self._call = channel, call
+    def __init__(self, channel: grpc.aio.Channel, call: Any, credentials: Credentials) -> None:
+        self._channel, self._call, self._credentials = channel, call, credentials
         self._closing: asyncio.Task[None] | None = None
 
     def who(self) -> Identity | None:
@@ -243,11 +244,10 @@ class _Dialled:
         task = asyncio.current_task()
         return self._closing is None or (task is not None and task.cancelling() > 0)
 
-    @staticmethod
-    def _lost(code: grpc.StatusCode, details: str | None) -> StreamLost:
+    def _lost(self, code: grpc.StatusCode, details: str | None) -> StreamLost:
         if code is grpc.StatusCode.PERMISSION_DENIED:
             return TurnedAway(details or "refused")
-        return StreamLost(f"{code.name}: {details}")
+        return StreamLost(f"{code.name}: {explain(details or '', self._credentials.is_foreign)}")
 
     def close(self, reason: str = "") -> None:  # noqa: ARG002 - gRPC cannot tell it
         if self._closing is None:
