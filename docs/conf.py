@@ -50,7 +50,7 @@ contents = {
         "Methods on CIFAR-10": "reproduction/methods",
     },
     "Plan": {"Theory": "theory", "Planner": "planner"},
-    "Deploy": {"Deploying": "deployment"},
+    "Deploy": {"Deploying": "deployment", "Events, metrics, alerts": "events"},
     "Look up": {
         "Settings": "settings",
         "Reference": "reference",

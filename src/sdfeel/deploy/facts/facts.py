@@ -131,10 +131,7 @@ class Lent(EdgeFact):
 
 
 class Jump(EdgeFact):
-    """The edge missed an exchange of the others and goes on in their period.
-
-    `kept`: the clients whose work of the period goes with it.
-    """
+    """The edge missed an exchange and goes on where the others are, with the work of `kept`."""
 
     period: int
     to: int
@@ -285,7 +282,7 @@ class PeerRefused(EdgeFact, limit=Limit(1, 1.0, ("kind",))):
 
 
 class HandshakeRefused(EdgeFact):
-    """So many callers were turned away before they could say anything."""
+    """Callers were turned away before they could say anything; so many since the last line."""
 
     reason: str
     count: int
@@ -304,7 +301,7 @@ class LinkUp(EdgeFact):
 
 
 class LinkDown(EdgeFact):
-    """The stream to a neighbour has ended, with a reason if it ended here."""
+    """The stream to a neighbour has ended; with a reason if it ended here."""
 
     peer: str
     reason: str = ""
@@ -325,7 +322,7 @@ class WeightsDiffer(EdgeFact):
 
 
 class Missed(EdgeFact):
-    """A neighbour is connected and was waited for in vain, so many times in a row."""
+    """A neighbour is connected and was waited for in vain; so many times in a row."""
 
     peer: str
     times: int
@@ -528,7 +525,7 @@ class LogRelief(Fact):
 
 
 class LogLost(Fact):
-    """So many lines are missing here, because the log could not be written."""
+    """The log could not be written; so many lines are missing here."""
 
     count: int
 

@@ -37,10 +37,10 @@ class Lifetime:
     def look(self) -> list[str]:
         """What an operator should know; news is also told, and the days go to the metric."""
         own = self._credentials.certificate
-        if own is None:
-            return []
         if self._metrics is not None:
             self._metrics.certificate.set(self.hours / 24)
+        if own is None:
+            return []
         warnings = [self._end(own), self._list()]
         return [warning for warning in warnings if warning]
 
