@@ -16,18 +16,19 @@ from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_edges_cheap
 from virtual import NODE
 
-from sdfeel.algorithm.methods.codecs import Draw
+from sdfeel.algorithm.methods.codecs import Draw, pack_places
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.wire.packing import PACKINGS, Dense, Packed, pack
 
 MOST = 1e9
 SCALED = ("int8", "int4")
 LARGE = BLOCK + 300
 FEW = (2, 1, 1)
+DENSE = [name for name, packing in PACKINGS.items() if isinstance(packing, Dense)]
 
 
 def a_vector(size: int = LARGE) -> Vector:
@@ -93,7 +94,7 @@ def test_what_is_announced_must_be_what_the_file_says(name: str) -> None:
         frames.Incoming(whole, 300, MOST, None, start)
 
 
-@pytest.mark.parametrize("name", PACKINGS)
+@pytest.mark.parametrize("name", DENSE)
 def test_chunks_of_a_wrong_length_or_order_are_refused(name: str) -> None:
     start = a_vector()
     packed = change(name, start)
@@ -177,17 +178,103 @@ def test_the_result_is_bounded_and_not_the_change_alone(name: str) -> None:
 @given(st.sampled_from(sorted(PACKINGS)), st.integers(1, 600), st.randoms(use_true_random=False))
 def test_random_bytes_give_a_good_model_or_nothing(name: str, size: int, chance: Any) -> None:
     start = a_vector(size)
-    data = bytes(chance.getrandbits(8) for _ in range(PACKINGS[name].length(size)))
+    length = -(-PACKINGS[name].codec.bits(size) // 8)
+    data = bytes(chance.getrandbits(8) for _ in range(length))
     found = forged(name, start, data)
-    with np.errstate(all="ignore"):
-        made = start.array() + PACKINGS[name].unpack(data, size)
+    try:
+        with np.errstate(all="ignore"):
+            made = start.array() + PACKINGS[name].reader(size).read(data, size)
+    except Refused:
+        assert name == "top-k"
+        made = np.full(size, np.nan)
     if np.abs(made).max() <= MOST:
         vector = found.begin()
         assert vector is not None
         assert vector.array().tobytes() == made.tobytes()
     else:
-        with pytest.raises(Refused, match=r"NaN or infinity|a value of"):
+        with pytest.raises(Refused, match=r"NaN or infinity|a value of|places that"):
             found.begin()
+
+
+def sparse(places: list[int], count: int, value: float = 1.0) -> bytes:
+    """A chunk of top-k with these places among `count` values."""
+    packed = pack_places(np.array([places], dtype=np.int64), count)
+    return np.full(len(places), value, "<f4").tobytes() + packed.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("places", "kind"),
+    [
+        ([0, 1, 299], ""),
+        ([1, 0, 299], "places"),
+        ([1, 1, 299], "places"),
+        ([0, 1, 300], "places"),
+        ([0, 1, 511], "places"),
+        ([0, 1], "size"),
+        ([], ""),  # is no chunk at all: the header has nothing
+        ([0, 1, 2, 3], "size"),
+        (list(range(300)), "size"),
+    ],
+)
+def test_places_are_in_range_in_order_and_as_many_as_k(places: list[int], kind: str) -> None:
+    start = a_vector(300)
+    found = forged("top-k", start, sparse(places, 300))
+    if kind:
+        with pytest.raises(Refused) as refusal:
+            found.begin()
+        assert refusal.value.kind == kind
+        return
+    vector = found.begin()
+    if not places:
+        assert vector is None
+        with pytest.raises(Refused, match="3 of the k values"):
+            found.feed(v1.Chunk())
+        return
+    assert vector is not None
+    assert np.flatnonzero(vector.array() != start.array()).tolist() == places
+
+
+@pytest.mark.parametrize(
+    ("counts", "fault"),
+    [
+        ((300, 30), ""),
+        ((30, 300), ""),
+        ((330, 0), ""),
+        ((331, 0), "more values than k"),
+        ((BLOCK, 0), "more values than k"),
+        ((300, 31), "more values than k"),
+        ((300, 29), "1 of the k values"),
+        ((0, 0), "330 of the k values"),
+    ],
+)
+def test_k_is_that_of_the_whole_model(counts: tuple[int, ...], fault: str) -> None:
+    """However the places are spread over chunks, some of which may be empty."""
+    start, spans = a_vector(LARGE), list(as_vector(np.zeros(LARGE)).spans())
+    sizes = [stop - first for first, stop in spans]
+    data = [sparse(list(range(count)), size) for count, size in zip(counts, sizes, strict=True)]
+    about = frames.header(change("top-k", start), 1)
+    about.sha256 = hashlib.sha256(b"".join(data)).digest()
+    found = incoming("top-k", start, about)
+
+    def arrives() -> Vector | None:
+        arrived = None
+        for (first, _), chunk in zip(spans, data, strict=True):
+            arrived = found.feed(v1.Chunk(offset=first, data=chunk))
+        return arrived
+
+    if fault:
+        with pytest.raises(Refused, match=fault):
+            arrives()
+    else:
+        assert arrives() is not None
+
+
+@pytest.mark.parametrize("spoil", [lambda d: d[:-1], lambda d: d + b"\0", lambda d: d * 2])
+def test_a_sparse_chunk_of_no_whole_number_of_places_is_refused(spoil: Any) -> None:
+    data = spoil(sparse([0, 1, 2], 300))
+    with pytest.raises(Refused) as refusal:
+        forged("top-k", a_vector(300), data).begin()
+    assert refusal.value.kind == "size"
 
 
 # Whole deployments, on the network in memory.

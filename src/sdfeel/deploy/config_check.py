@@ -91,10 +91,3 @@ def _check_codecs(codecs: CodecsTable, has_rounds: bool) -> None:
         if getattr(codecs, way) != "float32" and not has_rounds:
             remedy = "without rounds models go as they are, as in a simulation: float32"
             raise InputError(f"codecs.{way}", getattr(codecs, way), remedy)
-        if CODECS[getattr(codecs, way)].leaves_out:
-            raise InputError(
-                f"codecs.{way}",
-                getattr(codecs, way),
-                "names places all over a model, and an edge reads a model block by block: int8 or "
-                "int4",
-            )

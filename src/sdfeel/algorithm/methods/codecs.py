@@ -295,19 +295,15 @@ class TopK(Codec):
 
     def encode(self, values: Floats, draw: Draw) -> Message:
         _refuse_beyond("top-k", values, np.inf)
-        count, width = self.count(values.shape[1]), _width(values.shape[1])
+        count = self.count(values.shape[1])
         places = np.argpartition(-np.abs(values), count - 1, axis=1)[:, :count]
         places.sort(axis=1)
-        spread = (places[..., None] >> np.arange(width) & 1).astype(np.uint8)
-        packed = np.packbits(spread.reshape(len(values), -1), axis=1)
         sent = np.take_along_axis(values, places, axis=1).astype("<f4")
-        return {"values": sent, "places": packed}
+        return {"values": sent, "places": pack_places(places, values.shape[1])}
 
     def decode(self, message: Message, like: Floats) -> Floats:
-        count, width = message["values"].shape[1], _width(like.shape[1])
-        spread = np.unpackbits(message["places"], axis=1, count=count * width)
-        bits = spread.reshape(len(like), count, width).astype(np.int64)
-        places = (bits << np.arange(width)).sum(axis=2)
+        count = message["values"].shape[1]
+        places = unpack_places(message["places"], count, like.shape[1])
         decoded = np.zeros_like(like)
         np.put_along_axis(decoded, places, message["values"].astype(like.dtype), axis=1)
         return decoded
@@ -322,15 +318,31 @@ class TopK(Codec):
 
     def layout(self, values: int) -> dict[str, tuple[str, int]]:
         count = self.count(values)
-        return {"values": ("<f4", count), "places": ("u1", -(-count * _width(values) // 8))}
+        return {"values": ("<f4", count), "places": ("u1", -(-count * place_bits(values) // 8))}
 
     def bits(self, values: int) -> int:
-        return self.count(values) * (32 + _width(values))
+        return self.count(values) * (32 + place_bits(values))
 
 
-def _width(values: int) -> int:
-    """Bits of a place: ceil(log2 n)."""
+def place_bits(values: int) -> int:
+    """Bits of a place among so many values: ceil(log2 n)."""
     return (values - 1).bit_length()
+
+
+def pack_places(places: NDArray[np.int64], values: int) -> NDArray[np.uint8]:
+    """Bytes of places (senders, count) among so many values, the lowest bit first."""
+    width = place_bits(values)
+    spread = (places[..., None] >> np.arange(width) & 1).astype(np.uint8)
+    return np.packbits(spread.reshape(len(places), -1), axis=1)
+
+
+def unpack_places(packed: NDArray[np.uint8], count: int, values: int) -> NDArray[np.int64]:
+    """The places (senders, count) of such bytes; what is unpacked may be `values` or more."""
+    width = place_bits(values)
+    spread = np.unpackbits(packed, axis=1, count=count * width)
+    bits = spread.reshape(len(packed), count, width).astype(np.int64)
+    places: NDArray[np.int64] = (bits << np.arange(width)).sum(axis=2)
+    return places
 
 
 CODECS: dict[str, type[Codec]] = {

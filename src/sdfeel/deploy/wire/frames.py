@@ -79,6 +79,7 @@ class Incoming:
             raise Refused("hash", "the sha256 has not 32 bytes")
         with _disk():
             self._writer = VectorWriter(self.size, self.folder)
+        self._reader = self.packing.reader(self.size) if self.packing else None
         self._squares = 0.0
         self._hash = hashlib.sha256()
 
@@ -101,7 +102,7 @@ class Incoming:
         """Takes the next chunk; the vector once it is whole."""
         if chunk.offset != self._writer.written:
             raise Refused("order", f"chunk at {chunk.offset}, expected {self._writer.written}")
-        values = self._read(chunk.data) if self.packing is None else self._add(chunk.data)
+        values = self._read(chunk.data) if self._reader is None else self._add(chunk.data)
         largest = float(np.abs(values).max())
         if not math.isfinite(largest):
             raise Refused("not-finite", "NaN or infinity among the values")
@@ -115,6 +116,8 @@ class Incoming:
             self._writer.write(chunk.data if self.packing is None else values.tobytes())
         if self._writer.written < self.size:
             return None
+        if self._reader is not None:
+            self._reader.end()
         vector = self._writer.finish()
         found = vector.sha256 if self.packing is None else self._hash.digest()
         if found != self.announced.sha256:
@@ -131,14 +134,15 @@ class Incoming:
 
     def _add(self, data: bytes) -> Block:
         """The start and its change, in float32. A chunk has 32,768 values, or is the last."""
-        assert self.packing is not None  # noqa: S101 - the caller has asked
+        assert self._reader is not None  # noqa: S101 - the caller has asked
         first = self._writer.written
         count = min(BLOCK, self.size - first)
-        if not count or len(data) != self.packing.length(count):
+        if not count:
             raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
+        change = self._reader.read(data, count)
         self._hash.update(data)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._base.read(first, first + count) + self.packing.unpack(data, count)
+            return self._base.read(first, first + count) + change
 
     def abandon(self) -> None:
         self._writer.abandon()

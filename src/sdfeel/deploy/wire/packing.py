@@ -1,14 +1,20 @@
 """Changes of models as they travel: the messages of `sdfeel.algorithm.methods.codecs`.
 
 A model goes over the wire in chunks of 32,768 values, and that many are whole blocks of a codec. So
-a chunk can be read by itself, its scales first, then its numbers, and an edge holds one at a time:
+a chunk can be read by itself, and an edge holds one at a time:
 
     float16, bfloat16   the values, two bytes each, little endian
     int8                a float32 scale for each 256 values, then a byte for each value
     int4                the same with half a byte, the first of two values in the lower half
+    top-k               of the k values that travel those that lie in the chunk, as float32, then
+                        their places in it, of as few bits as tell its values apart, in order
 
-All chunks of a model are `bits` / 8 bytes of its codec, rounded up. Nothing of what comes in is
-checked here: whatever the scales are, what counts is the model that comes of it.
+A chunk of the first four has a length that follows from its values, and all chunks of a model are
+`bits` / 8 bytes of its codec, rounded up. A chunk of top-k has as many places as it happens to,
+also none; a model of one chunk has the bytes of the codec, a larger one fewer for its places and up
+to a byte more for each chunk. Of what comes in a `Reader` checks that it means something: lengths,
+and that places are in range, in order and exactly k in all. Whatever the values are, what counts is
+the model that comes of it.
 """
 
 from __future__ import annotations
@@ -16,22 +22,47 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sdfeel.algorithm.methods.codecs import CODECS, Codec, Draw
+from sdfeel.algorithm.methods.codecs import (
+    CODECS,
+    Codec,
+    Draw,
+    TopK,
+    pack_places,
+    place_bits,
+    unpack_places,
+)
 from sdfeel.deploy.model.vectors import BLOCK, Block, OpenFile, Vector, write_all
+from sdfeel.deploy.refused import Refused
 from sdfeel.errors import InputError
 
-__all__ = ["PACKINGS", "Load", "Packed", "Packing", "pack"]
+__all__ = ["PACKINGS", "Dense", "Load", "Packed", "Packing", "Reader", "Sparse", "pack"]
+
+ReadChange = Callable[[int, int], Block]  # the values start to stop of a change
+NOT_A_NUMBER = 0x7FC0  # as bfloat16
+
+
+class Reader(Protocol):
+    """Reads the chunks of one change, in order. Both methods raise Refused."""
+
+    def read(self, data: bytes, count: int) -> Block:
+        """The next `count` values of the change."""
+
+    def end(self) -> None:
+        """There is no further chunk."""
 
 
 @dataclass(frozen=True)
-class Packing:
-    """What a codec does to a block of at most 32,768 values, which ends a model if it is smaller.
+class Packing(ABC):
+    """What a codec makes of a change, chunk by chunk.
 
     remembers  error feedback: what was to be sent and does not arrive is owed the next time
     """
@@ -39,19 +70,43 @@ class Packing:
     name: str
 
     @property
+    @final
     def codec(self) -> Codec:
         return CODECS[self.name]()
 
     @property
+    @final
     def remembers(self) -> bool:
         return self.codec.feeds_back
+
+    @abstractmethod
+    def chunks(self, change: ReadChange, size: int, draw: Draw) -> Iterator[tuple[Block, bytes]]:
+        """All chunks of a change of so many values: what was to be sent, and the message.
+
+        What cannot be sent comes out as not finite, so that the other end refuses it.
+        """
+
+    @abstractmethod
+    def reader(self, size: int) -> Reader:
+        """What reads a change of so many values."""
+
+
+@final
+@dataclass(frozen=True)
+class Dense(Packing):
+    """Every value is sent: a chunk has a length of its own."""
 
     def length(self, values: int) -> int:
         """Bytes of so many values."""
         return -(-self.codec.bits(values) // 8)
 
+    def chunks(self, change: ReadChange, size: int, draw: Draw) -> Iterator[tuple[Block, bytes]]:
+        for start, stop in _spans(size):
+            values = change(start, stop)
+            yield values, self.pack(values, draw)
+
     def pack(self, values: Block, draw: Draw) -> bytes:
-        """What cannot be sent comes out as not finite, so that the other end refuses it."""
+        """The message of a chunk."""
         with np.errstate(all="ignore"):
             try:
                 return self.codec.pack(self.codec.encode(values[None], draw))
@@ -61,16 +116,101 @@ class Packing:
                 message[name] = np.full_like(own, NOT_A_NUMBER if own.dtype.kind == "u" else np.nan)
                 return self.codec.pack(message)
 
-    def unpack(self, data: bytes, count: int) -> Block:
-        """The values of a chunk that has the right length."""
+    def reader(self, size: int) -> Dense:  # noqa: ARG002 - a chunk says nothing of the others
+        return self
+
+    def read(self, data: bytes, count: int) -> Block:
+        """The values of a chunk."""
+        if len(data) != self.length(count):
+            raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
         like = np.empty((1, count), dtype="<f4")
         with np.errstate(all="ignore"):
-            found: Block = self.codec.decode(self.codec.unpack(data, count), like)[0]
-        return found
+            values: Block = self.codec.decode(self.codec.unpack(data, count), like)[0]
+        return values
+
+    def end(self) -> None:
+        """Every chunk was as long as it must be."""
 
 
-NOT_A_NUMBER = 0x7FC0  # as bfloat16
-PACKINGS = {name: Packing(name) for name in ("float16", "bfloat16", "int8", "int4")}
+@final
+@dataclass(frozen=True)
+class Sparse(Packing):
+    """The k largest values are sent, with their places."""
+
+    def chunks(self, change: ReadChange, size: int, draw: Draw) -> Iterator[tuple[Block, bytes]]:  # noqa: ARG002 - nothing is drawn
+        places, values = self._largest(change, size)
+        for start, stop in _spans(size):
+            first, last = np.searchsorted(places, (start, stop))
+            packed = pack_places((places[first:last] - start)[None], stop - start)
+            yield change(start, stop), values[first:last].tobytes() + packed.tobytes()
+
+    def _count(self, size: int) -> int:
+        """How many values are sent."""
+        codec = self.codec
+        assert isinstance(codec, TopK)  # noqa: S101 - by the table below
+        return codec.count(size)
+
+    def _largest(self, change: ReadChange, size: int) -> tuple[NDArray[np.int64], Block]:
+        """Places and values of what is sent, in order of places, in memory of a few times k.
+
+        They are the codec's; but where several values are as large as the smallest that is sent,
+        and the model is more than one chunk, others of these may be.
+        """
+        count = self._count(size)
+        places, values = np.empty(0, dtype=np.int64), np.empty(0, dtype="<f4")
+        least = -1.0  # the smallest that is among the k, once there are so many
+        for start, stop in _spans(size):
+            block = change(start, stop)
+            if not np.isfinite(block).all():
+                return np.arange(count), np.full(count, np.nan, dtype="<f4")
+            larger = np.flatnonzero(np.abs(block) > least)
+            places = np.concatenate([places, start + larger])
+            values = np.concatenate([values, block[larger].astype("<f4", copy=False)])
+            if len(values) > 2 * count or stop == size:
+                kept = np.sort(np.argpartition(-np.abs(values), count - 1)[:count])
+                places, values = places[kept], values[kept]
+                least = float(np.abs(values).min())
+        return places, values
+
+    def reader(self, size: int) -> _SparseReader:
+        return _SparseReader(self._count(size))
+
+
+@final
+@dataclass
+class _SparseReader:
+    """Reads the chunks of one change, of which `left` values are still to come."""
+
+    left: int
+
+    def read(self, data: bytes, count: int) -> Block:
+        width = place_bits(count)
+        sent = 8 * len(data) // (32 + width)  # as many as fit: fewer would be shorter by a byte
+        if len(data) != 4 * sent + -(-sent * width // 8) or sent > count:
+            raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
+        self.left -= sent
+        if self.left < 0:
+            raise Refused("size", "more values than k")
+        packed = np.frombuffer(data, dtype="u1", offset=4 * sent)
+        places = unpack_places(packed[None], sent, count)[0]
+        if sent and not ((places[1:] > places[:-1]).all() and places[-1] < count):
+            raise Refused("places", f"places that are not in order, or beyond {count} values")
+        values = np.zeros(count, dtype="<f4")
+        values[places] = np.frombuffer(data, dtype="<f4", count=sent)
+        return values
+
+    def end(self) -> None:
+        if self.left:
+            raise Refused("size", f"{self.left} of the k values are missing")
+
+
+DENSE = ("float16", "bfloat16", "int8", "int4")
+PACKINGS: dict[str, Packing] = {**{name: Dense(name) for name in DENSE}, "top-k": Sparse("top-k")}
+
+
+def _spans(size: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, size, BLOCK):
+        yield start, min(start + BLOCK, size)
 
 
 class Packed:
@@ -89,9 +229,9 @@ class Packed:
         in_memory: bool = False,
     ) -> None:
         self.size, self.base, self.dtype = size, base, packing.name
-        self._packing = packing
         self._hash = hashlib.sha256()
         self._parts: list[bytes] = []
+        self._ends = [0]  # of the chunks, in bytes
         is_large = size > 2 * BLOCK and not in_memory
         self._file = OpenFile.unnamed(folder) if is_large else None
 
@@ -103,6 +243,7 @@ class Packed:
     def write(self, data: bytes) -> None:
         """The next chunk."""
         self._hash.update(data)
+        self._ends.append(self._ends[-1] + len(data))
         if self._file is None:
             self._parts.append(data)
         else:
@@ -110,14 +251,15 @@ class Packed:
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """The bounds of its chunks, in values and in order."""
-        for start in range(0, self.size, BLOCK):
-            yield start, min(start + BLOCK, self.size)
+        return _spans(self.size)
 
-    def read_bytes(self, start: int, stop: int) -> bytes:
+    def read_bytes(self, start: int, stop: int) -> bytes:  # noqa: ARG002 - a chunk has one stop
         """The chunk of one of the `spans`."""
+        number = start // BLOCK
         if self._file is None:
-            return self._parts[start // BLOCK]
-        length, place = self._packing.length(stop - start), self._packing.length(start)
+            return self._parts[number]
+        place = self._ends[number]
+        length = self._ends[number + 1] - place
         found = os.pread(self._file.descriptor, length, place)
         if len(found) != length:
             raise OSError(errno.EIO, "the file of a change has become shorter")
@@ -128,11 +270,11 @@ Load = Vector | Packed
 
 
 def pack(
-    packing: Packing, change: Callable[[int, int], Block], into: Packed, draw: Draw
+    packing: Packing, change: ReadChange, into: Packed, draw: Draw
 ) -> Iterator[tuple[Block, Block]]:
     """Writes `change(start, stop)` of all spans; of each: what was to be sent, what arrives."""
-    for start, stop in into.spans():
-        owed = change(start, stop)
-        data = packing.pack(owed, draw)
+    reader = packing.reader(into.size)
+    chunks = packing.chunks(change, into.size, draw)
+    for (start, stop), (owed, data) in zip(into.spans(), chunks, strict=True):
         into.write(data)
-        yield owed, packing.unpack(data, stop - start)
+        yield owed, reader.read(data, stop - start)
