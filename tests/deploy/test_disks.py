@@ -35,7 +35,7 @@ def test_a_full_state_disk_makes_an_edge_wait_and_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Paused: nothing is acknowledged, log, metric and status say so; then it goes on by itself."""
-    deployment = deploy(tmp_path, sizes=(1, 1), periods=6)
+    deployment = deploy(tmp_path, sizes=(1, 1), periods=200)
     full: set[str] = set()
     real = stores.write_model
 
@@ -230,6 +230,25 @@ def test_a_log_whose_stream_was_closed_is_no_reason_to_end(tmp_path: Path) -> No
         log = Log("a", stream)
     log.add(Stopped(period=1))
     assert log.unwritten == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_reader_of_the_log_that_stands_still_does_not_stop_the_node(tmp_path: Path) -> None:
+    path, most = tmp_path / "pipe", 2000
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with LogFile(path) as file, os.fdopen(reader, "rb") as lines:
+        log = Log("a", file)
+        for period in range(most):
+            log.add(Stopped(period=period))
+        assert log.unwritten > 0, "a pipe holds 64 kB"
+        text = b""
+        while log.unwritten:
+            text += lines.read() or b""
+            asyncio.run(log.drain())
+        text += lines.read() or b""
+    told = [json.loads(line) for line in text.splitlines()]
+    assert [line["period"] for line in told] == [*range(most)]
 
 
 def test_a_text_that_a_peer_chose_is_shortened() -> None:

@@ -99,6 +99,7 @@ class ClientProgram:
                     break
             if outcome not in ("finished", "renew"):
                 await self._retry.pause()
+        await self.log.drain()
 
     async def _come_home(self) -> str:
         """At the start everybody does: an edge that is not there yet is waited for a little."""

@@ -232,6 +232,7 @@ class EdgeServer:
             self._http.server_close()
         self.store.release()
         self.node.tell(facts.Stopped(period=self.done))
+        await self.log.drain()
 
     async def run(self) -> None:
         """Carry out all periods, from the last one that is durable."""
