@@ -38,6 +38,7 @@ from sdfeel.deploy.wire.grpc_transport import call_status, call_stream, open_cha
 from sdfeel.deploy.wire.transport import Call
 
 FLOODER, TARGET = "c2", "a"
+WARM = 15.0  # seconds until an edge no longer waits in every period for a client that never answers
 
 
 class Flooder:
@@ -230,7 +231,7 @@ def measure(folder: Path, kinds: list[str], seconds: float, tasks: int) -> dict[
                 preexec_fn=lambda: os.nice(19),  # noqa: PLW1509
                 stderr=subprocess.DEVNULL,
             )
-            time.sleep(2.0)
+            time.sleep(WARM)
             beside = pace(nodes, seconds)
             enemy.send_signal(signal.SIGKILL)
             enemy.wait()

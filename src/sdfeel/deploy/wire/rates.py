@@ -22,7 +22,9 @@ STREAMS, STREAMS_AT_ONCE = 10.0, 40.0  # a second: the page asks every .4 s for 
 WAITING = 32  # streams of a certificate that wait for their turn
 MESSAGES, MESSAGES_AT_ONCE = 500.0, 2000.0  # a second, of a client
 CHUNK = 0.25  # of a message: what a chunk of a model costs, which is most of what honest nodes send
-PAUSE = 0.05  # seconds: less is not waited for, so that a loop does not wake up for every message
+# Seconds: less is not waited for, so that a loop does not wake up for every message; and whoever
+# waits for this member, which is an honest one's wait too, does not wait longer.
+PAUSE = 0.005
 EXCHANGE = 4  # messages of a neighbour in an exchange
 KNOWN = 16_384  # certificates that are told apart
 
