@@ -1,1 +1,1 @@
-"""What a node tells about itself while it runs: logs and metrics."""
+"""What a node tells about itself while it runs: facts, and the log, metrics and status of them."""
