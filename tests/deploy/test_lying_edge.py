@@ -198,7 +198,7 @@ def test_a_lost_disk_is_not_filled_by_a_liar(done: int) -> None:
         world.kill("e00")
         while loop.time() < 6.5:  # slowed down: the others must still be under way
             await asyncio.sleep(0.01)
-            world.net.slow[("c1", "e01")] = world.net.slow[("c2", "e02")] = 0.5
+            world.net.slow |= {("c0", "e01"): 1.2, ("c1", "e01"): 1.2, ("c2", "e02"): 1.2}
         world.disks["e00"].found = None
         await world.start("e00")
         while not any(line["event"] == "adopted" for line in world.edges["e00"].log.recent):

@@ -6,11 +6,17 @@ And the end of a task that another one has begun, and the pause before another a
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import statistics
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Background", "Retry", "Signal", "end"]
+__all__ = ["Background", "Retry", "Signal", "UsualTimes", "end"]
+
+SLOW = 10  # times what the others take
+SHORT = 8  # a deadline is so many times the shortest limit
 
 
 class Signal:
@@ -81,6 +87,39 @@ class Background:
         """End all tasks and wait until they are over."""
         for task in list(self._tasks):
             await end(task)
+
+
+@dataclass
+class UsualTimes:
+    """Learn how long each of several peers takes, and so how long to wait for them.
+
+    The limit is a few times what half of them take, and at most the deadline. A peer that takes
+    longer, or that did not answer the last time, is not waited for until it answers sooner.
+    """
+
+    deadline: float
+    _seconds: dict[str, float] = field(default_factory=dict)
+
+    def answered(self, name: str, seconds: float) -> None:
+        self._seconds[name] = seconds
+
+    def missed(self, name: str) -> None:
+        self._seconds[name] = math.inf
+
+    def forget(self, name: str) -> None:
+        self._seconds.pop(name, None)
+
+    @property
+    def limit(self) -> float:
+        """Seconds that are worth waiting."""
+        known = [seconds for seconds in self._seconds.values() if math.isfinite(seconds)]
+        if not known:
+            return self.deadline
+        usual = statistics.median_low(known)
+        return min(self.deadline, max(SLOW * usual, self.deadline / SHORT))
+
+    def is_waited_for(self, name: str) -> bool:
+        return self._seconds.get(name, 0.0) <= self.limit
 
 
 class Retry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,22 @@ class Upload:
     """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||.
 
     steps   theta_i, as the client says; 0 in rounds, where they are tau1
+    period  whose work it is
+    begun   the model it was given
     """
 
     vector: Vector
     moved: float
     steps: int = 0
+    period: int = 0
+    begun: Vector | None = None
+
+    def since(self, start: Vector, folder: Path) -> Upload:
+        """The same update, of a client that had begun with `start`. Raises NotFinite."""
+        if self.begun is None or self.begun.sha256 == start.sha256:
+            return self
+        vector = combine([self.vector, start, self.begun], [1.0, 1.0, -1.0], folder)
+        return replace(self, vector=vector, begun=start)
 
 
 def normalised(
@@ -70,6 +81,8 @@ class ClusterMean:
             return found
         for name, upload in uploads.items():
             others = [other.moved for peer, other in uploads.items() if peer != name]
+            if not others:
+                continue  # the only client there is nothing to be compared with
             usual = [statistics.median(known) for known in (others, self._usual) if known]
             limit = self.bound * max(usual, default=0.0)
             if upload.moved > limit and upload.moved > (limit := max(limit, norm(start))) > 0:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from sdfeel.deploy.cluster.absences import Absences
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.session import Session
@@ -15,7 +15,7 @@ from sdfeel.deploy.node import Node
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.identity import Identity
-from sdfeel.deploy.waiting import end
+from sdfeel.deploy.waiting import UsualTimes, end
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.packing import PACKINGS
 from sdfeel.deploy.wire.transport import Stream, StreamLost
@@ -43,22 +43,26 @@ class Cluster:
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
         self.down = Downlink(node.topology, node.name, node.folder)
         self._work: tuple[Tasks, Vector] | None = None
-        self._absences = Absences()
+        self.times = UsualTimes(node.deployment.deadlines.round)
+        self._takes_late = False
+        self._between: dict[str, Upload] = {}  # late ones that came when no period was open
         self._elsewhere = elsewhere
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
 
     # The edge's side: one period.
 
-    async def collect(self, seconds: float, is_over: Callable[[], bool]) -> bool:
-        """Wait for everybody who usually answers; False if somebody has not in these seconds.
+    async def collect(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for everybody who usually answers; False if somebody has not in time.
 
         Ends early when `is_over()` holds.
         """
-        end = asyncio.get_running_loop().time() + seconds
-        return await self.node.signal.until(
-            lambda: is_over() or self.everybody_answered, lambda: end
-        )
+        start = asyncio.get_running_loop().time()
+
+        def deadline() -> float:
+            return start + (self.times.deadline if self.awaited else self.times.limit)
+
+        return await self.node.signal.until(lambda: is_over() or self.everybody_answered, deadline)
 
     async def news(self, is_over: Callable[[], bool]) -> None:
         """Wait, however long it takes, for the first client that comes or answers."""
@@ -67,13 +71,20 @@ class Cluster:
             lambda: is_over() or self.has_answers or self.is_empty != was_empty
         )
 
-    def hand_out(self, period: int, model: Vector, task: Tasks) -> None:
-        """Work for everybody who is there or comes until it is closed; `task` of a client."""
-        self.period, self.is_open = period, True
-        self.uploads, self.failed = {}, set()
+    def hand_out(self, period: int, model: Vector, task: Tasks, takes_late: bool = False) -> None:
+        """Give work to everybody who is there or comes until it is closed; `task` of a client.
+
+        takes_late  a client may finish the work of an earlier period, and is not disturbed: its
+                    update counts in the period in which it comes
+        """
+        self.period, self.is_open, self._takes_late = period, True, takes_late
+        self.uploads, self.failed = self._between, set()
+        self._between = {}
         self._work = (task, model)
         for name, session in self.sessions.items():
-            session.give(task(name), model, self.down.change)
+            is_busy = session.given is not None and takes_late
+            if name not in self.uploads and not is_busy:
+                session.give(task(name), model, self.down.change)
 
     def close(self, complete: bool) -> dict[str, Upload]:
         """What came back; whoever was expected and is not `complete` is late."""
@@ -82,19 +93,19 @@ class Cluster:
             missing = sorted(self._expected() - set(self.uploads))
             self.awaited.clear()
             for name in missing:
-                self._absences.missed(name, self.period)
+                self.times.missed(name)
             self.node.tell(facts.Deadline(period=self.period, missing=missing))
         return self.uploads
 
     def _expected(self) -> set[str]:
         """Who is waited for: those who are here and usually answer, and those who have to come."""
-        here = {name for name in self.sessions if self._absences.is_waited_for(name, self.period)}
+        here = {name for name in self.sessions if self.times.is_waited_for(name)}
         return here | self.awaited
 
     @property
     def has_workers(self) -> bool:
         """Whether somebody is here who usually answers."""
-        return any(self._absences.is_waited_for(name, self.period) for name in self.sessions)
+        return any(self.times.is_waited_for(name) for name in self.sessions)
 
     @property
     def everybody_answered(self) -> bool:
@@ -110,9 +121,9 @@ class Cluster:
     def is_empty(self) -> bool:
         return not self.sessions and not self.awaited
 
-    def acknowledge(self, period: int, clients: list[str]) -> None:
-        """Tells the clients that their models are in, which is on disk by now."""
-        for name in clients:
+    def acknowledge(self, answers: Mapping[str, int]) -> None:
+        """Tell clients, by the period whose work they did, that it is in a model on the disk."""
+        for name, period in answers.items():
             if name in self.sessions:
                 self.sessions[name].receipt(period, v1.Verdict.ACCEPTED)
 
@@ -236,46 +247,62 @@ class Cluster:
                 self._count(session.name, Refused("truncated", "the stream ended within a model"))
 
     def _open(self, session: Session, announced: v1.ModelHeader) -> frames.Incoming | None:
-        if announced.period < self.period or (announced.period == self.period and not self.is_open):
-            self._late(session, announced.period)
+        given, period = session.given, announced.period
+        if period == self.period and session.name in self.uploads:
+            raise Refused("replayed", f"a second model for period {period}")
+        if given is None or period != given.period or not self._is_wanted(period):
+            if period > self.period:
+                raise Refused("period", f"period {period}, this is {self.period}")
+            self._late(session, period)
             return None
-        if announced.period != self.period:
-            raise Refused("period", f"period {announced.period}, this is {self.period}")
-        if session.name in self.uploads:
-            raise Refused("replayed", f"a second model for period {announced.period}")
         if announced.samples != self.topology.deployment.client(session.name).samples:
             raise Refused("samples", f"{announced.samples} samples, not as provisioned")
         steps = self.topology.deployment.most_steps
         if steps and not 1 <= announced.steps <= steps:
             raise Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
-        most, start = self.topology.deployment.limits.magnitude, self._work
-        assert start is not None  # noqa: S101 - there is a period
+        most = self.topology.deployment.limits.magnitude
         packing = PACKINGS.get(self.topology.deployment.codecs.up)
-        return frames.Incoming(announced, self.node.size, most, self.node.folder, start[1], packing)
+        return frames.Incoming(
+            announced, self.node.size, most, self.node.folder, given.model, packing
+        )
+
+    def _is_wanted(self, period: int) -> bool:
+        return self._takes_late or (self.is_open and period == self.period)
 
     def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
-        if announced.period != self.period or not self.is_open:
+        given = session.given
+        if given is None or not self._is_wanted(announced.period):
             self._late(session, announced.period)
             return
-        self._absences.answered(session.name)
+        session.given = None
+        self.times.answered(session.name, asyncio.get_running_loop().time() - given.at)
         # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
         # the period after that: what is said of this one may still be on its way.
         last = self._elsewhere.get(session.name, 0)
         if session.name not in self.home and last and last + 1 >= announced.period:
             where = f"has taken part in period {last} at another edge"
             raise Refused("elsewhere", f"{session.name} {where}")
-        self._attended[session.name] = announced.period
-        self.uploads[session.name] = upload
-        self.on_upload(session.name, announced)
+        self._attended[session.name] = self.period
+        upload = replace(upload, period=announced.period, begun=given.model)
+        (self.uploads if self.is_open else self._between)[session.name] = upload
+        if announced.period == self.period:
+            self.on_upload(session.name, announced)
+        else:
+            late = facts.TakenLate(client=session.name, period=given.period, now=self.period)
+            self.node.tell(late)
         self.node.signal.notify()
 
     def _late(self, session: Session, period: int) -> None:
+        if session.given is not None and session.given.period == period:
+            session.given = None
         self.node.tell(facts.UploadLate(client=session.name, period=period, now=self.period))
         session.receipt(period, v1.Verdict.LATE, f"period {period} is over")
 
     def refuse(self, name: str, refusal: Refused) -> None:
         """A bad model harms nobody else; the period does not wait for another one."""
         self._count(name, refusal)
+        if name in self.sessions:
+            self.sessions[name].given = None
         if name not in self.uploads:
             self.failed.add(name)
         if name in self.sessions:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.protocol import v1
@@ -15,17 +18,31 @@ __all__ = ["Session"]
 WORDS = 64
 
 
+@dataclass(frozen=True)
+class Given:
+    """The work that a client has: the period, the model to begin with, and since when."""
+
+    period: int
+    model: Vector
+    at: float
+
+
 class Session:
-    """What is due to the client waits here, newest work only."""
+    """What is due to the client waits here, newest work only.
+
+    given  the work that it has not answered
+    """
 
     def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
         self.name, self.process, self.stream = hello.name, hello.incarnation, stream
         sent = metrics.bytes.labels("clients", "out").inc
         self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)
+        self.given: Given | None = None
         self._holds = b""  # the sha256 of the model that it was given last
 
     def give(self, task: v1.Task, model: Vector, change: Packed | None = None) -> None:
         """The model of the task; if it has the one that `change` is to be added to, only that."""
+        self.given = Given(task.period, model, asyncio.get_running_loop().time())
         has_base = change is not None and change.base == self._holds
         self._holds = model.sha256
         if change is None or not has_base or self.outbox.has_models:

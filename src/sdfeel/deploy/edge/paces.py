@@ -20,6 +20,7 @@ from sdfeel.deploy.peers.flows import Flows
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.mixer import Mixer
+from sdfeel.deploy.waiting import UsualTimes
 
 __all__ = ["make_periods"]
 
@@ -49,11 +50,11 @@ def make_periods(
     }
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):
-        timeout = ExchangeTimeout(node.signal, seconds, node.topology.tau2)
+        timeout = ExchangeTimeout(node.signal, UsualTimes(seconds), node.topology.tau2)
         return Rounds(mixer=Mixer(node, links, states, timeout), **shared)
     notes = checkpoint.pace if checkpoint else {}
     counts = Counts(node.name, node.topology)
     counts.restore(notes.get("counts", {}))
-    flows = Flows(node, pace, links, counts, ExchangeTimeout(node.signal, seconds))
+    flows = Flows(node, pace, links, counts, ExchangeTimeout(node.signal, UsualTimes(seconds)))
     steps = {name: int(number) for name, number in notes.get("steps", {}).items()}
     return Turns(pace=pace, flows=flows, counts=counts, steps=steps, **shared)

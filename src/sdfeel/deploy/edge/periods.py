@@ -51,11 +51,15 @@ class Finished:
 
     worked: int
     period: int
-    order: list[str]
+    answers: dict[str, int]
     used: int
     collect: float
     mix: float
     ended: float
+
+    @property
+    def order(self) -> list[str]:
+        return list(self.answers)
 
 
 @dataclass(kw_only=True)
@@ -231,7 +235,7 @@ class Periods(ABC):
         self.saved = checkpoint.agreement["checkpoint"]
         self.links.saved(self.done, self.saved)
         for period in finished:
-            self.cluster.acknowledge(period.worked, period.order)
+            self.cluster.acknowledge(period.answers)
             self._note(period)
         self.on_saved()
         self.signal.notify()
@@ -266,14 +270,15 @@ class Periods(ABC):
             await asyncio.wait({self._saving})
 
     def _over(
-        self, worked: int, period: int, order: list[str], used: int, times: tuple[float, ...]
+        self, worked: int, period: int, answers: dict[str, int], used: int, times: tuple[float, ...]
     ) -> Finished:
         """A period is over; `times`: when it began, had collected, and had mixed."""
         start, collected, mixed = times
         ended = time.perf_counter()
         self.period_seconds = ended - start
         self.times.end(collected - start, self.period_seconds, self.topology.is_inter(period))
-        return Finished(worked, period, order, used, collected - start, mixed - collected, ended)
+        collect, mix = collected - start, mixed - collected
+        return Finished(worked, period, answers, used, collect, mix, ended)
 
     def _note(self, finished: Finished) -> None:
         """A period is on the disk."""

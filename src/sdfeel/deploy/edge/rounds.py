@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Periods
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import NotFinite, Vector
+from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.mixer import Mixer
 from sdfeel.deploy.protocol import v1
@@ -65,6 +67,7 @@ class Rounds(Periods):
         uploads = await self._collect(worked)
         collected = time.perf_counter()
         model, order = await self._average(uploads)
+        answers = {name: uploads[name].period for name in order}
         self.cluster.uploads = {}
         heading = self._heading(worked)
         if not order and not self._ahead(heading) and not self._is_pulled(worked, heading):
@@ -74,7 +77,7 @@ class Rounds(Periods):
         period, model, used = await self._exchange_where_the_others_are(worked, model, order)
         mixed = time.perf_counter()
         model = await self._repair(model)
-        finished = self._over(worked, period, order, used, (start, collected, mixed))
+        finished = self._over(worked, period, answers, used, (start, collected, mixed))
         self._go_on(period, model, finished, rows=self.server_step.rows)
         await self._wait_for_disk()
 
@@ -136,12 +139,12 @@ class Rounds(Periods):
         def is_over() -> bool:
             return self._holds_up(period, heading)
 
-        self.cluster.hand_out(period, given, lambda _: task)
+        self.cluster.hand_out(period, given, lambda _: task, takes_late=True)
         complete = True
         while not is_over():
             if not self.cluster.is_empty:
                 self.phase = "collecting"
-                complete = await self.cluster.collect(self.deployment.deadlines.round, is_over)
+                complete = await self.cluster.collect(is_over)
                 if self.cluster.has_answers or is_over():
                     break
             self._say_nobody(period)
@@ -170,9 +173,22 @@ class Rounds(Periods):
             self.cluster.awaited.clear()  # who has not come by now is a guest elsewhere
         return not self.cluster.awaited and not self.cluster.has_workers
 
+    async def _all_since(self, begun: Vector, uploads: dict[str, Upload]) -> dict[str, Upload]:
+        """The same updates of clients that have begun with this model, or with an earlier one."""
+        for name, upload in list(uploads.items()):
+            try:
+                uploads[name] = await offload(
+                    begun.is_large, partial(upload.since, begun, self.store.folder)
+                )
+            except NotFinite:
+                del uploads[name]
+                self.cluster.refuse(name, Refused("not-finite", "too far from the model of now"))
+        return uploads
+
     async def _average(self, uploads: dict[str, Upload]) -> tuple[Vector, list[str]]:
         """Eq. (3) over those who took part, what the server makes of it, and who did."""
         begun = self.cluster.down.held or self.model
+        uploads = await self._all_since(begun, uploads)
         for name, reason in self.averaging.too_large(uploads, begun).items():
             del uploads[name]
             self.cluster.refuse(name, Refused("norm", reason))

@@ -116,7 +116,9 @@ class Turns(Periods):
             self.times.exchanged(time.perf_counter() - exchanging, waited=0.0)
             self.counts.note()
         mixed = time.perf_counter()
-        finished = self._over(turn, turn, order, len(used), (start, collected, mixed))
+        finished = self._over(
+            turn, turn, dict.fromkeys(order, turn), len(used), (start, collected, mixed)
+        )
         await self._keep(turn, finished)
         await self._wait_for_disk()
 

@@ -256,6 +256,14 @@ class UploadLate(EdgeFact, event="late", limit=BY_CLIENT):
     now: int
 
 
+class TakenLate(EdgeFact, limit=BY_CLIENT):
+    """A slow client has finished the work of an earlier period: its update counts in this one."""
+
+    client: str
+    period: int
+    now: int
+
+
 class UploadRefused(EdgeFact, event="refused", limit=Limit(1, 1.0, ("kind", "client"))):
     """A client's model was not valid and was not used."""
 

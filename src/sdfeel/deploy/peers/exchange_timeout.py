@@ -1,7 +1,8 @@
 """How long an exchange waits for neighbours.
 
-A neighbour that makes progress is worth waiting for, but not for ever. One that was waited for in
-vain is waited for half as long the next time, and again as before once a model of it has come.
+A neighbour that makes progress is worth waiting for, but not for ever: `deadlines.exchange` at
+most, and less where the others come soon. One that was waited for in vain is waited for half as
+long the next time, and again as before once a model of it has come in time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sdfeel.deploy.peers.link import Link
-from sdfeel.deploy.waiting import Signal
+from sdfeel.deploy.waiting import Signal, UsualTimes
 
 __all__ = ["ExchangeTimeout"]
 
@@ -23,12 +24,12 @@ LOST_SECONDS = 1.0  # in which a stream that ended may be back, before the excha
 class ExchangeTimeout:
     """Of one edge with its neighbours.
 
-    seconds   without a finished period of theirs (`deadlines.exchange`)
+    times     how long their models usually are waited for
     rounds    how many periods one that is not late may have before it (tau2)
     """
 
     signal: Signal
-    seconds: float
+    times: UsualTimes
     rounds: int = 1
 
     async def until(self, condition: Callable[[], bool], links: Iterable[Link]) -> bool:
@@ -36,7 +37,7 @@ class ExchangeTimeout:
         start = asyncio.get_running_loop().time()
         watched = list(links)
         missed = max((link.missed for link in watched), default=0)
-        seconds: float = self.seconds * 0.5 ** min(missed, HALVINGS)
+        seconds: float = self.times.limit * 0.5 ** min(missed, HALVINGS)
 
         def deadline() -> float:
             last = max([start, *(link.moved_at for link in watched)])

@@ -31,7 +31,7 @@ class Offer:
 class Inbox:
     """Of one link.
 
-    came        is told that a model is whole for which somebody may have waited
+    came        is told the period of a model that is whole, for which somebody may have waited
     refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
     swap        is given the models of swaps without rounds
     reached     the last exchange for which the neighbour has announced a model
@@ -40,7 +40,7 @@ class Inbox:
     def __init__(
         self,
         node: Node,
-        came: Callable[[], None],
+        came: Callable[[int], None],
         refuse: Callable[[Refused, Key | None], None],
         swap: Callable[[v1.ModelHeader, Vector], None],
     ) -> None:
@@ -99,7 +99,7 @@ class Inbox:
         if vector is not None and self._incoming is not None:
             announced, self._incoming = self._incoming.announced, None
             if announced.stage != v1.Stage.OFFER:
-                self._came()
+                self._came(announced.period)
             self._put(announced, vector)
 
     def _put(self, announced: v1.ModelHeader, vector: Vector) -> None:

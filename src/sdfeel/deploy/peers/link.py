@@ -75,6 +75,7 @@ class Link:
 
     def __post_init__(self) -> None:
         self._keeps_mean = True
+        self._missed_in = -1
         self._is_paused, self._was_at = False, -1
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
@@ -251,8 +252,10 @@ class Link:
     def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:
         self.hooks.swap(announced, vector)
 
-    def _came(self) -> None:
-        self.missed = 0
+    def _came(self, period: int) -> None:
+        """A model that comes after it was waited for in vain is no reason to wait again."""
+        if period > self._missed_in or not self.heading:
+            self.missed = 0
 
     def _tell_refusal(self, refusal: Refused, key: Key | None) -> None:
         self._count(refusal, key)
@@ -298,6 +301,7 @@ class Link:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
         if self.moved_at <= start:
             self.missed += 1
+            self._missed_in = self.heading
             self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
 
     def count(self, use: bool) -> None:

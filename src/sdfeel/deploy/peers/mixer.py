@@ -142,6 +142,12 @@ class Mixer:
         """One whose model has not begun to come was waited for to the end."""
         now = asyncio.get_running_loop().time()
         begun = [self.links[peer].opened.get(key, now) for peer in peers]
+        for peer in peers:
+            if key in self.links[peer].opened:
+                seconds = max(0.0, self.links[peer].opened[key] - start)
+                self.timeout.times.answered(peer, seconds)
+            else:
+                self.timeout.times.missed(peer)
         self.waited += max(0.0, max(begun, default=start) - start)
 
     def _linked(self, view: View, peer: str) -> bool:
