@@ -122,4 +122,10 @@ class Replies:
     def warnings(self) -> list[str]:
         """What an operator should look at."""
         disk = self.rounds.disk.problem
-        return [*([f"state disk: {disk}"] if disk else []), *self.lifetime.look()]
+        differ = [
+            f"link to {peer}: the clients' samples differ in its deployment file; no model is "
+            "exchanged until both have the same file"
+            for peer, link in self.links.items()
+            if link.differs
+        ]
+        return [*([f"state disk: {disk}"] if disk else []), *differ, *self.lifetime.look()]

@@ -89,6 +89,11 @@ class Link:
         return self._stream is not None and self._keeps_mean
 
     @property
+    def differs(self) -> bool:
+        """Whether the neighbour is there, and means another weighted mean."""
+        return self._stream is not None and not self._keeps_mean
+
+    @property
     def is_paused(self) -> bool:
         """Whether its disk did not keep up, and it has not come to our next exchanges since."""
         if not self._is_paused and self._was_at >= 0 and self._was_at < self._at <= self.heading:
