@@ -40,10 +40,10 @@ def refusing_disk(edge: str, number: int) -> Iterator[None]:
     """Nothing can be written to the state folder of one edge."""
     real = stores.write_model
 
-    def write(path: Path, *rest: object) -> None:
+    def write(path: Path, *rest: object, **rows: object) -> None:
         if path.parent.name == edge:
             raise OSError(number, os.strerror(number))
-        real(path, *rest)
+        real(path, *rest, **rows)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stores, "write_model", write)
