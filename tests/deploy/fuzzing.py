@@ -384,6 +384,7 @@ def wire_messages() -> Parser:
         v1.FromClient(model=announced),
         v1.FromClient(chunk=chunk),
         v1.FromEdge(task=task),
+        v1.FromEdge(row=v1.Row(name="y", model=announced)),
         v1.FromEdge(receipt=v1.Receipt(period=1, reason="why")),
         v1.LinkMessage(model=announced),
         v1.LinkMessage(decision=v1.Decision(period=1, word=v1.Word.COMMIT)),

@@ -62,12 +62,48 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
         ({"rate": {"name": "cosine", "over": 9, "floor": 1.0}}, "from 0 to lr = 0.01"),
         ({"rate": {"name": "cosine", "over": 9, "warmpu": 1}}, "rate.warmpu = 1: .*'warmup'"),
         ({"rate": {"eta": 0.1}}, "the rate itself is local.lr"),
-        ({"correction": {"name": "two-level"}}, "correction"),
+        ({"correction": {"name": "two"}}, "correction.name = 'two': did you mean"),
+        ({"correction": {"gama": 1}}, "correction.gama = 1: .*'gamma'"),
+        ({"correction": {"gamma": 5.0}}, "correction.gamma = 5.0: at most"),
+        (
+            {"correction": "two-level", "pace": {"name": "asynchronous", "deadline": 1.0}},
+            "correction = 'two-level': needs rounds of all servers; not so with the pace",
+        ),
+        (
+            {"correction": "clients", "averaging": {"rule": "median"}},
+            "correction = 'clients': needs servers that take the mean .* median",
+        ),
+        (
+            {"correction": "clients", "codecs": {"up": "top-k"}},
+            "correction = 'clients': needs messages with all values",
+        ),
+        (
+            {"correction": "two-level", "local": {"name": "adam"}},
+            "correction = 'two-level': needs an optimizer that is affine",
+        ),
+        (
+            {"correction": "two-level", "local": {"name": "momentum", "memory": "keep"}},
+            "correction = 'two-level': needs optimizers that begin anew",
+        ),
+        (
+            {"correction": "servers", "local": {"trainer": "flower:app"}},
+            "correction = 'servers': shifts gradients",
+        ),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         Topology(parse_deployment(content((1, 1)) | change, tmp_path))
+
+
+def test_a_correction_takes_no_guests(tmp_path: Path) -> None:
+    table = content((1, 1), fallback=True, correction="two-level")
+    with pytest.raises(InputError, match=r"clients.c0.fallbacks.* nobody is a guest"):
+        parse_deployment(table, tmp_path)
+    table = content((1, 1), correction="two-level")
+    table["edges"][0]["allow"] = ["c0", "c1"]
+    with pytest.raises(InputError, match=r"edges.a.allow.* nobody is a guest"):
+        parse_deployment(table, tmp_path)
 
 
 def test_names_appear_once(tmp_path: Path) -> None:

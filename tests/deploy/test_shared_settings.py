@@ -56,6 +56,7 @@ MUST_AGREE: dict[str, Change] = {
     "graph": lambda t: t.update(graph={"links": [("a", "b"), ("b", "c")]}),
     "edges": lambda t: t["edges"].reverse(),
     "server_optimizer": lambda t: t.update(server_optimizer={"name": "fedadam"}),
+    "correction": lambda t: t.update(correction={"name": "clients"}),
 }
 
 
@@ -122,6 +123,12 @@ def test_clients_and_edges_need_the_same_seed_steps_and_codecs() -> None:
         packed = table() | {"seed": 1, "codecs": {way: "int8"}}
         with pytest.raises(Refused, match=rf"codecs\.{way}: 'float32' here, 'int8' there"):
             mine.check(said_by_client(packed))
+    corrected = table() | {"seed": 1, "correction": {"name": "clients"}}
+    with pytest.raises(Refused, match=r"correction: 'none' here, 'Correction\(.*' there"):
+        mine.check(said_by_client(corrected))
+    theirs = SharedSettings.of_clients(parse_deployment(corrected, Path()))
+    with pytest.raises(Refused, match=r"^correction: .* here, "):  # from its rate follows H
+        theirs.check(said_by_client(corrected | {"local": {"lr": 0.3}}))
     other = table() | {"seed": 1}
     other["schedule"].update(tau2=5, alpha=2, iterations=1000)
     mine.check(said_by_client(other))

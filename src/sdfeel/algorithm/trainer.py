@@ -47,6 +47,18 @@ class RememberingTrainer(Trainer, Protocol):
 
 
 @runtime_checkable
+class CorrectedTrainer(Trainer, Protocol):
+    """A trainer whose gradients a correction of the deployment may shift."""
+
+    @property
+    def trained(self) -> int:
+        """Return how many values of the model are trained: the first ones, before buffers."""
+
+    def correct(self, rows: Mapping[str, Model]) -> None:
+        """Take what the correction's `gradient` reads in the next `train`, by name of the row."""
+
+
+@runtime_checkable
 class BeginningTrainer(Trainer, Protocol):
     """A trainer that trains beside others: a simulation begins all of a period, then takes them."""
 

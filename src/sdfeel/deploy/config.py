@@ -15,7 +15,7 @@ from sdfeel.algorithm.methods.rates import RATES, Rate
 from sdfeel.algorithm.paces import Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.config_check import check_deployment
-from sdfeel.deploy.methods import ServerOptimizerField
+from sdfeel.deploy.methods import CorrectionField, ServerOptimizerField
 from sdfeel.deploy.pace import PaceField
 from sdfeel.errors import InputError, closest
 from sdfeel.tables import from_table
@@ -230,6 +230,7 @@ class Deployment(_Table):
     state: StateTable = StateTable()
     averaging: Averaging = Averaging()
     server_optimizer: ServerOptimizerField = None
+    correction: CorrectionField = None
     local: Local = Local()
     rate: dict[str, Any] = Field(default_factory=dict)
     codecs: CodecsTable = CodecsTable()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import PlainSerializer, PlainValidator
 
 from sdfeel.algorithm.compatibility import WORDS
+from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
 from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from sdfeel.errors import InputError
@@ -20,7 +21,7 @@ from sdfeel.tables import choice, to_table
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
 
-__all__ = ["ServerOptimizerField", "check_methods", "methods_of"]
+__all__ = ["CorrectionField", "ServerOptimizerField", "check_methods", "methods_of"]
 
 
 def _read_server_optimizer(value: Any) -> ServerOptimizer | None:
@@ -37,6 +38,25 @@ def _server_optimizer_table(optimizer: ServerOptimizer | None) -> dict[str, Any]
     return {"name": "mean"} if optimizer is None else to_table(optimizer, SERVER_OPTIMIZERS)
 
 
+def _read_correction(value: Any) -> Correction | None:
+    """Return the correction that a name or a table describes; None for none."""
+    known = dict.fromkeys(CORRECTIONS, Correction)
+    correction: Correction | None = choice(
+        "correction", Correction, known, none="none", default="two-level"
+    )(value)
+    return correction
+
+
+def _correction_table(correction: Correction | None) -> dict[str, Any]:
+    if correction is None:
+        return {"name": "none"}
+    table = {"name": correction.name, "gamma": correction.gamma, "guard": correction.guard}
+    return {key: value for key, value in table.items() if value is not None}
+
+
+CorrectionField = Annotated[
+    Correction | None, PlainValidator(_read_correction), PlainSerializer(_correction_table)
+]
 ServerOptimizerField = Annotated[
     ServerOptimizer | None,
     PlainValidator(_read_server_optimizer),
@@ -46,7 +66,8 @@ ServerOptimizerField = Annotated[
 
 def methods_of(deployment: Deployment) -> dict[str, Method]:
     """The methods beside the optimizer and the averaging rule, by the setting they come from."""
-    methods = {"server_optimizer": deployment.server_optimizer}
+    methods: dict[str, Method | None] = {"correction": deployment.correction}
+    methods |= {"server_optimizer": deployment.server_optimizer}
     return {field: method for field, method in methods.items() if method is not None}
 
 
@@ -57,3 +78,20 @@ def check_methods(deployment: Deployment) -> None:
         for word in sorted(method.needs & pace.breaks):
             remedy = f"needs {WORDS[word]}; not so with the pace {type(pace).__name__}"
             raise InputError(field, method.name, remedy)
+    if deployment.correction is not None:
+        _check_correction(deployment, deployment.correction.name)
+
+
+def _check_correction(deployment: Deployment, name: str) -> None:
+    """Raises InputError for what only a deployment has, and what no correction goes with."""
+    if deployment.local.trainer.startswith("flower:"):
+        remedy = "shifts gradients; a Flower app has an optimiser of its own"
+        raise InputError("correction", name, remedy)
+    guest = "a correction is of clients and their own cluster, so nobody is a guest"
+    for client in deployment.clients:
+        if client.fallbacks:
+            raise InputError(f"clients.{client.name}.fallbacks", client.fallbacks, guest)
+    for edge in deployment.edges:
+        home = {client.name for client in deployment.clients if client.edge == edge.name}
+        if strangers := sorted(set(edge.allow or ()) - home):
+            raise InputError(f"edges.{edge.name}.allow", strangers, guest)

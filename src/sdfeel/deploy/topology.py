@@ -11,6 +11,14 @@ from functools import cached_property
 import networkx as nx
 import numpy as np
 
+from sdfeel.algorithm.algorithm import Algorithm
+from sdfeel.algorithm.methods.averaging import Rule
+from sdfeel.algorithm.methods.codecs import CODECS, codecs_by_way
+from sdfeel.algorithm.methods.corrections import Correction
+from sdfeel.algorithm.paces import Synchronous
+from sdfeel.algorithm.schedule import Schedule
+from sdfeel.algorithm.schemes import SCHEMES
+from sdfeel.clock import load_profile
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.pace import plans, seconds_of
 from sdfeel.errors import InputError, closest
@@ -75,6 +83,44 @@ class Topology:
                 f"its exchanges enlarge rounding errors {self.averager.amplification:.0e} times "
                 "on this network; all-reduce gives the same mean without that",
             )
+        if deployment.correction is not None:
+            self.algorithm  # noqa: B018 - or what does not go together
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        """The simulator's own, for methods that ask what a period or a round is. In rounds only.
+
+        Raises InputError if one part needs what another breaks.
+        """
+        deployment, rule = self.deployment, self.deployment.averaging
+        schedule = Schedule(self.tau1, self.tau2, deployment.schedule.alpha)
+        return Algorithm.of(
+            SCHEMES["sd-feel"],
+            self.network,
+            profile=load_profile("paper"),  # nobody asks how long anything takes
+            parameters=1,
+            schedule=schedule,
+            averager=deployment.schedule.averager,
+            participation=1.0,
+            averaging_rule=None if rule.rule == "mean" else Rule(rule.rule, rule.limit, rule.trim),
+            server_optimizer=deployment.server_optimizer,
+            optimizer=deployment.local.rule,
+            correction=deployment.correction,
+            methods=(),
+            lr=deployment.lr,
+            codecs=codecs_by_way({way: CODECS[name]() for way, name in deployment.codecs}),
+            pace=Synchronous(),
+            seed=deployment.seed,
+        )
+
+    @property
+    def correction(self) -> Correction | None:
+        """The correction with its numbers for this network."""
+        if self.deployment.correction is None:
+            return None
+        correction = self.algorithm.parts["correction"]
+        assert isinstance(correction, Correction)  # noqa: S101 - it is that of the file
+        return correction
 
     def _links(self) -> list[tuple[int, int]] | str:
         links = self.deployment.graph.links

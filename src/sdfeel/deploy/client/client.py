@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdfeel.algorithm.trainer import MeasuringTrainer, Trainer
+from sdfeel.deploy.client.drift import ClientDrift
 from sdfeel.deploy.client.step_budget import StepBudget
 from sdfeel.deploy.client.uplink import Uplink
 from sdfeel.deploy.config import Deployment
@@ -83,6 +84,7 @@ class ClientProgram:
         self.budget = StepBudget(deployment.most_steps)
         self._made = 0  # iterations that are in an edge's model, without rounds
         self._uplink = Uplink(deployment, name)
+        self._drift = ClientDrift.of(deployment, name, trainer)
         self._work: tuple[v1.Task, Vector] | None = None
         self._given: Vector | None = None  # the last model on this stream, if changes of it come
         self._given_at = 0.0
@@ -186,13 +188,19 @@ class ClientProgram:
         """What the edge says; the newest work replaces older."""
         incoming: frames.Incoming | None = None
         task: v1.Task | None = None
+        row: v1.Row | None = None
         while (message := await stream.read()) is not None:
             kind = message.WhichOneof("body")
             try:
                 if kind == "task":
                     self._given_at = asyncio.get_running_loop().time()
-                    task, incoming = message.task, self._open(message.task)
+                    task, row, incoming = message.task, None, self._open(message.task)
                     self._take(task, incoming.begin())
+                elif kind == "row":
+                    row, incoming = message.row, self._open_row(message.row)
+                    self._take_row(row, incoming.begin())
+                elif kind == "chunk" and incoming is not None and row is not None:
+                    self._take_row(row, incoming.feed(message.chunk))
                 elif kind == "chunk" and incoming is not None and task is not None:
                     self._take(task, incoming.feed(message.chunk))
                 elif kind == "receipt":
@@ -208,8 +216,19 @@ class ClientProgram:
                 self.tell(facts.TaskRefused(edge=edge, kind=refusal.kind, reason=reason))
         raise StreamLost("the stream ended")
 
+    def _open_row(self, row: v1.Row) -> frames.Incoming:
+        if self._drift is None:
+            raise Refused("row", "there is no correction here")
+        return self._drift.open(row)
+
+    def _take_row(self, row: v1.Row, values: Vector | None) -> None:
+        if values is not None and self._drift is not None:
+            self._drift.take(row, values)
+
     def _take(self, task: v1.Task, model: Vector | None) -> None:
         if model is not None:
+            if self._drift is not None:
+                self._drift.check(task)
             self._work = (task, model)
             if self.deployment.codecs.down in PACKINGS:
                 self._given = model
@@ -296,6 +315,9 @@ class ClientProgram:
                 self._work = None
                 start = loop.time()
                 first, steps = self._extent(task, start)
+                if self._drift is not None:
+                    await self._idle()
+                    self._drift.begin(task)
                 trained = await self._train(task.period, model, first, steps)
                 seconds = loop.time() - start
                 self.budget.took(steps, seconds)
@@ -313,9 +335,12 @@ class ClientProgram:
         left = task.seconds - (now - self._given_at)
         return max(task.first, self._made + 1), self.budget.steps(task.seconds, left)
 
-    async def _train(self, period: int, model: Vector, first: int, steps: int) -> _Trained:
+    async def _idle(self) -> None:
         if self._training is not None:  # of a stream that was lost: a thread cannot be stopped
             await asyncio.wait({self._training})  # which does not end it if we are ended
+
+    async def _train(self, period: int, model: Vector, first: int, steps: int) -> _Trained:
+        await self._idle()
         work = asyncio.to_thread(self._carry_out, period, model, first, steps)
         self._training = asyncio.create_task(work)
         return await asyncio.shield(self._training)
@@ -333,6 +358,10 @@ class ClientProgram:
         measures = [v1.Measure(name=name, value=value) for name, value in trained.measures.items()]
         announced = frames.header(load, period, samples=self.trainer.samples, measures=measures)
         announced.trained = trained.seconds
+        if self._drift is not None:
+            announced.epoch, announced.learned = self._drift.epoch, self._drift.learned
+            if self._uplink.moved is not None:
+                self._drift.uploaded(period, self._uplink.moved)
         if self.deployment.most_steps:
             announced.steps = trained.steps
         self._sent.append((period, trained.first + trained.steps - 1))

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from sdfeel.algorithm.methods.chain import Chain
+from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.optimizers import SGD, Optimizer
 from sdfeel.algorithm.methods.rates import Rate, rate_of
 from sdfeel.algorithm.trainer import Model
@@ -54,6 +55,7 @@ def trainer(deployment: Deployment, client: str) -> TorchTrainer:
         deployment.evaluate_every if deployment.evaluation.samples else 0,
         deployment.evaluation.samples,
         local.rule,
+        deployment.correction,
     )
 
 
@@ -121,6 +123,7 @@ class TorchTrainer:
 
     every    iterations between two looks at the model that it is given; 0: none
     samples  of its own that it looks at
+    correction  shifts its gradients by the rows that `correct` was given last
     rule     what it does with a gradient. What a rule with `memory = "keep"` remembers is here and
              nowhere else: it ends with the process, and has in it work that came too late.
     """
@@ -137,6 +140,7 @@ class TorchTrainer:
         every: int = 0,
         samples: int = 1000,
         rule: Optimizer | None = None,
+        correction: Method | None = None,
     ) -> None:
         torch.set_num_threads(1)
         self._model = model
@@ -150,13 +154,15 @@ class TorchTrainer:
             loss=self._measuring.loss,
             batch_size=batch_size,
             seed=seed,
-            chain=Chain(rule or SGD()),
+            chain=Chain(rule or SGD(), () if correction is None else (correction,)),
             rate=rate_of(lr),
             held=np.array([number]),
         )
         names = self._problem.chain.rows
         like = torch.zeros(1, self._problem.layout.parameters, dtype=self._problem.layout.dtype)
         self._kept = {n: new_row(row, like) for n, row in names.items() if not row.new_each_period}
+        self._correction = correction
+        self._shared = {name: (like, np.zeros(1, int)) for name in self._problem.chain.shared}
         self._updates = PlainUpdates(self._problem)
         self._part = subset(self._problem.data.client(0), samples)
 
@@ -167,6 +173,20 @@ class TorchTrainer:
     @property
     def size(self) -> int:
         return self._problem.layout.size
+
+    @property
+    def trained(self) -> int:
+        return self._problem.layout.parameters
+
+    def correct(self, rows: Mapping[str, Model]) -> None:
+        """The rows of the correction that the next `train` reads."""
+        for name, values in rows.items():
+            where = f"{self._correction.name}.{name}" if self._correction is not None else name
+            row = torch.from_numpy(np.array(values)).to(self._problem.layout.dtype)[None]
+            if where in self._problem.chain.shared:
+                self._shared[where] = row, np.zeros(1, int)
+            elif where in self._kept:
+                self._kept[where] = row
 
     @property
     def measures(self) -> Mapping[str, float]:
@@ -180,7 +200,8 @@ class TorchTrainer:
         measures = self._look(row[0]) if self._is_due(first, steps) else {}
         one = np.ones(1, dtype=np.int64)
         start = row.clone(), 0 * one
-        work = Work(0 * one, first * one, (first + steps - 1) * one, start, self._kept)
+        last = (first + steps - 1) * one
+        work = Work(0 * one, first * one, last, start, self._kept, self._shared)
         losses = self._updates.carry_out(row, work)
         self._measures = {"batch_loss": float(losses.mean()), **measures}
         trained: NDArray[np.float32] = row[0].float().numpy()

@@ -24,15 +24,19 @@ class Uplink:
 
     def __init__(self, deployment: Deployment, client: str) -> None:
         self._packing = PACKINGS.get(deployment.codecs.up)
-        self._seed = deployment.seed
+        self._seed, self._has_correction = deployment.seed, deployment.correction is not None
         self._number = np.array([[c.name for c in deployment.clients].index(client)])
         self._owed: Block | None = None
         self._next: tuple[int, Block] | None = None  # what is owed once a period is accepted
+        self.moved: Block | None = None  # by the last message, as its edge reads it
 
     def load(self, period: int, k: int, given: Vector, trained: Model) -> Load:
         """The message of a period, whose last iteration is k."""
         model = np.ascontiguousarray(trained, dtype="<f4").reshape(-1)
+        self.moved = None
         if self._packing is None or model.size != given.size:  # which the edge refuses by its size
+            if self._has_correction and model.size == given.size:
+                self.moved = model - given.array()
             return as_vector(model)
         packed = Packed(self._packing, model.size, given.sha256, in_memory=True)
         with np.errstate(all="ignore"):  # who has diverged sends what its edge refuses
@@ -41,9 +45,12 @@ class Uplink:
                 change += self._owed
             draw = Draw(self._seed, self._number, k)
             parts = pack(self._packing, lambda start, stop: change[start:stop], packed, draw)
-            rest = [owed - arrived for owed, arrived in parts]
+            both = list(parts)
         if self._packing.remembers:
-            self._next = (period, np.concatenate(rest))
+            self._next = (period, np.concatenate([owed - arrived for owed, arrived in both]))
+        if self._has_correction:
+            start = given.array()
+            self.moved = (start + np.concatenate([arrived for _, arrived in both])) - start
         return packed
 
     def accepted(self, period: int) -> None:

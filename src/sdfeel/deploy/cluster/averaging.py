@@ -28,6 +28,7 @@ class Upload:
     steps   theta_i, as the client says; 0 in rounds, where they are tau1
     period  whose work it is
     begun   the model it was given
+    epoch, learned  of its correction, as the client says
     """
 
     vector: Vector
@@ -35,6 +36,8 @@ class Upload:
     steps: int = 0
     period: int = 0
     begun: Vector | None = None
+    epoch: int = 0
+    learned: int = 0
 
     def since(self, start: Vector, folder: Path) -> Upload:
         """The same update, of a client that had begun with `start`. Raises NotFinite."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sdfeel.deploy.cluster.averaging import Upload
@@ -23,6 +23,7 @@ from sdfeel.deploy.wire.transport import Stream, StreamLost
 __all__ = ["Cluster", "Tasks"]
 
 Tasks = Callable[[str], v1.Task]  # what a client is asked to do
+Beside = Callable[[v1.Task, str], Sequence[tuple[v1.FromEdge, Vector]]]  # what goes before it
 
 
 class Cluster:
@@ -41,6 +42,7 @@ class Cluster:
         self.uploads: dict[str, Upload] = {}
         self.failed: set[str] = set()
         self.on_upload: Callable[[str, v1.ModelHeader], None] = lambda *_: None
+        self.beside: Beside = lambda _task, _client: ()
         self.down = Downlink(node.topology, node.name, node.folder)
         self._work: tuple[Tasks, Vector] | None = None
         self.times = UsualTimes(node.deployment.deadlines.round)
@@ -84,7 +86,10 @@ class Cluster:
         for name, session in self.sessions.items():
             is_busy = session.given is not None and takes_late
             if name not in self.uploads and not is_busy:
-                session.give(task(name), model, self.down.change)
+                self._give(session, task(name), model)
+
+    def _give(self, session: Session, task: v1.Task, model: Vector) -> None:
+        session.give(task, model, self.down.change, self.beside(task, session.name))
 
     def close(self, complete: bool) -> dict[str, Upload]:
         """What came back; whoever was expected and is not `complete` is late."""
@@ -196,7 +201,7 @@ class Cluster:
             session.tell(v1.FromEdge(finish=v1.Finish(period=self.period)))
         elif self.is_open and self._work is not None and name not in self.uploads:
             task, model = self._work
-            session.give(task(name), model, self.down.change)
+            self._give(session, task(name), model)
         self._changed()
         pump = asyncio.ensure_future(session.outbox.pump())
         try:
@@ -235,7 +240,13 @@ class Cluster:
                     self.node.metrics.bytes.labels("clients", "in").inc(message.ByteSize())
                     if vector is not None and incoming is not None:
                         announced = incoming.announced
-                        upload = Upload(vector, incoming.moved, announced.steps)
+                        upload = Upload(
+                            vector,
+                            incoming.moved,
+                            announced.steps,
+                            epoch=announced.epoch,
+                            learned=announced.learned,
+                        )
                         incoming = None
                         self._accept(session, announced, upload)
                 except Refused as refusal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdfeel.deploy.facts.metrics import Metrics
@@ -10,7 +11,7 @@ from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.outbox import Outbox
-from sdfeel.deploy.wire.packing import Packed
+from sdfeel.deploy.wire.packing import Load, Packed
 from sdfeel.deploy.wire.transport import Stream
 
 __all__ = ["Session"]
@@ -40,18 +41,32 @@ class Session:
         self.given: Given | None = None
         self._holds = b""  # the sha256 of the model that it was given last
 
-    def give(self, task: v1.Task, model: Vector, change: Packed | None = None) -> None:
-        """The model of the task; if it has the one that `change` is to be added to, only that."""
+    def give(
+        self,
+        task: v1.Task,
+        model: Vector,
+        change: Packed | None = None,
+        beside: Sequence[tuple[v1.FromEdge, Vector]] = (),
+    ) -> None:
+        """The model of the task; if it has the one that `change` is to be added to, only that.
+
+        beside  rows that go before it
+        """
         self.given = Given(task.period, model, asyncio.get_running_loop().time())
         has_base = change is not None and change.base == self._holds
         self._holds = model.sha256
         if change is None or not has_base or self.outbox.has_models:
-            self.outbox.replace(v1.FromEdge(task=task), model)
+            self._replace([*beside, (v1.FromEdge(task=task), model)])
             return
         smaller = v1.Task()
         smaller.CopyFrom(task)
         smaller.model.CopyFrom(frames.header(change, task.period))
-        self.outbox.replace(v1.FromEdge(task=smaller), change)
+        self._replace([*beside, (v1.FromEdge(task=smaller), change)])
+
+    def _replace(self, loads: Sequence[tuple[v1.FromEdge, Load]]) -> None:
+        self.outbox.replace(*loads[0])
+        for announcement, load in loads[1:]:
+            self.outbox.offer(announcement, load)
 
     def tell(self, note: v1.FromEdge) -> None:
         self.outbox.tell(note)

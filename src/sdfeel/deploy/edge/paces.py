@@ -6,6 +6,7 @@ from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.cluster import Cluster
+from sdfeel.deploy.cluster.drift import Drift
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.adoption import Adopter
 from sdfeel.deploy.edge.periods import Periods
@@ -51,7 +52,8 @@ def make_periods(
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):
         timeout = ExchangeTimeout(node.signal, UsualTimes(seconds), node.topology.tau2)
-        return Rounds(mixer=Mixer(node, links, states, timeout), **shared)
+        drift = Drift.of(node, checkpoint)
+        return Rounds(mixer=Mixer(node, links, states, timeout), drift=drift, **shared)
     notes = checkpoint.pace if checkpoint else {}
     counts = Counts(node.name, node.topology)
     counts.restore(notes.get("counts", {}))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from sdfeel.deploy.cluster.averaging import Upload
+from sdfeel.deploy.cluster.drift import Drift
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.periods import GRACE, Periods
 from sdfeel.deploy.facts import facts
@@ -35,10 +38,14 @@ class Rounds(Periods):
 
     mixer: Mixer
     server_step: ServerStep
+    drift: Drift | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.on_saved = self.states.call_witnesses
+        self._mean = self.model, self.model  # what clients began with last, and their mean
+        if self.drift is not None:  # what a client learns of a period must be on the disk
+            self.lag, self.cluster.beside = 0, self.drift.beside
 
     async def _gather(self, start: float) -> None:
         """Waits once for the whole network, so that the first exchange finds it.
@@ -53,9 +60,19 @@ class Rounds(Periods):
         )
 
     async def _save_again(self) -> None:
-        model = await self._repair(self.model)
-        self._go_on(self.period, model, rows=self.server_step.rows)
+        before, model = self.model, await self._repair(self.model)
+        if self.drift is not None:
+            await self.drift.mixed(before, model, self.period)
+        self._go_on(self.period, model, **self._remembered)
         await self._wait_for_disk(0)
+
+    @property
+    def _remembered(self) -> dict[str, Any]:
+        """What methods remember, for a checkpoint."""
+        if self.drift is None:
+            return {"rows": self.server_step.rows}
+        rows = {**self.server_step.rows, **self.drift.rows}
+        return {"rows": rows, "pace": {"correction": self.drift.notes}}
 
     def _is_behind(self, link: Link) -> bool:
         return link.done < self.done
@@ -67,7 +84,9 @@ class Rounds(Periods):
         uploads = await self._collect(worked)
         collected = time.perf_counter()
         model, order = await self._average(uploads)
-        answers = {name: uploads[name].period for name in order}
+        averaged, answers = model, {name: uploads[name].period for name in order}
+        if self.drift is not None and order:
+            await self.drift.averaged(*self._mean, worked, answers, uploads)
         self.cluster.uploads = {}
         heading = self._heading(worked)
         if not order and not self._ahead(heading) and not self._is_pulled(worked, heading):
@@ -78,7 +97,9 @@ class Rounds(Periods):
         mixed = time.perf_counter()
         model = await self._repair(model)
         finished = self._over(worked, period, answers, used, (start, collected, mixed))
-        self._go_on(period, model, finished, rows=self.server_step.rows)
+        if self.drift is not None:
+            await self.drift.mixed(averaged, model, worked)
+        self._go_on(period, model, finished, **self._remembered)
         await self._wait_for_disk()
 
     async def _exchange_where_the_others_are(
@@ -139,7 +160,7 @@ class Rounds(Periods):
         def is_over() -> bool:
             return self._holds_up(period, heading)
 
-        self.cluster.hand_out(period, given, lambda _: task, takes_late=True)
+        self.cluster.hand_out(period, given, self._tasks(task), takes_late=True)
         complete = True
         while not is_over():
             if not self.cluster.is_empty:
@@ -151,6 +172,11 @@ class Rounds(Periods):
             await self.cluster.news(is_over)
         self.phase = "collecting"
         return self.cluster.close(complete)
+
+    def _tasks(self, task: v1.Task) -> Callable[[str], v1.Task]:
+        """The same work for every client."""
+        drift = self.drift
+        return (lambda _: task) if drift is None else lambda client: drift.filled(task, client)
 
     def _heading(self, period: int) -> int:
         """The next period with exchanges."""
@@ -198,7 +224,9 @@ class Rounds(Periods):
             return self.model, []
         try:
             mean = await self.averaging.run(order, uploads, begun)
-            return await self.server_step.take(begun, mean), order
+            model = await self.server_step.take(begun, mean)
+            self._mean = begun, mean
+            return model, order
         except NotFinite:
             for name in order:
                 self.cluster.refuse(name, Refused("not-finite", "the mean is not finite"))

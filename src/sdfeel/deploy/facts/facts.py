@@ -193,6 +193,13 @@ class RowsBegunAnew(EdgeFact):
     found: Sequence[str]
 
 
+class CorrectionBegunAnew(EdgeFact):
+    """What `clients` know of a correction is not what counted: all clients begin it at 0."""
+
+    period: int
+    clients: Sequence[str]
+
+
 class Measured(EdgeFact):
     """Losses and metrics of the model after this iteration."""
 

@@ -96,7 +96,7 @@ class Measure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "base", "ballot", "measures", "steps", "staleness", "counts", "trained")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "base", "ballot", "measures", "steps", "staleness", "counts", "trained", "epoch", "learned")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,8 @@ class ModelHeader(_message.Message):
     STALENESS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     TRAINED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEARNED_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -129,7 +131,9 @@ class ModelHeader(_message.Message):
     staleness: int
     counts: _containers.RepeatedCompositeFieldContainer[Count]
     trained: float
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., base: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., trained: _Optional[float] = ...) -> None: ...
+    epoch: int
+    learned: int
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., base: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., trained: _Optional[float] = ..., epoch: _Optional[int] = ..., learned: _Optional[int] = ...) -> None: ...
 
 class Count(_message.Message):
     __slots__ = ("edge", "turns", "steps")
@@ -150,18 +154,22 @@ class Chunk(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("period", "first", "steps", "model", "seconds")
+    __slots__ = ("period", "first", "steps", "model", "seconds", "epoch", "counted")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     period: int
     first: int
     steps: int
     model: ModelHeader
     seconds: float
-    def __init__(self, period: _Optional[int] = ..., first: _Optional[int] = ..., steps: _Optional[int] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., seconds: _Optional[float] = ...) -> None: ...
+    epoch: int
+    counted: int
+    def __init__(self, period: _Optional[int] = ..., first: _Optional[int] = ..., steps: _Optional[int] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., seconds: _Optional[float] = ..., epoch: _Optional[int] = ..., counted: _Optional[int] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ("period", "verdict", "reason")
@@ -172,6 +180,14 @@ class Receipt(_message.Message):
     verdict: Verdict
     reason: str
     def __init__(self, period: _Optional[int] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("name", "model")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: ModelHeader
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("period",)
@@ -190,18 +206,20 @@ class FromClient(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ...) -> None: ...
 
 class FromEdge(_message.Message):
-    __slots__ = ("hello", "task", "chunk", "receipt", "finish")
+    __slots__ = ("hello", "task", "chunk", "receipt", "finish", "row")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     FINISH_FIELD_NUMBER: _ClassVar[int]
+    ROW_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     task: Task
     chunk: Chunk
     receipt: Receipt
     finish: Finish
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+    row: Row
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., row: _Optional[_Union[Row, _Mapping]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("period", "exchange", "word", "reason", "ballot", "checkpoint", "sha256")

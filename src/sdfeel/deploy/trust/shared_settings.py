@@ -1,10 +1,10 @@
 """What two nodes must have the same in their files: what the mathematics needs, and no more.
 
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
-                       averager, the pace with its settings, the server optimizer and the first
-                       model
+                       averager, the pace with its settings, the server optimizer, the
+                       correction and the first model
     client and edge    the name; tau1, the seed and the name of the pace, from which steps and
-                       batches follow; codecs up and down; the client's samples
+                       batches follow; codecs up and down; the correction; the client's samples
 
 Everything else may differ: how long training goes on, who the clients are, addresses, deadlines,
 folders. Each node judges periods by its own plan (`check_done`). A field that only one program
@@ -47,6 +47,7 @@ class SharedSettings:
         for way in ("up", "down"):
             codec = getattr(deployment.codecs, way)
             fields[f"codecs.{way}"] = (codec, codec == CodecsTable().up)
+        fields["correction"] = _correction(deployment)
         return cls(deployment, fields)
 
     @classmethod
@@ -62,6 +63,7 @@ class SharedSettings:
         fields["pace"] = (deployment.pace, name_of_pace(deployment.pace) == "synchronous")
         optimizer = deployment.server_optimizer
         fields["server_optimizer"] = (optimizer or "mean", optimizer is None)
+        fields["correction"] = _correction(deployment)
         return cls(deployment, fields)
 
     def tell(self) -> list[v1.Setting]:
@@ -90,6 +92,14 @@ class SharedSettings:
                     raise Refused("deployment", f"{name} = {known[0]!r} at one end, unknown there")
             elif mine[0] != other[0]:
                 raise Refused("deployment", f"{name}: {mine[0]!r} here, {other[0]!r} there")
+
+
+def _correction(deployment: Deployment) -> tuple[Any, bool]:
+    """With the rates and the optimizer, from which it computes what a gradient has moved."""
+    if deployment.correction is None:
+        return "none", True
+    value = f"{deployment.correction} with {deployment.lr}, {deployment.local.rule}"
+    return value.replace("'", ""), False
 
 
 def _schedule(deployment: Deployment, *names: str) -> dict[str, tuple[Any, bool]]:
