@@ -21,6 +21,7 @@ from twin_faults import PERIODS, TWIN_CASES, TwinCase
 from twin_world import TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
+from sdfeel.deploy.peers.agreement import Standing
 from sdfeel.deploy.topology import Topology
 
 assert identity_faults
@@ -76,12 +77,13 @@ async def _run_twin(case: TwinCase, world: TwinWorld) -> None:
 
 
 def _is_over(world: TwinWorld, honest: Sequence[str]) -> bool:
-    """Every period is made, and nothing is owed."""
-    return all(
-        name in world.edges
-        and world.edges[name].phase == "finished"
-        and not world.edges[name].links.agreement.owed
-        for name in honest
+    """Every period is made, nothing is owed, and nobody is in doubt."""
+    if not all(name in world.edges for name in honest):
+        return False
+    edges = [world.edges[name] for name in honest]
+    states = [t.state for edge in edges for t in edge.links.agreement.open.values()]
+    return Standing.IN_DOUBT not in states and all(
+        edge.phase == "finished" and not edge.links.agreement.owed for edge in edges
     )
 
 

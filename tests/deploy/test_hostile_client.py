@@ -334,7 +334,7 @@ def test_a_client_that_attends_two_edges_counts_once(hops: bool) -> None:
                         return
                     if kind == "task":
                         period = message.task.period
-                        await upload(world, stream, period, world.disks[edge].found.model.array())
+                        await upload(world, stream, period, world.edges[edge].model.array())
                         if hops:
                             await asyncio.sleep(0.02)
                             break

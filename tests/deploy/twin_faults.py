@@ -273,7 +273,7 @@ async def at_two_edges(world: TwinWorld) -> None:
         with contextlib.suppress(StreamLost):
             while (message := await stream.read()) is not None:
                 if message.WhichOneof("body") == "task":
-                    model = world.disks[edge].found.model.array()
+                    model = world.edges[edge].model.array()
                     await upload(world, stream, message.task.period, model)
 
     await asyncio.gather(attend("e00"), attend("e01"))

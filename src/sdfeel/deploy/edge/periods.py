@@ -24,6 +24,7 @@ from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
+from sdfeel.deploy.peers.agreement import Standing
 from sdfeel.deploy.peers.agreement_notes import dump
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
@@ -36,6 +37,7 @@ __all__ = ["GRACE", "Finished", "Periods"]
 LAG = 6
 FLUSH_SECONDS = 5.0  # that an edge which is told to stop waits for its disk
 PAUSE_SECONDS = 0.1  # that it waits for its disk before it tells its neighbours
+IN_DOUBT_TIMES = 5  # the deadline of an exchange, for an edge that is at its end and in doubt
 GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
 
 
@@ -164,7 +166,11 @@ class Periods(ABC):
             return self.links.may_leave(self._is_behind) and not self.cluster.sessions
 
         def deadline() -> float:
-            return start + self.deployment.deadlines.exchange
+            """A neighbour that is there and knows the decision may be slow to tell it."""
+            open_ = self.links.agreement.open.values()
+            in_doubt = any(t.state is Standing.IN_DOUBT and self.links[t.peer].up for t in open_)
+            times = IN_DOUBT_TIMES if in_doubt else 1
+            return start + times * self.deployment.deadlines.exchange
 
         while await self.signal.until(lambda: over() or self.links.is_unsaved, deadline):
             if not self.links.is_unsaved:
