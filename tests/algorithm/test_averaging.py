@@ -7,15 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdfeel.algorithm.methods.averaging import RULES, Rule
+from sdfeel.algorithm.methods.averaging import PERIODS, RULES, Rule, scales
 from sdfeel.errors import InputError
 
 N, SIZE = 5, 7
 
 
 def average(models: np.ndarray, shares: np.ndarray, held: np.ndarray, rule: Rule) -> np.ndarray:
-    """What a server makes of these models; no rule asks what else there is to know."""
-    return rule.combine(models, shares, held, {}, None)  # type: ignore[arg-type]
+    """What a new server makes of these models; no rule asks what else there is to know."""
+    return rule.combine(models, shares, held, new_rows(rule), None)  # type: ignore[arg-type]
+
+
+def new_rows(rule: Rule) -> dict[str, np.ndarray]:
+    return {name: np.full(row.width, row.first) for name, row in rule.rows.items()}
 
 
 def models_and_weights(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -66,7 +70,7 @@ def test_every_rule_keeps_agreement_and_ignores_the_order_of_clients(seed: int, 
     models, weights, centre = models_and_weights(seed)
     rule = Rule(name, limit=2.0)  # type: ignore[arg-type]
     same = np.broadcast_to(models[0], (N, SIZE))
-    if name != "clip":
+    if name not in ("clip", "history-clip"):
         assert np.allclose(average(same, weights, centre, rule), models[0])
     order = np.random.default_rng(seed).permutation(N)
     assert np.allclose(
@@ -78,13 +82,13 @@ def descend(rule: Rule, poisoned: bool) -> float:
     """Distance from the optimum after 100 rounds of a quadratic problem with one of five bad."""
     goal, model = np.ones(SIZE), np.zeros(SIZE)
     rng = np.random.default_rng(1)
-    weights = np.full(N, 1 / N)
+    weights, rows = np.full(N, 1 / N), new_rows(rule)
     for _ in range(100):
         uploads = np.stack([model - 0.2 * (model - goal) for _ in range(N)])
         uploads += rng.normal(scale=1e-3, size=uploads.shape)
         if poisoned:
             uploads[0] = -100.0
-        model = average(uploads, weights, model, rule)
+        model = rule.combine(uploads, weights, model, rows, None)  # type: ignore[arg-type]
     return float(np.linalg.norm(model - goal))
 
 
@@ -95,8 +99,13 @@ def test_a_poisoner_spoils_the_mean() -> None:
 
 @pytest.mark.parametrize(
     ("rule", "bound"),
-    [(Rule("clip", limit=0.1), 0.4), (Rule("trimmed"), 0.05), (Rule("median"), 0.05)],
-    ids=["clip", "trimmed", "median"],
+    [
+        (Rule("clip", limit=0.1), 0.4),
+        (Rule("trimmed"), 0.05),
+        (Rule("median"), 0.05),
+        (Rule("history-clip"), 0.05),
+    ],
+    ids=["clip", "trimmed", "median", "history-clip"],
 )
 def test_a_poisoner_does_not_spoil_a_robust_rule(rule: Rule, bound: float) -> None:
     assert descend(rule, poisoned=True) < bound
@@ -108,6 +117,7 @@ def test_a_poisoner_does_not_spoil_a_robust_rule(rule: Rule, bound: float) -> No
         ({"name": "medain"}, "median"),
         ({"limit": 0.0}, "averaging_rule.limit"),
         ({"trim": 0.5}, "averaging_rule.trim"),
+        ({"factor": 0.0}, "averaging_rule.factor"),
     ],
 )
 def test_bad_parameters_are_named(fields: dict[str, object], named: str) -> None:
@@ -120,9 +130,81 @@ def test_a_rule_on_blocks_is_the_rule_on_the_whole(seed: int, name: str, cut: in
     """As an edge server applies it to models that do not fit into memory together."""
     models, shares, held = models_and_weights(seed)
     rule = Rule(name, limit=2.0)  # type: ignore[arg-type]
-    scales = rule.scales(np.linalg.norm(models - held, axis=1))
+    norms = np.linalg.norm(models - held, axis=1)
+    counted = scales(norms, rule.take_limit(norms, new_rows(rule)))
     parts = [
-        rule.on_block(models[:, part], shares, held[part], scales)
+        rule.on_block(models[:, part], shares, held[part], counted)
         for part in (slice(cut), slice(cut, None))
     ]
     np.testing.assert_allclose(np.concatenate(parts), average(models, shares, held, rule))
+
+
+# The rule `history-clip`.
+
+
+@pytest.mark.parametrize("times", [-10.0, -90.0])
+@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_liar_moves_the_model_by_its_share_of_the_limit(
+    count: int, times: float, factor: float
+) -> None:
+    """In every period; and r is never above what an honest client moved."""
+    rule, rng = Rule("history-clip", factor=factor), np.random.default_rng(count)
+    rows, model = new_rows(rule), np.zeros(SIZE)
+    shares = rng.integers(5, 50, count) / 1.0
+    shares /= shares.sum()
+    longest = 0.0
+    for _ in range(3 * PERIODS):
+        honest = rng.normal(size=(count, SIZE)) + 1.0
+        longest = max(longest, np.linalg.norm(honest[1:], axis=1).max())
+        moves = honest.copy()
+        moves[0] *= times
+        limit = rule.take_limit(np.linalg.norm(moves, axis=1), new := {"norms": rows["norms"] + 0})
+        assert limit <= factor * longest
+        after = average_of(rule, model + moves, shares, model, rows)
+        np.testing.assert_allclose(rows["norms"], new["norms"], rtol=1e-9)
+        moves[0] = 0
+        without = model + (shares * scales(np.linalg.norm(moves, axis=1), limit)) @ moves
+        assert np.linalg.norm(after - without) <= shares[0] * limit * (1 + 1e-9)
+        model = after
+
+
+def average_of(
+    rule: Rule,
+    models: np.ndarray,
+    shares: np.ndarray,
+    held: np.ndarray,
+    rows: dict[str, np.ndarray],
+) -> np.ndarray:
+    return rule.combine(models, shares, held, rows, None)  # type: ignore[arg-type]
+
+
+def test_honest_clients_move_the_model_where_their_mean_does() -> None:
+    rule, rng = Rule("history-clip"), np.random.default_rng(0)
+    rows, shares = new_rows(rule), np.full(N, 1 / N)
+    for _ in range(2 * PERIODS):
+        moves = rng.normal(size=(N, SIZE)) + 2.0
+        moved, mean = average_of(rule, moves, shares, np.zeros(SIZE), rows), moves.mean(0)
+        assert moved @ mean > 0.95 * np.linalg.norm(moved) * np.linalg.norm(mean)
+        assert np.linalg.norm(moved) > 0.5 * np.linalg.norm(mean)
+
+
+def test_the_history_takes_in_at_most_the_limit_in_force() -> None:
+    rule, rows = Rule("history-clip", factor=2.0), new_rows(Rule("history-clip"))
+    assert rule.take_limit(np.array([1.0, 2.0, 900.0]), rows) == 4.0  # its own median, 2
+    assert rule.take_limit(np.array([800.0, 700.0, 900.0]), rows) == 4.0
+    assert rows["norms"][-3:].tolist() == [0.0, 2.0, 2.0]
+    assert rule.take_limit(np.array([1.0, 1.0, 900.0]), rows) == 4.0
+    assert rule.take_limit(np.zeros(3), rows) == 4.0, "nobody moved: nothing is learned of it"
+    assert rows["norms"][-4:].tolist() == [0.0, 2.0, 2.0, 1.0]
+    for _ in range(PERIODS):
+        rule.take_limit(np.ones(3), rows)
+    assert rule.take_limit(np.ones(3), rows) == 2.0, "what is older is forgotten"
+
+
+@pytest.mark.parametrize(("count", "is_held"), [(1, False), (2, False), (3, True)])
+def test_one_liar_of_fewer_than_three_is_not_held(count: int, is_held: bool) -> None:
+    moves = np.ones((count, SIZE))
+    moves[0] *= -90
+    found = average(moves, np.full(count, 1 / count), np.zeros(SIZE), Rule("history-clip"))
+    assert (np.linalg.norm(found) <= np.linalg.norm(np.ones(SIZE))) == is_held

@@ -6,10 +6,12 @@ import hashlib
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from sdfeel.algorithm.methods.averaging import Name as RuleName
+from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, Optimizer
 from sdfeel.algorithm.methods.rates import RATES, Rate
 from sdfeel.algorithm.paces import Synchronous
@@ -123,10 +125,16 @@ class StateTable(_Table):
 class Averaging(_Table):
     """How an edge averages its clients; see `sdfeel.algorithm.methods.averaging`."""
 
-    rule: Literal["mean", "clip", "trimmed", "median"] = "mean"
+    rule: RuleName = "mean"
     limit: Positive = 10.0
     trim: float = Field(default=0.2, gt=0, lt=0.5)
+    factor: Positive = 1.0
     bound: float = Field(default=100.0, ge=0, description="of an update, in others'; 0: none")
+
+    @property
+    def as_rule(self) -> Rule:
+        """The simulator's rule."""
+        return Rule(self.rule, self.limit, self.trim, self.factor)
 
 
 class Local(_Table):

@@ -12,7 +12,6 @@ import networkx as nx
 import numpy as np
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.codecs import CODECS, codecs_by_way
 from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.paces import Synchronous
@@ -102,7 +101,7 @@ class Topology:
             schedule=schedule,
             averager=deployment.schedule.averager,
             participation=1.0,
-            averaging_rule=None if rule.rule == "mean" else Rule(rule.rule, rule.limit, rule.trim),
+            averaging_rule=None if rule.rule == "mean" else rule.as_rule,
             server_optimizer=deployment.server_optimizer,
             optimizer=deployment.local.rule,
             correction=deployment.correction,

@@ -1,4 +1,4 @@
-"""Averaging rules inside a cluster: the paper's weighted mean, and three that bear a poisoner.
+"""Averaging rules inside a cluster: the paper's weighted mean, and four robust to a poisoner.
 
 With w_i the models of those who take part, brought to one number of steps, m-hat_i their shares and
 h the model they started from:
@@ -7,9 +7,19 @@ h the model they started from:
     clip     h + sum_i m-hat_i min(1, limit / ||w_i - h||) (w_i - h)        norm clipping
     trimmed  per coordinate, without the `trim` share of models at either end, shares renormalised
     median   per coordinate, the weighted median
+    history-clip    as clip, with limit = factor r
 
 A mean can be moved anywhere by one client. Clipping bounds how far one client moves it; trimming
 and the median ignore what lies outside, as long as the honest hold the majority.
+
+r of `history-clip` is the server's own: the median over its last `PERIODS` periods of
+
+    min(median_i ||w_i - h||, r of that period)
+
+The first period has no history: its r is its own median. A period in which most clients do not
+move adds nothing. What enters the history was limited by it, so liars cannot raise r over time.
+With fewer than `PROTECTED` clients the median is no honest client's norm, and r protects nobody.
+r hardly grows, so it does not suit a rate that begins far below what it rises to.
 
 A rule needs all models of some coordinates at a time and, for clipping, one norm per model before;
 so an edge server can apply it to models that do not fit in memory together (`Rule.on_block`).
@@ -17,18 +27,20 @@ so an edge server can apply it to models that do not fit in memory together (`Ru
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.methods.method import Floats, Method, Period, Rows
+from sdfeel.algorithm.methods.method import Floats, Method, Period, Row, Rows
 from sdfeel.errors import InputError
 from sdfeel.validation import Anything, BelowHalf, Positive, checked
 
-Name = Literal["mean", "clip", "trimmed", "median"]
+Name = Literal["mean", "clip", "trimmed", "median", "history-clip"]
 RULES: tuple[str, ...] = get_args(Name)
+PERIODS = 20  # that the history of `history-clip` reaches back
+PROTECTED = 3  # clients at least, of which one may lie
 
 
 class AveragingRule(Method):
@@ -46,35 +58,54 @@ class Rule(AveragingRule):
     """A rule of `RULES` with its parameters.
 
     Args:
-        name: "mean", "clip", "trimmed" or "median".
+        name: "mean", "clip", "trimmed", "median" or "history-clip".
         limit: of `clip`, the largest ||w_i - h|| that counts in full.
         trim: of `trimmed`, the share of models left out at either end; of three and four models one
             is, of fewer none can be.
+        factor: of `history-clip`, the largest ||w_i - h|| that counts in full, in r.
     """
 
     name: Name = "mean"
     limit: Positive = 10.0
     trim: BelowHalf = 0.2
+    factor: Positive = 1.0
+
+    @property
+    def rows(self) -> Mapping[str, Row]:
+        """Return the history of `history-clip`: the newest norm comes last, 0 stands for none."""
+        return {"norms": Row("servers", width=PERIODS)} if self.name == "history-clip" else {}
 
     def combine(
         self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
     ) -> Floats:
         norms = np.linalg.norm(models.astype(np.float64) - held, axis=1)
-        return self.on_block(models, shares, held, self.scales(norms))
+        return self.on_block(models, shares, held, scales(norms, self.take_limit(norms, rows)))
 
-    def scales(self, norms: Floats) -> NDArray[np.float64]:
-        """Return how much each model's distance from the start counts, given that distance."""
-        norms = np.asarray(norms, dtype=np.float64)
-        if self.name != "clip":
-            return np.ones_like(norms)
-        return np.minimum(1.0, self.limit / np.maximum(norms, np.finfo(float).tiny))
+    def take_limit(self, norms: Floats, rows: Rows) -> float:
+        """Return the largest distance that counts in full in this period, given all distances.
+
+        Args:
+            norms: ||w_i - h|| of those who take part.
+            rows: of the server; the period enters the history.
+        """
+        if self.name == "clip":
+            return self.limit
+        if self.name != "history-clip":
+            return np.inf
+        history, usual = rows["norms"], float(np.median(norms))
+        known = history[history > 0]
+        radius = float(np.median(known.astype(np.float64))) if len(known) else usual
+        if usual > 0:
+            history[:-1] = history[1:].copy()
+            history[-1] = min(usual, radius)
+        return self.factor * radius
 
     def on_block(self, models: Floats, shares: Floats, held: Floats, scales: Floats) -> Floats:
         """The average of some coordinates of the models (clients, coordinates), in float64."""
         models, shares = models.astype(np.float64), shares.astype(np.float64)
         if self.name == "mean":
             return np.asarray(shares @ models)
-        if self.name == "clip":
+        if self.is_clip:
             return np.asarray(held + (shares * scales) @ (models - held))
         order = np.argsort(models, axis=0, kind="stable")
         ranked, ranked_shares = np.take_along_axis(models, order, axis=0), shares[order]
@@ -84,6 +115,11 @@ class Rule(AveragingRule):
             total = ranked_shares[middle].sum(0)
             return np.asarray((ranked[middle] * ranked_shares[middle]).sum(0) / total)
         return _weighted_median(ranked, ranked_shares)
+
+    @property
+    def is_clip(self) -> bool:
+        """Whether the rule scales models, by their distance from the start."""
+        return self.name in ("clip", "history-clip")
 
     def _cut(self, count: int) -> int:
         """Return how many of `count` models are left out at either end: at least one."""
@@ -105,6 +141,12 @@ class GivenRule(AveragingRule):
             remedy = f"must give back an array of {len(held)} values"
             raise InputError("averaging_rule", list(mean.shape), remedy)
         return mean
+
+
+def scales(norms: Floats, limit: float) -> NDArray[np.float64]:
+    """Return how much of each model's distance from the start counts, given that distance."""
+    norms = np.asarray(norms, dtype=np.float64)
+    return np.divide(limit, norms, out=np.ones_like(norms), where=norms > limit)
 
 
 def _weighted_median(ranked: Floats, shares: Floats) -> Floats:

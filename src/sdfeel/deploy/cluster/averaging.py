@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.methods.averaging import Rule
-from sdfeel.deploy.model.vectors import Block, Vector, combine, merge, norm
+from sdfeel.algorithm.methods.averaging import PROTECTED, Rule, scales
+from sdfeel.deploy.facts import facts
+from sdfeel.deploy.model.vectors import Block, Vector, as_vector, combine, merge, norm
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.topology import Topology
 
 __all__ = ["ClusterMean", "Upload", "normalised"]
 
+Floats = NDArray[np.float64]
+Rows = Mapping[str, NDArray[np.float32]]
 REMEMBERED = 64
 
 
@@ -65,13 +69,33 @@ class ClusterMean:
     """Of one edge.
 
     bound   an update that is so many times as large as the others' is left out; 0: none is
+    tell    takes the facts of the rule
+    rows    what the rule remembers, by the names that it has in a checkpoint
     """
 
     topology: Topology
     rule: Rule
     bound: float
     folder: Path
+    tell: Callable[[facts.Fact], None]
+    rows: dict[str, Vector] = field(default_factory=dict)
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+    def restore(self, kept: Mapping[str, Vector]) -> None:
+        """Go on from the rows of a checkpoint; those that it does not have begin anew."""
+        for name, row in self.rule.rows.items():
+            named, size = f"{self.rule.name}.{name}", row.width or 0
+            has_it = named in kept and kept[named].size == size
+            self.rows[named] = kept[named] if has_it else as_vector(np.full(size, row.first))
+
+    def warning(self, clients: int) -> str:
+        """What an operator should know of the rule at an edge with so many clients; may be ""."""
+        if self.rule.name != "history-clip" or clients >= PROTECTED:
+            return ""
+        return (
+            f"averaging.rule = {self.rule.name!r} does not protect a cluster of {clients}: "
+            f"it takes {PROTECTED} clients to bound what one of them can do"
+        )
 
     def too_large(self, uploads: dict[str, Upload], start: Vector) -> dict[str, str]:
         """Who is left out, and why.
@@ -103,8 +127,25 @@ class ClusterMean:
         weights = self.topology.weights(order) if order else []
         return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
 
+    def _scales(self, order: list[str], norms: Floats, period: int) -> tuple[Floats, Rows]:
+        """How much each update counts, given how far it goes; and the rows after this period."""
+        rows = {name: row.array().copy() for name, row in self.rows.items()}
+        limit = self.rule.take_limit(norms, {n.partition(".")[2]: row for n, row in rows.items()})
+        for name, norm_ in zip(order, norms.tolist(), strict=True):
+            if self.rule.is_clip and norm_ > limit:
+                self.tell(facts.Clipped(client=name, period=period, norm=norm_, most=limit))
+        return scales(norms, limit), rows
+
+    def _remember(self, rows: Rows) -> None:
+        self.rows = {name: as_vector(row) for name, row in rows.items()}
+
     async def normalised(
-        self, order: list[str], uploads: dict[str, Upload], begun: Vector, scale: float
+        self,
+        order: list[str],
+        uploads: dict[str, Upload],
+        begun: Vector,
+        scale: float,
+        period: int,
     ) -> tuple[list[Vector], list[float]]:
         """What is added to a model without rounds, and how often; first w_d(0).
 
@@ -121,27 +162,33 @@ class ClusterMean:
         shares = np.array(self.topology.weights(order))
         stretch = weights / shares
         moved = stretch * np.array([uploads[name].moved for name in order])
-        scales = self.rule.scales(moved)
+        counted_for, rows_after = self._scales(order, moved, period)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             before = blocks[-1]
             rows = before + stretch[:, None] * (np.stack(blocks[:-1]) - before)
-            return self.rule.on_block(rows, shares, before, scales)
+            return self.rule.on_block(rows, shares, before, counted_for)
 
         parts = [*vectors, begun]
         found = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
+        self._remember(rows_after)
         return [begun, found], [-scale, scale]
 
-    async def run(self, order: list[str], uploads: dict[str, Upload], start: Vector) -> Vector:
+    async def run(
+        self, order: list[str], uploads: dict[str, Upload], start: Vector, period: int
+    ) -> Vector:
         """Over those who took part, in client order, who began with `start`."""
         vectors = [uploads[name].vector for name in order]
         weights = self.topology.weights(order)
         if self.rule.name == "mean":
             return await offload(start.is_large, lambda: combine(vectors, weights, self.folder))
-        scales = self.rule.scales(np.array([uploads[name].moved for name in order]))
+        norms = np.array([uploads[name].moved for name in order])
+        counted_for, rows_after = self._scales(order, norms, period)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             *models, before = blocks
-            return self.rule.on_block(np.stack(models), np.array(weights), before, scales)
+            return self.rule.on_block(np.stack(models), np.array(weights), before, counted_for)
 
-        return await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))
+        mean = await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))
+        self._remember(rows_after)
+        return mean

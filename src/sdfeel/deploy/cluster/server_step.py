@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sdfeel.algorithm.methods.method import Row
-from sdfeel.algorithm.methods.server_optimizers import ServerOptimizer
+from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.files import read_notes
 from sdfeel.deploy.model.vectors import BLOCK, NotFinite, Vector, VectorWriter
@@ -64,8 +64,9 @@ class ServerStep:
             return cls(None, node.size, node.folder)
         path = node.deployment.path(node.deployment.model.initial)
         step = cls.with_rows(optimizer, trained_values(path, node.size), node.folder, kept)
-        if kept and any(row is not kept.get(name) for name, row in step.rows.items()):
-            node.tell(facts.RowsBegunAnew(method=optimizer.name, found=sorted(kept)))
+        found = sorted(name for name in kept if name.partition(".")[0] in SERVER_OPTIMIZERS)
+        if found and any(row is not kept.get(name) for name, row in step.rows.items()):
+            node.tell(facts.RowsBegunAnew(method=optimizer.name, found=found))
         return step
 
     @classmethod

@@ -186,6 +186,10 @@ class EdgeServer:
                 self.node.background.spawn(self._dialler(peer).run())
         is_secure = not self.credentials.plaintext
         self.node.tell(facts.Listening(address=self.address, secure=is_secure))
+        home = sorted(self.cluster.home)
+        if self.rounds.averaging.warning(len(home)):
+            rule = self.deployment.averaging.rule
+            self.node.tell(facts.Unprotected(rule=rule, clients=tuple(home)))
 
     async def _listen(self) -> None:
         """On both ports; InputError names the one that cannot be had."""

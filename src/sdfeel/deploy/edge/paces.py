@@ -49,6 +49,18 @@ def make_periods(
         "saved": links.agreement.checkpoint,
         "server_step": ServerStep.of(node, checkpoint.rows if checkpoint else {}),
     }
+    periods = _of_pace(node, links, states, checkpoint, shared)
+    periods.averaging.restore(checkpoint.rows if checkpoint else {})
+    return periods
+
+
+def _of_pace(
+    node: Node,
+    links: Links,
+    states: LinkStates,
+    checkpoint: EdgeCheckpoint | None,
+    shared: dict[str, Any],
+) -> Periods:
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):
         timeout = ExchangeTimeout(node.signal, UsualTimes(seconds), node.topology.tau2)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.deploy.cluster.averaging import ClusterMean
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.edge.adoption import Adopter
@@ -109,8 +108,9 @@ class Periods(ABC):
         self.on_saved: Callable[[], None] = lambda: None
         self.disk = Disk(self.node.tell, self.deployment.deadlines.retry)
         self._started = 0.0
-        rule = Rule(table.rule, table.limit, table.trim)
-        self.averaging = ClusterMean(self.topology, rule, table.bound, self.store.folder)
+        self.averaging = ClusterMean(
+            self.topology, table.as_rule, table.bound, self.store.folder, self.node.tell
+        )
 
     @abstractmethod
     async def _gather(self, start: float) -> None:

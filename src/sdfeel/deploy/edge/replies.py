@@ -128,4 +128,6 @@ class Replies:
             for peer, link in self.links.items()
             if link.differs
         ]
-        return [*([f"state disk: {disk}"] if disk else []), *differ, *self.lifetime.look()]
+        few = self.rounds.averaging.warning(len(self.cluster.home))
+        disks = [f"state disk: {disk}"] if disk else []
+        return [*disks, *differ, *([few] if few else []), *self.lifetime.look()]

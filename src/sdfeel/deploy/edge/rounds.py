@@ -70,8 +70,8 @@ class Rounds(Periods):
     def _remembered(self) -> dict[str, Any]:
         """What methods remember, for a checkpoint."""
         if self.drift is None:
-            return {"rows": self.server_step.rows}
-        rows = {**self.server_step.rows, **self.drift.rows}
+            return {"rows": {**self.server_step.rows, **self.averaging.rows}}
+        rows = {**self.server_step.rows, **self.averaging.rows, **self.drift.rows}
         return {"rows": rows, "pace": {"correction": self.drift.notes}}
 
     def _is_behind(self, link: Link) -> bool:
@@ -223,7 +223,7 @@ class Rounds(Periods):
         if not order:
             return self.model, []
         try:
-            mean = await self.averaging.run(order, uploads, begun)
+            mean = await self.averaging.run(order, uploads, begun, self.period + 1)
             model = await self.server_step.take(begun, mean)
             self._mean = begun, mean
             return model, order

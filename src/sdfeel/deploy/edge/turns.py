@@ -48,7 +48,9 @@ class Turns(Periods):
         self.me = self.node.name
         self._moving = asyncio.Lock()
         self._begun = self.model  # what clients begin with
-        self.on_saved = self._declare_the_end
+        self.on_saved = self.states.declare
+        self.states.steps = lambda: self.counts.steps.get(self.me, 0.0)
+        self.states.on_state = self._hear_signed
         self._is_early = False  # a checkpoint is about to be written before a turn is over
         self.flows.current = self._current
         self.flows.on_full = self._save_soon
@@ -165,7 +167,7 @@ class Turns(Periods):
         at = turn * self.seconds
         scale = self.pace.scale(self.counts.rate(self.me), self.counts.slowest, at)
         try:
-            vectors, weights = await self.averaging.normalised(order, uploads, begun, scale)
+            vectors, weights = await self.averaging.normalised(order, uploads, begun, scale, turn)
             async with self._moving:
                 model = await self._given()
                 parts, counted = [model, *vectors], [1.0, *weights]
@@ -224,15 +226,14 @@ class Turns(Periods):
         async with self._moving:
             model = await self._given()
             notes = {"counts": self.counts.notes(), "steps": dict(self.steps)}
-            rows = self.server_step.rows
+            rows = {**self.server_step.rows, **self.averaging.rows}
             self._go_on(max(period, self.period), model, finished, pace=notes, rows=rows)
             self._begun = model
             self.flows.unsaved.clear()
             self._is_early = False
 
-    def _declare_the_end(self) -> None:
-        if self.done >= self.last:
-            self.states.declare()
+    def _hear_signed(self, state: v1.LinkState) -> None:
+        self.counts.hear_signed(state.edge, state.done, state.steps)
 
     def _save_soon(self) -> None:
         """Before the period is over: neighbours keep what they gave us until it is on our disk."""

@@ -263,6 +263,22 @@ class UploadLate(EdgeFact, event="late", limit=BY_CLIENT):
     now: int
 
 
+class Clipped(EdgeFact, limit=Limit(1, 60.0, ("client",))):
+    """A client's update of this norm was longer than `most` and was scaled down to it."""
+
+    client: str
+    period: int
+    norm: float
+    most: float
+
+
+class Unprotected(EdgeFact):
+    """The edge has fewer than three clients, so its averaging rule holds no liar among them."""
+
+    rule: str
+    clients: Sequence[str]
+
+
 class TakenLate(EdgeFact, limit=BY_CLIENT):
     """A slow client has finished the work of an earlier period: its update counts in this one."""
 
