@@ -21,6 +21,7 @@ from virtual import VirtualLoop
 
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.peers.agreement import CROWDED
+from sdfeel.deploy.peers.counts import AHEAD
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire import frames
@@ -289,3 +290,45 @@ def test_an_edge_that_lies_about_swaps_harms_nobody(name: str) -> None:
     found = audit_swaps(world.topology, lines, disks)
     assert not found.problems
     assert found.both > 10
+
+
+PATH = [("e00", "e01"), ("e01", "e02"), ("e02", "e03")]
+
+
+@pytest.mark.parametrize("about", ["e03", "e00"], ids=["itself", "a-third-edge"])
+def test_a_short_lie_about_steps_does_not_scale_those_of_others_for_good(about: str) -> None:
+    """For three turns it says that an edge makes one step; then it says nothing any more."""
+    deployment = make_deployment([1] * 4, PATH, 40, "paper", guests=False, pace=PACE)
+    loop = VirtualLoop(5, longest=0.01)
+
+    async def script(stream: Any, _peer: str) -> None:
+        await asyncio.sleep(6.0 - loop.time())
+        for turn in range(1, 4):
+            turns = turn if about == "e03" else turn + 30
+            lie = v1.Count(edge=about, turns=turns, steps=1.0)
+            await stream.write(v1.LinkMessage(progress=v1.Progress(counts=[lie])))
+            await asyncio.sleep(0.3)
+
+    slowest: dict[str, list[float]] = {edge: [] for edge in HONEST}
+    turns: dict[str, dict[str, int]] = {}
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, Topology(deployment), seed=5, loop=loop)
+        await Liar(world, script).listen()
+        for name in (*HONEST, "c0", "c1", "c2"):
+            await world.start(name)
+        while loop.time() < 10.0:
+            await asyncio.sleep(0.1)
+            for edge in HONEST:
+                counts: Any = world.edges[edge].rounds
+                if loop.time() > 5.5:
+                    slowest[edge].append(counts.counts.slowest)
+                turns[edge] = dict(counts.counts.turns)
+        return world
+
+    loop.run(main())
+    for edge, values in slowest.items():
+        assert values[-1] > 10, f"{edge} has heard of slower ones than there are"
+        if about == "e00":
+            assert min(values) > 10, "not believed for a moment"
+            assert turns[edge]["e00"] <= turns["e00"]["e00"] + AHEAD

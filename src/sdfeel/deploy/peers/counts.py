@@ -15,12 +15,19 @@ that of the slowest edge that was heard of.
 Nobody is believed beyond what can be: an edge makes no more turns than its plan and its clients no
 more steps than `limits.steps` allows, nor fewer than one, in a time that the file says. An edge's
 own word about itself replaces what others say of it, and about us only we know.
+
+Steps are believed only from their edge: from its own stream, or from its signed link state if it is
+further away. A neighbour's word about the turns of a third edge goes no further than `AHEAD` turns
+beyond what that edge has signed. The steps of an edge that has made no turn for `FRESH` times T_d
+no longer set the slowest rate: it has stopped, or it only said so.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +35,17 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
 __all__ = ["Counts"]
+
+FRESH = 4.0  # times T_d for which the steps of an edge count without another turn of it
+AHEAD = 8  # turns that an edge may have made and not signed: its disk may be behind
+
+
+def _now() -> float:
+    """The time of the event loop that runs, or else that of the machine."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return time.monotonic()
 
 
 @dataclass
@@ -37,6 +55,7 @@ class Counts:
     turns   aggregations of each edge
     steps   thetabar of each, at its last one
     noted   the sum of all turns, in our last one
+    now     the time in seconds
     """
 
     me: str
@@ -44,6 +63,12 @@ class Counts:
     turns: dict[str, int] = field(default_factory=dict)
     steps: dict[str, float] = field(default_factory=dict)
     noted: int = 0
+    now: Callable[[], float] = field(default=_now, compare=False)
+
+    def __post_init__(self) -> None:
+        self._renewed: dict[str, float] = {}  # when the steps of an edge last counted anew
+        self._turns_of_steps: dict[str, int] = {}  # its turns at that moment, by its own stream
+        self._signed: dict[str, int] = {}  # turns on its disk, by its signed state
 
     def aggregated(self, turn: int, steps: float | None) -> None:
         """We have made this turn; with nobody there, the steps are those of the last one."""
@@ -72,7 +97,15 @@ class Counts:
 
     @property
     def slowest(self) -> float:
-        return min(self.rate(edge) for edge in self.steps)
+        """The least rate of an edge that makes turns, this one included."""
+        return min(self.rate(edge) for edge in self.steps if self._is_fresh(edge))
+
+    def _is_fresh(self, edge: str) -> bool:
+        if edge == self.me:
+            return True
+        # The steps of a checkpoint count from when they are first asked for.
+        age = self.now() - self._renewed.setdefault(edge, self.now())
+        return age <= FRESH * self.topology.seconds(edge)
 
     def tell(self) -> list[v1.Count]:
         return [
@@ -86,14 +119,31 @@ class Counts:
         for count in list(counts)[: len(self.topology.edges) + 1]:
             if not self._can_be(count):
                 good = False
-            elif count.edge != self.me and self._is_news(peer, count):
-                self.turns[count.edge] = count.turns
-                if count.steps:
-                    self.steps[count.edge] = count.steps
+            elif count.edge == peer:
+                self.turns[peer] = count.turns
+                if count.steps and self._turns_of_steps.get(peer) != count.turns:
+                    self._turns_of_steps[peer] = count.turns
+                    self._renew(peer, count.steps)
+            elif count.edge != self.me:
+                turns = min(count.turns, self._signed.get(count.edge, 0) + AHEAD)
+                self.turns[count.edge] = max(turns, self.turns.get(count.edge, 0))
         return good
 
-    def _is_news(self, peer: str, count: v1.Count) -> bool:
-        return count.edge == peer or count.turns > self.turns.get(count.edge, 0)
+    def _renew(self, edge: str, steps: float) -> None:
+        self.steps[edge], self._renewed[edge] = steps, self.now()
+
+    def hear_signed(self, edge: str, turns: int, steps: float) -> None:
+        """Take what an edge has signed; the own stream of a neighbour is sooner here."""
+        if edge == self.me:
+            return
+        is_turn = turns != self._signed.get(edge)
+        self._signed[edge] = turns
+        is_near = edge in self.topology.neighbours(self.me)
+        if is_near and edge in self._renewed and self._is_fresh(edge):
+            return
+        self.turns[edge] = min(max(turns, self.turns.get(edge, 0)), turns + AHEAD)
+        if steps and is_turn:
+            self._renew(edge, steps)
 
     def _can_be(self, count: v1.Count) -> bool:
         if count.edge not in self.topology.edges or count.turns > self.topology.plan(count.edge):

@@ -50,6 +50,9 @@ class LinkStates:
         self._states: dict[str, v1.LinkState] = {}
         self._last: Known | None = None
         self.on_news: Callable[[], None] = lambda: None
+        # What turns without rounds need: see `peers.counts`.
+        self.steps: Callable[[], float] = lambda: 0.0
+        self.on_state: Callable[[v1.LinkState], None] = lambda _: None
 
     def all(self) -> list[v1.LinkState]:
         return list(self._states.values())
@@ -90,13 +93,14 @@ class LinkStates:
         self._number += 1
         done = self.links.done
         state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
+        state.steps = self.steps()
         state.certificate, state.signature = self.notary.sign(self._text(state))
         return state
 
     def _text(self, state: v1.LinkState) -> bytes:
         clients = sorted(state.clients.items())
         fields = (self.agreed, state.edge, state.number, list(state.up), state.done, clients)
-        return repr(fields).encode()
+        return repr((*fields, state.steps) if state.steps else fields).encode()
 
     def take(self, state: v1.LinkState, origin: str) -> None:
         """Keeps a state that is news, and passes it on."""
@@ -120,11 +124,15 @@ class LinkStates:
         if not set(state.clients) <= self.topology.allowed(state.edge):
             raise Refused("gossip", f"{state.edge} has clients that are not on its list")
         check_done(state.done, self.topology.plan(state.edge))
+        if state.steps and not 1 <= state.steps <= self.topology.deployment.most_steps:
+            raise Refused("gossip", f"{state.edge} has clients that make {state.steps} steps")
         text = self._text(state)
         self.notary.check(text, state.certificate, state.signature, state.edge)
 
     def _keep(self, state: v1.LinkState, origin: str | None) -> None:
-        """Links concern everybody; how far an edge is, only its neighbours and who is behind."""
+        """Links and turns concern everybody; how far an edge is in rounds, only its neighbours and
+        those that are behind.
+        """
         before = self._states.get(state.edge)
         is_news = origin is None or before is None or _changed(before, state)
         self._states[state.edge] = state
@@ -134,6 +142,7 @@ class LinkStates:
         if (before is not None and before.clients) or state.clients:
             self._count_clients()
             self.on_news()
+        self.on_state(state)
 
     def _count_clients(self) -> None:
         self.elsewhere.clear()
@@ -178,4 +187,6 @@ class LinkStates:
 
 
 def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:
-    return list(before.up) != list(after.up) or dict(before.clients) != dict(after.clients)
+    has_turned = bool(after.steps) and after.done != before.done
+    has_links = list(before.up) != list(after.up)
+    return has_turned or has_links or dict(before.clients) != dict(after.clients)

@@ -254,7 +254,7 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps")
     class ClientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -269,6 +269,7 @@ class LinkState(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
@@ -276,7 +277,8 @@ class LinkState(_message.Message):
     certificate: bytes
     signature: bytes
     clients: _containers.ScalarMap[str, int]
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    steps: float
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ..., steps: _Optional[float] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")
