@@ -14,11 +14,14 @@ import toy
 from harness import World, content, run_to_the_end
 from test_simulator import make_data, make_model
 from torch import nn
+from twin_world import SIZE, Still, TwinWorld, make_deployment, make_edges_cheap, trouble
+from virtual import VirtualLoop
 
 import sdfeel
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.client.drift import ClientDrift
 from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
+from sdfeel.deploy.cluster import drift as drift_module
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import v1
@@ -288,3 +291,58 @@ def test_a_trainer_must_let_its_gradients_be_shifted(tmp_path: Path) -> None:
     deployment = deploy(tmp_path, make_model(), (1,), correction="clients")
     with pytest.raises(InputError, match="correction = 'ToyTrainer': needs a trainer"):
         ClientProgram(deployment, "c0", toy.ToyTrainer(0, deployment.clients[0].samples))
+
+
+# Faults, on the network in memory.
+
+
+class Shifted(Still):
+    """Leaves the model as it is; a correction may shift the gradients that it has not got."""
+
+    trained = SIZE
+
+    def correct(self, rows: Any) -> None:
+        pass
+
+
+class CorrectedWorld(TwinWorld):
+    def trainer(self, name: str) -> Any:
+        return Shifted(self.deployment.client(name).samples)
+
+
+@pytest.mark.parametrize("averager", ["metropolis", "chebyshev", "all-reduce"])
+def test_y_is_what_links_have_moved_whatever_fails(
+    averager: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what was decided late, made good or taken back: clients move nothing here."""
+    make_edges_cheap(monkeypatch)
+    monkeypatch.setattr(drift_module, "trained_values", lambda _path, size: size)
+    links = [("e00", "e01"), ("e01", "e02"), ("e00", "e02")]
+    deployment = make_deployment(
+        (1, 1, 1), links, 4, averager, alpha=2, guests=False, correction="servers"
+    )
+    topology, kinds = Topology(deployment), set()
+    correction = topology.correction
+    assert correction is not None
+    assert correction.gamma is not None
+    for seed in range(25):
+        loop = VirtualLoop(seed, longest=0.3)
+
+        async def main(seed: int = seed, loop: VirtualLoop = loop) -> CorrectedWorld:
+            world = CorrectedWorld(deployment, topology, seed, loop)
+            await world.start_all()
+            await trouble(world, 1.5, 0.2)
+            await world.finish(400.0)
+            return world
+
+        world = loop.run(main())
+        kinds |= set(world.events)
+        for name, disk in world.disks.items():
+            checkpoint = disk.found
+            assert checkpoint is not None
+            moved = disk.first.array().astype(float) - checkpoint.model.array()
+            y = checkpoint.rows["servers.y"].array()
+            np.testing.assert_allclose(
+                y * 0.01, correction.gamma * moved, atol=2e-5, err_msg=f"{name}, seed {seed}"
+            )
+    assert {"repaired", "taken-back"} & kinds, "else nothing was put to the test"
