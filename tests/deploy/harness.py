@@ -80,6 +80,7 @@ def content(
         | tables.pop("deadlines", {}),
         "local": {"trainer": "toy:trainer"} | tables.pop("local", {}),
         "audit": True,
+        "averaging": {"rule": "mean"},  # the simulator's default
         **tables,
     }
 
@@ -155,6 +156,7 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
         edge = self.edges.pop(name, None)
         if edge is not None:
+            edge.rounds._is_writing = False  # its disk is not waited for
             await edge.stop()
             self.past += edge.log.recent
         self.clients.pop(name, None)

@@ -34,7 +34,7 @@ __all__ = ["GRACE", "Finished", "Periods"]
 
 # Periods that may be over and not yet on the disk; above it an edge pauses.
 LAG = 6
-FLUSH_SECONDS = 5.0  # that an edge which is told to stop waits for its disk
+FLUSH_SECONDS = 1.0  # that an edge which is told to stop waits for its disk
 PAUSE_SECONDS = 0.1  # that it waits for its disk before it tells its neighbours
 IN_DOUBT_TIMES = 5  # the deadline of an exchange, for an edge that is at its end and in doubt
 GRACE = 5  # attempts of a client to come home, before an edge without any goes on alone
