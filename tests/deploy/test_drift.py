@@ -256,28 +256,39 @@ def test_rows_are_checked_as_models_are(
 
 def test_a_task_without_its_y_is_refused_and_no_old_move_is_learned(tmp_path: Path) -> None:
     drift = client_drift(tmp_path)
-    with pytest.raises(Refused, match="without its y"):
-        drift.check(v1.Task(period=1))
     ones = as_vector(np.ones(83))
-    drift.take(row("y", 83), ones)
-    drift.check(v1.Task(period=1))
-    with pytest.raises(Refused, match="without its y"):
-        drift.check(v1.Task(period=2))
-    drift.begin(v1.Task(period=1))
-    drift.uploaded(1, np.zeros(83, dtype="f4"))
-    drift.take(row("y", 83, 2), ones)
-    drift.take(row("move", 83, 1), ones)  # of another task
-    drift.begin(v1.Task(period=2, counted=1))
-    assert (drift.learned, drift._z.any()) == (0, False)
-    drift.uploaded(2, np.zeros(83, dtype="f4"))
-    drift.take(row("y", 83, 3), ones)
-    drift.take(row("move", 83, 3), ones)
-    drift.begin(v1.Task(period=3, counted=2))
+
+    def begin(task: v1.Task, **rows: int) -> None:
+        for name, period in rows.items():
+            drift.take(row(name, 83, period), ones)
+        drift.expect(task)
+        drift.begin(task)
+        drift.uploaded(task.period, np.zeros(83, dtype="f4"))
+
+    for wrong in ({}, {"y": 2}, {"move": 1}):
+        with pytest.raises(Refused, match="without its y"):
+            begin(v1.Task(period=1), **wrong)
+    begin(v1.Task(period=1), y=1)
+    begin(v1.Task(period=2, counted=1), y=2, move=1)
+    assert (drift.learned, drift._z.any()) == (0, False), "a move of another task"
+    begin(v1.Task(period=3, counted=2), y=3, move=3)
     assert drift.learned == 2
     np.testing.assert_allclose(drift._z, -1 / 0.3, rtol=1e-6)
-    drift.take(row("y", 83, 4), ones)
-    drift.begin(v1.Task(period=4, counted=2, epoch=1))
+    begin(v1.Task(period=4, counted=2, epoch=1), y=4, move=4)
     assert (drift.epoch, drift.learned, drift._z.any()) == (1, 0, False)
+
+
+def test_rows_of_a_later_task_do_not_disturb_this_one(tmp_path: Path) -> None:
+    drift = client_drift(tmp_path)
+    first, second = v1.Task(period=1), v1.Task(period=2)
+    drift.take(row("y", 83, 1), as_vector(np.ones(83)))
+    drift.expect(first)
+    drift.take(row("y", 83, 2), as_vector(np.zeros(83)))
+    drift.begin(first)
+    shared = drift.trainer._shared["two-level.common"][0]  # type: ignore[attr-defined]
+    assert shared.eq(1).all()
+    drift.expect(second)
+    drift.begin(second)
 
 
 def test_rows_without_a_correction_are_refused(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ class ClientProgram:
     def _take(self, task: v1.Task, model: Vector | None) -> None:
         if model is not None:
             if self._drift is not None:
-                self._drift.check(task)
+                self._drift.expect(task)
             self._work = (task, model)
             if self.deployment.codecs.down in PACKINGS:
                 self._given = model

@@ -51,6 +51,7 @@ class ClientDrift:
         self._seen = 0  # the last period of a task
         self._moved: _Moved | None = None
         self._rows: dict[str, tuple[int, Row]] = {}
+        self._of_task: dict[str, tuple[int, Row]] = {}
         self._z = np.zeros(trainer.trained, dtype=np.float32)
 
     @classmethod
@@ -76,32 +77,36 @@ class ClientDrift:
     def take(self, row: v1.Row, values: Vector) -> None:
         self._rows[row.name] = (row.model.period, values.array())
 
-    def check(self, task: v1.Task) -> None:
-        """Raises Refused if the task has come without what it needs."""
-        if self.correction.servers and self._rows.get("y", (0,))[0] != task.period:
+    def expect(self, task: v1.Task) -> None:
+        """Keep the rows that have come for the next `begin`: those of a later task may follow.
+
+        Raises Refused if the task has come without what it needs.
+        """
+        rows, self._rows = self._rows, {}
+        if self.correction.servers and rows.get("y", (0,))[0] != task.period:
             raise Refused("row", f"a task of period {task.period} without its y")
+        self._of_task = rows
 
     # A period.
 
     def begin(self, task: v1.Task) -> None:
-        """Learn what has become of the last upload, and give the trainer its rows."""
+        """Learn what has become of the last upload, and give the trainer the rows of this task."""
         moved, self._moved = self._moved, None
         if task.epoch != self.epoch:
             self.epoch, self.learned, moved = task.epoch, 0, None
             self._z[:] = 0
-        period, move = self._rows.get("move", (0, self._z))
+        period, move = self._of_task.get("move", (0, self._z))
         is_of_this_task = period == task.period
         if moved is not None and moved.period == task.counted and is_of_this_task:
             rows = {"z": self._z[None]}
             self.correction.learn(moved.by[None], move, rows, self._period(moved.period))
             self.learned = task.counted
         self._end_rounds(task.period)
-        y = self._rows["y"][1] if self.correction.servers else np.zeros_like(self._z)
+        y = self._of_task["y"][1] if self.correction.servers else np.zeros_like(self._z)
         common = np.zeros_like(self._z)
         rows = {"z": self._z[None], "y": y, "common": common}
         self.correction.prepare([rows], [self._period(task.period)], lambda *_: common)
         self.trainer.correct({"z": self._z, "common": common})
-        self._rows.clear()
 
     def uploaded(self, period: int, by: Block) -> None:
         """What is sent moves by so much."""
