@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,11 +13,12 @@ from sdfeel.algorithm.methods.averaging import PERIODS, RULES, Rule, scales
 from sdfeel.errors import InputError
 
 N, SIZE = 5, 7
+PERIOD = SimpleNamespace(length=0.1)  # all that a rule asks of its period
 
 
 def average(models: np.ndarray, shares: np.ndarray, held: np.ndarray, rule: Rule) -> np.ndarray:
     """What a new server makes of these models; no rule asks what else there is to know."""
-    return rule.combine(models, shares, held, new_rows(rule), None)  # type: ignore[arg-type]
+    return rule.combine(models, shares, held, new_rows(rule), PERIOD)  # type: ignore[arg-type]
 
 
 def new_rows(rule: Rule) -> dict[str, np.ndarray]:
@@ -88,7 +91,7 @@ def descend(rule: Rule, poisoned: bool) -> float:
         uploads += rng.normal(scale=1e-3, size=uploads.shape)
         if poisoned:
             uploads[0] = -100.0
-        model = rule.combine(uploads, weights, model, rows, None)  # type: ignore[arg-type]
+        model = rule.combine(uploads, weights, model, rows, PERIOD)  # type: ignore[arg-type]
     return float(np.linalg.norm(model - goal))
 
 
@@ -131,7 +134,7 @@ def test_a_rule_on_blocks_is_the_rule_on_the_whole(seed: int, name: str, cut: in
     models, shares, held = models_and_weights(seed)
     rule = Rule(name, limit=2.0)  # type: ignore[arg-type]
     norms = np.linalg.norm(models - held, axis=1)
-    counted = scales(norms, rule.take_limit(norms, new_rows(rule)))
+    counted = scales(norms, rule.take_limit(norms, new_rows(rule), PERIOD.length))
     parts = [
         rule.on_block(models[:, part], shares, held[part], counted)
         for part in (slice(cut), slice(cut, None))
@@ -159,7 +162,9 @@ def test_a_liar_moves_the_model_by_its_share_of_the_limit(
         longest = max(longest, np.linalg.norm(honest[1:], axis=1).max())
         moves = honest.copy()
         moves[0] *= times
-        limit = rule.take_limit(np.linalg.norm(moves, axis=1), new := {"norms": rows["norms"] + 0})
+        limit = rule.take_limit(
+            np.linalg.norm(moves, axis=1), new := {"norms": rows["norms"] + 0}, PERIOD.length
+        )
         assert limit <= factor * longest
         after = average_of(rule, model + moves, shares, model, rows)
         np.testing.assert_allclose(rows["norms"], new["norms"], rtol=1e-9)
@@ -176,7 +181,7 @@ def average_of(
     held: np.ndarray,
     rows: dict[str, np.ndarray],
 ) -> np.ndarray:
-    return rule.combine(models, shares, held, rows, None)  # type: ignore[arg-type]
+    return rule.combine(models, shares, held, rows, PERIOD)  # type: ignore[arg-type]
 
 
 def test_honest_clients_move_the_model_where_their_mean_does() -> None:
@@ -191,15 +196,15 @@ def test_honest_clients_move_the_model_where_their_mean_does() -> None:
 
 def test_the_history_takes_in_at_most_the_limit_in_force() -> None:
     rule, rows = Rule("history-clip", factor=2.0), new_rows(Rule("history-clip"))
-    assert rule.take_limit(np.array([1.0, 2.0, 900.0]), rows) == 4.0  # its own median, 2
-    assert rule.take_limit(np.array([800.0, 700.0, 900.0]), rows) == 4.0
+    assert rule.take_limit(np.array([1.0, 2.0, 900.0]), rows, 1.0) == 4.0  # its own median, 2
+    assert rule.take_limit(np.array([800.0, 700.0, 900.0]), rows, 1.0) == 4.0
     assert rows["norms"][-3:].tolist() == [0.0, 2.0, 2.0]
-    assert rule.take_limit(np.array([1.0, 1.0, 900.0]), rows) == 4.0
-    assert rule.take_limit(np.zeros(3), rows) == 4.0, "nobody moved: nothing is learned of it"
+    assert rule.take_limit(np.array([1.0, 1.0, 900.0]), rows, 1.0) == 4.0
+    assert rule.take_limit(np.zeros(3), rows, 1.0) == 4.0, "nobody moved: nothing is learned of it"
     assert rows["norms"][-4:].tolist() == [0.0, 2.0, 2.0, 1.0]
     for _ in range(PERIODS):
-        rule.take_limit(np.ones(3), rows)
-    assert rule.take_limit(np.ones(3), rows) == 2.0, "what is older is forgotten"
+        rule.take_limit(np.ones(3), rows, 1.0)
+    assert rule.take_limit(np.ones(3), rows, 1.0) == 2.0, "what is older is forgotten"
 
 
 @pytest.mark.parametrize(("count", "is_held"), [(1, False), (2, False), (3, True)])
@@ -208,3 +213,11 @@ def test_one_liar_of_fewer_than_three_is_not_held(count: int, is_held: bool) -> 
     moves[0] *= -90
     found = average(moves, np.full(count, 1 / count), np.zeros(SIZE), Rule("history-clip"))
     assert (np.linalg.norm(found) <= np.linalg.norm(np.ones(SIZE))) == is_held
+
+
+def test_a_rate_that_rises_or_falls_does_not_change_what_is_clipped() -> None:
+    """Honest moves are in proportion to the rate; so is what counts in full."""
+    rule, rows = Rule("history-clip"), new_rows(Rule("history-clip"))
+    moves = np.array([0.5, 1.0, 80.0])
+    for rate in (1e-3, 0.1, 1.0, 0.0, 0.3):
+        assert rule.take_limit(rate * moves, rows, rate) == pytest.approx(rate)

@@ -144,6 +144,7 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         ("path", 1, {"psi": "rounds", "compensation": 0.5, "anneal": 3.0}, "mean", "mean"),
         ("path", 2, {"psi": "constant", "compensation": 0.0}, "median", "mean"),
         ("ring", 1, {"mixing": "stale-weights"}, "clip", "mean"),
+        ("ring", 1, {}, "history-clip", "mean"),
         (
             "path",
             1,
@@ -154,7 +155,16 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         ("ring", 1, {}, "mean", "fedavgm"),
         ("path", 1, {"mixing": "stale-weights"}, "median", "fedadam"),
     ],
-    ids=["ring", "path", "tau2-median", "stale-ring-clip", "stale-path", "fedavgm", "fedadam"],
+    ids=[
+        "ring",
+        "path",
+        "tau2-median",
+        "stale-ring-clip",
+        "history-clip",
+        "stale-path",
+        "fedavgm",
+        "fedadam",
+    ],
 )
 def test_deployed_equals_simulated(
     graph: str,

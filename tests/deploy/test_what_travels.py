@@ -47,7 +47,7 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
     Two clients with as many samples each: their mean has the same bits however it is added up.
     """
     table = content(sizes, tau1=TAU1, periods=PERIODS, security={"plaintext": True}, **tables)
-    if "averaging" in table:
+    if "averaging" in tables:
         table["averaging"] = {"rule": table["averaging"].name, "limit": table["averaging"].limit}
     for client in table["clients"]:
         client["samples"] = 20

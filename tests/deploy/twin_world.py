@@ -119,6 +119,7 @@ def make_deployment(
         "graph": {"links": [list(link) for link in links]} if links else {"kind": "path"},
         "deadlines": DEADLINES,
         "security": {"plaintext": True},
+        "averaging": {"rule": "mean"},  # the simulator's default
         **tables,
     }
     return parse_deployment(table, Path())

@@ -117,6 +117,16 @@ def test_a_resumed_run_is_the_uninterrupted_one(
 
 
 @pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
+def test_the_history_of_an_averaging_rule_is_resumed(tmp_path: Path, engine: str) -> None:
+    parts, own = tmp_path / "parts", {"engine": engine, "averaging_rule": "history-clip"}
+    whole = train(tmp_path / "whole", **own)
+    assert stopped_at(parts, **own, on_progress=stop_at(10)) == 10
+    tensors = read_checkpoint(parts / "checkpoint.safetensors", None)[0].tensors
+    assert (tensors["servers.history-clip.norms"] > 0).any()
+    assert_same(train(parts, **own, resume=True), whole, (parts, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
 def test_whenever_a_run_is_stopped_it_goes_on_as_if_nothing_had_happened(
     tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,7 +125,7 @@ class StateTable(_Table):
 class Averaging(_Table):
     """How an edge averages its clients; see `sdfeel.algorithm.methods.averaging`."""
 
-    rule: RuleName = "mean"
+    rule: RuleName = "history-clip"
     limit: Positive = 10.0
     trim: float = Field(default=0.2, gt=0, lt=0.5)
     factor: Positive = 1.0

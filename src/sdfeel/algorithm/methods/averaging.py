@@ -7,19 +7,19 @@ h the model they started from:
     clip     h + sum_i m-hat_i min(1, limit / ||w_i - h||) (w_i - h)        norm clipping
     trimmed  per coordinate, without the `trim` share of models at either end, shares renormalised
     median   per coordinate, the weighted median
-    history-clip    as clip, with limit = factor r
+    history-clip    as clip, with limit = factor r e
 
 A mean can be moved anywhere by one client. Clipping bounds how far one client moves it; trimming
 and the median ignore what lies outside, as long as the honest hold the majority.
 
-r of `history-clip` is the server's own: the median over its last `PERIODS` periods of
+e is the sum of the rates eta_k over the period, so a rate that is not constant changes nothing. r
+of `history-clip` is the server's own: the median over its last `PERIODS` periods of
 
-    min(median_i ||w_i - h||, r of that period)
+    min(median_i ||w_i - h|| / e, r of that period)
 
 The first period has no history: its r is its own median. A period in which most clients do not
 move adds nothing. What enters the history was limited by it, so liars cannot raise r over time.
 With fewer than `PROTECTED` clients the median is no honest client's norm, and r protects nobody.
-r hardly grows, so it does not suit a rate that begins far below what it rises to.
 
 A rule needs all models of some coordinates at a time and, for clipping, one norm per model before;
 so an edge server can apply it to models that do not fit in memory together (`Rule.on_block`).
@@ -62,7 +62,7 @@ class Rule(AveragingRule):
         limit: of `clip`, the largest ||w_i - h|| that counts in full.
         trim: of `trimmed`, the share of models left out at either end; of three and four models one
             is, of fewer none can be.
-        factor: of `history-clip`, the largest ||w_i - h|| that counts in full, in r.
+        factor: of `history-clip`, the largest ||w_i - h|| that counts in full, in r e.
     """
 
     name: Name = "mean"
@@ -79,26 +79,29 @@ class Rule(AveragingRule):
         self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
     ) -> Floats:
         norms = np.linalg.norm(models.astype(np.float64) - held, axis=1)
-        return self.on_block(models, shares, held, scales(norms, self.take_limit(norms, rows)))
+        length = period.length if self.name == "history-clip" else 0.0
+        limit = self.take_limit(norms, rows, length)
+        return self.on_block(models, shares, held, scales(norms, limit))
 
-    def take_limit(self, norms: Floats, rows: Rows) -> float:
+    def take_limit(self, norms: Floats, rows: Rows, length: float) -> float:
         """Return the largest distance that counts in full in this period, given all distances.
 
         Args:
             norms: ||w_i - h|| of those who take part.
             rows: of the server; the period enters the history.
+            length: e, the sum of the rates over the period.
         """
         if self.name == "clip":
             return self.limit
         if self.name != "history-clip":
             return np.inf
         history, usual = rows["norms"], float(np.median(norms))
-        known = history[history > 0]
-        radius = float(np.median(known.astype(np.float64))) if len(known) else usual
-        if usual > 0:
+        known = history[history > 0].astype(np.float64)
+        limit = length * float(np.median(known)) if len(known) else usual
+        if usual > 0 and length > 0:
             history[:-1] = history[1:].copy()
-            history[-1] = min(usual, radius)
-        return self.factor * radius
+            history[-1] = min(usual, limit) / length
+        return self.factor * limit
 
     def on_block(self, models: Floats, shares: Floats, held: Floats, scales: Floats) -> Floats:
         """The average of some coordinates of the models (clients, coordinates), in float64."""

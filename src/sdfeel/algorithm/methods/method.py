@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.algorithm.events import Event, Group
+from sdfeel.algorithm.methods.rates import rates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,6 +106,13 @@ class Period:
         """How far a constant gradient of 1 moves each client: for SGD its sum of eta_k."""
         spans = zip(self.group.first.tolist(), self.group.last.tolist(), strict=True)
         return np.array([self.algorithm.reach(first, last) for first, last in spans])
+
+    @cached_property
+    def length(self) -> float:
+        """The sum of eta_k over the period: the mean of its clients, brought to equal steps."""
+        spans = zip(self.group.first.tolist(), self.group.last.tolist(), strict=True)
+        sums = [float(rates(self.algorithm.rate, first, last).sum()) for first, last in spans]
+        return float((self.group.weights / self.group.scale * sums).sum())
 
     @property
     def fraction(self) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sdfeel.algorithm.methods.averaging import PROTECTED, Rule, scales
+from sdfeel.algorithm.methods.rates import rates
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Block, Vector, as_vector, combine, merge, norm
 from sdfeel.deploy.offload import offload
@@ -127,14 +128,21 @@ class ClusterMean:
         weights = self.topology.weights(order) if order else []
         return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
 
-    def _scales(self, order: list[str], norms: Floats, period: int) -> tuple[Floats, Rows]:
+    def _scales(
+        self, order: list[str], norms: Floats, period: int, length: float
+    ) -> tuple[Floats, Rows]:
         """How much each update counts, given how far it goes; and the rows after this period."""
         rows = {name: row.array().copy() for name, row in self.rows.items()}
-        limit = self.rule.take_limit(norms, {n.partition(".")[2]: row for n, row in rows.items()})
+        named = {name.partition(".")[2]: row for name, row in rows.items()}
+        limit = self.rule.take_limit(norms, named, length)
         for name, norm_ in zip(order, norms.tolist(), strict=True):
             if self.rule.is_clip and norm_ > limit:
                 self.tell(facts.Clipped(client=name, period=period, norm=norm_, most=limit))
         return scales(norms, limit), rows
+
+    def _length(self, first: int, last: int) -> float:
+        """The sum of eta_k over these iterations."""
+        return float(rates(self.topology.deployment.lr, first, last).sum())
 
     def _remember(self, rows: Rows) -> None:
         self.rows = {name: as_vector(row) for name, row in rows.items()}
@@ -146,6 +154,7 @@ class ClusterMean:
         begun: Vector,
         scale: float,
         period: int,
+        firsts: Mapping[str, int],
     ) -> tuple[list[Vector], list[float]]:
         """What is added to a model without rounds, and how often; first w_d(0).
 
@@ -161,8 +170,14 @@ class ClusterMean:
             return [begun, *vectors], [-scale * total, *counted]
         shares = np.array(self.topology.weights(order))
         stretch = weights / shares
+        begins = [firsts.get(name, 0) + 1 for name in order]
+        sums = [
+            self._length(first, first + count - 1)
+            for first, count in zip(begins, steps.tolist(), strict=True)
+        ]
+        length = float((weights * sums).sum())
         moved = stretch * np.array([uploads[name].moved for name in order])
-        counted_for, rows_after = self._scales(order, moved, period)
+        counted_for, rows_after = self._scales(order, moved, period, length)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             before = blocks[-1]
@@ -183,7 +198,9 @@ class ClusterMean:
         if self.rule.name == "mean":
             return await offload(start.is_large, lambda: combine(vectors, weights, self.folder))
         norms = np.array([uploads[name].moved for name in order])
-        counted_for, rows_after = self._scales(order, norms, period)
+        tau1 = self.topology.tau1
+        length = self._length((period - 1) * tau1 + 1, period * tau1)
+        counted_for, rows_after = self._scales(order, norms, period, length)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             *models, before = blocks

@@ -167,7 +167,9 @@ class Turns(Periods):
         at = turn * self.seconds
         scale = self.pace.scale(self.counts.rate(self.me), self.counts.slowest, at)
         try:
-            vectors, weights = await self.averaging.normalised(order, uploads, begun, scale, turn)
+            vectors, weights = await self.averaging.normalised(
+                order, uploads, begun, scale, turn, self.steps
+            )
             async with self._moving:
                 model = await self._given()
                 parts, counted = [model, *vectors], [1.0, *weights]
