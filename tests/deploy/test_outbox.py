@@ -11,7 +11,7 @@ from twin_world import TwinWorld, small
 from virtual import VirtualLoop
 
 from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
-from sdfeel.deploy.wire.outbox import Outbox
+from sdfeel.deploy.wire.outbox import MODELS, Outbox
 
 
 class Unreadable(Vector):
@@ -53,6 +53,16 @@ def test_a_model_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
     assert "a word" in stream.written
     assert "Input/output error" in stream.closed[0]
     assert outbox.problem == stream.closed[0]
+
+
+@pytest.mark.parametrize(("models", "is_closed"), [(MODELS, False), (MODELS + 1, True)])
+def test_a_peer_that_never_reads_does_not_fill_the_memory(models: int, is_closed: bool) -> None:
+    stream: Any = Sink()
+    outbox = Outbox(stream, lambda chunk: chunk, lambda _: None, 8)
+    for _ in range(models):
+        outbox.offer("a model", as_vector(np.zeros(3)))
+    assert stream.closed == ["you do not read"] * is_closed
+    assert outbox.has_models != is_closed
 
 
 @pytest.mark.usefixtures("cheap")

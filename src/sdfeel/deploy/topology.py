@@ -65,6 +65,7 @@ class Topology:
         self.deployment = deployment
         self.edges = [edge.name for edge in deployment.edges]
         self.clients = [client.name for client in deployment.clients]
+        self.order = {name: number for number, name in enumerate(self.clients)}
         clusters = [
             [n for n, client in enumerate(deployment.clients) if client.edge == edge]
             for edge in self.edges
@@ -183,9 +184,12 @@ class Topology:
         """Whether `edge` dials and decides on the link to `other`."""
         return self.edges.index(edge) < self.edges.index(other)
 
+    def samples(self, client: str) -> int:
+        return self.deployment.clients[self.order[client]].samples
+
     def weights(self, clients: Sequence[str]) -> list[float]:
         """m-hat over those who took part in a period, guests of other edges among them."""
-        counts = [self.deployment.client(name).samples for name in clients]
+        counts = [self.samples(name) for name in clients]
         present = Shares.of(Clusters.of([range(len(counts))]), np.array(counts))
         return [float(weight) for weight in present.within]
 

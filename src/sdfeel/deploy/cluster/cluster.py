@@ -162,7 +162,7 @@ class Cluster:
             raise Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
         if name not in self.allowed:
             raise Refused("not-allowed", f"client {name!r} is not on this edge's list")
-        if hello.samples != self.topology.deployment.client(name).samples:
+        if hello.samples != self.topology.samples(name):
             raise Refused("samples", f"{hello.samples} samples, not as provisioned")
         if hello.values != self.node.size:
             raise Refused("shape", f"a model of {hello.values} values, this is {self.node.size}")
@@ -266,7 +266,7 @@ class Cluster:
                 raise Refused("period", f"period {period}, this is {self.period}")
             self._late(session, period)
             return None
-        if announced.samples != self.topology.deployment.client(session.name).samples:
+        if announced.samples != self.topology.samples(session.name):
             raise Refused("samples", f"{announced.samples} samples, not as provisioned")
         steps = self.topology.deployment.most_steps
         if steps and not 1 <= announced.steps <= steps:

@@ -219,7 +219,7 @@ class Rounds(Periods):
             del uploads[name]
             self.cluster.refuse(name, Refused("norm", reason))
         self.metrics.update_norm.set(self.averaging.usual)
-        order = sorted(uploads, key=self.topology.clients.index)
+        order = sorted(uploads, key=self.topology.order.__getitem__)
         if not order:
             return self.model, []
         try:

@@ -188,7 +188,7 @@ class Turns(Periods):
 
     def _let_in(self, begun: Vector, uploads: dict[str, Upload]) -> list[str]:
         """Without updates that would count for far more than the others'."""
-        order = sorted(uploads, key=self.topology.clients.index)
+        order = sorted(uploads, key=self.topology.order.__getitem__)
         mean = self.averaging.mean_steps(order, uploads)
         counted = {
             name: replace(one, moved=one.moved * mean / one.steps) for name, one in uploads.items()

@@ -13,11 +13,14 @@ from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.packing import Load
 from sdfeel.deploy.wire.transport import Stream, StreamLost
 
-__all__ = ["Outbox"]
+__all__ = ["MODELS", "Outbox"]
+
+MODELS = 16  # that may wait on one stream
 
 
 class Outbox:
-    """Of one stream. Who never reads is not served for ever: at most `most` words wait for it.
+    """Of one stream. A peer that never reads is not served for ever: at most `most` words and
+    `MODELS` models wait for it.
 
     as_message   what a chunk is in this kind of stream
     sent         is told the bytes of every chunk
@@ -50,6 +53,9 @@ class Outbox:
     def offer(self, announcement: Any, load: Load) -> None:
         """Sends a model after those before it."""
         self._models.append((announcement, load))
+        if len(self._models) > MODELS:
+            self._models.clear()
+            self._stream.close("you do not read")
         self._wake()
 
     def replace(self, announcement: Any, load: Load) -> None:
