@@ -161,7 +161,7 @@ class ClusterMean:
         A rule other than the mean is asked for the models that clients would have, had all made as
         many steps: w_d(0) + (thetabar_d / theta_i) (w_i - w_d(0)).
         """
-        samples = [self.topology.deployment.client(name).samples for name in order]
+        samples = [self.topology.samples(name) for name in order]
         steps = np.array([uploads[name].steps for name in order])
         weights, total = normalised(np.array(samples, dtype=float), steps)
         vectors = [uploads[name].vector for name in order]
