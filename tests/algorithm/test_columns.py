@@ -366,7 +366,7 @@ def test_a_trainer_that_does_not_fit_is_named(small: Problem) -> None:
 
 def test_by_its_class_a_small_problem_is_the_same_everywhere() -> None:
     """The deployment's trainer is one of these, and draws the same batches."""
-    from sdfeel.deploy.node.torch_trainer import TorchTrainer
+    from sdfeel.deploy.client.torch_trainer import TorchTrainer
 
     world = classification((12, 5, 9), [[0, 1], [2]], "path")
     trainers = [TorchTrainer(world.model, world.datasets[i], i, 0, 0.1, 4) for i in range(3)]
