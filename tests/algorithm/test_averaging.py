@@ -221,3 +221,14 @@ def test_a_rate_that_rises_or_falls_does_not_change_what_is_clipped() -> None:
     moves = np.array([0.5, 1.0, 80.0])
     for rate in (1e-3, 0.1, 1.0, 0.0, 0.3):
         assert rule.take_limit(rate * moves, rows, rate) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("few", [1, 2])
+def test_a_period_with_few_clients_is_clipped_and_teaches_nothing(few: int) -> None:
+    """Else the one client that is there first could hold the others back for good."""
+    rule, rows = Rule("history-clip"), new_rows(Rule("history-clip"))
+    assert rule.take_limit(np.full(few, 1e-9), rows, 1.0) == 1e-9
+    assert rule.take_limit(np.array([1.0, 2.0, 3.0]), rows, 1.0) == 2.0
+    assert rule.take_limit(np.full(few, 1e-9), rows, 1.0) == 2.0
+    assert rule.take_limit(np.full(few, 900.0), rows, 1.0) == 2.0
+    assert np.count_nonzero(rows["norms"]) == 1

@@ -119,6 +119,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(
 @pytest.mark.parametrize("engine", ["reference", "vectorised", "fast"])
 def test_the_history_of_an_averaging_rule_is_resumed(tmp_path: Path, engine: str) -> None:
     parts, own = tmp_path / "parts", {"engine": engine, "averaging_rule": "history-clip"}
+    own["participation"] = 1.0
     whole = train(tmp_path / "whole", **own)
     assert stopped_at(parts, **own, on_progress=stop_at(10)) == 10
     tensors = read_checkpoint(parts / "checkpoint.safetensors", None)[0].tensors

@@ -17,9 +17,10 @@ of `history-clip` is the server's own: the median over its last `PERIODS` period
 
     min(median_i ||w_i - h|| / e, r of that period)
 
-The first period has no history: its r is its own median. A period in which most clients do not
-move adds nothing. What enters the history was limited by it, so liars cannot raise r over time.
-With fewer than `PROTECTED` clients the median is no honest client's norm, and r protects nobody.
+Without a history r is the period's own median. What enters the history was limited by it, so
+liars cannot raise r over time, and what enters too small stays: so a period with fewer than
+`PROTECTED` clients, where one alone decides the median, adds nothing. Neither does one in which
+most clients do not move.
 
 A rule needs all models of some coordinates at a time and, for clipping, one norm per model before;
 so an edge server can apply it to models that do not fit in memory together (`Rule.on_block`).
@@ -88,7 +89,7 @@ class Rule(AveragingRule):
 
         Args:
             norms: ||w_i - h|| of those who take part.
-            rows: of the server; the period enters the history.
+            rows: of the server; the period enters the history, if it has enough clients.
             length: e, the sum of the rates over the period.
         """
         if self.name == "clip":
@@ -98,7 +99,7 @@ class Rule(AveragingRule):
         history, usual = rows["norms"], float(np.median(norms))
         known = history[history > 0].astype(np.float64)
         limit = length * float(np.median(known)) if len(known) else usual
-        if usual > 0 and length > 0:
+        if usual > 0 and length > 0 and len(norms) >= PROTECTED:
             history[:-1] = history[1:].copy()
             history[-1] = min(usual, limit) / length
         return self.factor * limit
