@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from ended import issue_ended
 from harness import deploy
 
-from sdfeel.deploy.facts.facts import Fact, MessageRefused
+from sdfeel.deploy.facts.facts import Contradiction, Fact, MessageRefused
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Agreement
@@ -33,6 +33,7 @@ class Town:
         self.deployment = deploy(folder, sizes=(1, 1, 1, 1), periods=PERIODS)
         self.topology = Topology(self.deployment)
         self.refused: list[str] = []
+        self.facts: list[Fact] = []
         self.told: list[tuple[str, v1.LinkState]] = []
 
     def edge(self, name: str, certificate: str | None = None, role: str = "edge") -> LinkStates:
@@ -46,6 +47,7 @@ class Town:
         return LinkStates(node, links, "agreed", dict, {})
 
     def hear(self, fact: Fact) -> None:
+        self.facts.append(fact)
         if isinstance(fact, MessageRefused):
             self.refused.append(fact.kind)
 
@@ -211,3 +213,98 @@ def test_refused_says_who(town: Town) -> None:
     notary.check(b"text", certificate, signature, "a")
     with pytest.raises(Refused, match="edge/a signs for edge/b"):
         notary.check(b"text", certificate, signature, "b")
+
+
+# Two states under one number.
+
+
+def pair(town: Town, name: str) -> tuple[v1.LinkState, v1.LinkState]:
+    """What an edge that lies signs twice, in one life and with one number."""
+    states = town.edge(name)
+    signed = []
+    for done in (2, 3):
+        states._number, states.links.done = 5, done
+        states.declare()
+        signed += states.all()
+    return signed[0], signed[1]
+
+
+def test_two_states_with_one_number_bar_the_edge_everywhere(town: Town) -> None:
+    first, second = pair(town, "d")
+    a, b = town.edge("a"), town.edge("b")
+    town.told.clear()
+    a.take(first, "d")
+    a.links["d"]._stream = cast(Any, object())
+    assert a.links["d"].up
+    a.take(second, "b")
+    assert a.links.barred == {"d"}
+    assert not a.links["d"].up
+    (passed_on,) = a._evidence.values()
+    assert (passed_on.first, passed_on.second) == (first, second)
+    b.take_evidence(passed_on, "a")
+    assert b.links.barred == {"d"}
+    assert town.facts[-1] == Contradiction(edge="d", number=6, peer="a")
+    b.take_evidence(passed_on, "c")
+    assert len([fact for fact in town.facts if isinstance(fact, Contradiction)]) == 2, "told once"
+    assert not town.refused
+
+
+def test_a_new_certificate_ends_it(town: Town) -> None:
+    a = town.edge("a")
+    for state in pair(town, "d"):
+        a.take(state, "d")
+    a.take(town.state("d"), "d")
+    assert a.links.barred == {"d"}, "the same certificate"
+    provision(town.deployment, only="d")
+    a.take(town.state("d"), "d")
+    assert not a.links.barred
+
+
+def test_evidence_cannot_be_invented(town: Town) -> None:
+    """A changed state; one state twice; states of two lives, which a restart makes."""
+    a, state = town.edge("a"), town.state("c")
+    changed = v1.LinkState.FromString(state.SerializeToString())
+    changed.done = 4
+    a.take_evidence(v1.Evidence(first=state, second=changed), "b")
+    a.take_evidence(v1.Evidence(first=changed, second=state), "b")
+    a.take_evidence(v1.Evidence(first=state, second=state), "b")
+    lives = [town.edge("c"), town.edge("c")]
+    for done, life in enumerate(lives):
+        life._number, life.links.done = 5, done
+        life.declare()
+    (first,), (second,) = (life.all() for life in lives)
+    a.take_evidence(v1.Evidence(first=first, second=second), "b")
+    assert not a.links.barred
+    assert town.refused == ["signature", "signature", "gossip", "gossip"]
+
+
+def test_of_two_lives_with_one_number_all_keep_the_same_state(town: Town) -> None:
+    lives = [town.edge("c"), town.edge("c")]
+    for done, life in enumerate(lives):
+        life._number, life.links.done = 5, done
+        life.declare()
+    signed = [state for life in lives for state in life.all()]
+    a, d = town.edge("a"), town.edge("d")
+    for state in signed:
+        a.take(state, "b")
+    for state in reversed(signed):
+        d.take(state, "a")
+    assert a.all() == d.all() == [max(signed, key=lambda state: state.life)]
+
+
+def test_a_clock_that_went_back_does_not_silence_an_edge(town: Town) -> None:
+    """It continues above the number that its neighbours know of its last life."""
+    before, a = town.edge("c"), town.edge("a")
+    before._number += 10**15
+    before.declare()
+    (last,) = before.all()
+    a.take(last, "b")
+    now = town.edge("c")
+    now.declare()
+    a.take(*now.all(), "b")
+    assert a.all() == [last], "it is taken for an old one"
+    now.take(last, "b")
+    (above,) = now.all()
+    assert above.number > last.number
+    a.take(above, "b")
+    assert a.all() == [above]

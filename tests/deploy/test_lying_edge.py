@@ -293,3 +293,68 @@ def test_an_edge_that_claims_others_clients_takes_them_from_nobody(clients: dict
             assert {tuple(line["participants"]) for line in lines} == {(f"c{n}",)}
 
     play(script, check)
+
+
+async def come_to_exchanges(stream: Any, peer: str, how: str) -> None:
+    """Be in everybody's view, and answer announcements as no honest edge would."""
+    state = v1.LinkState(edge="e03", number=1, up=["e00", "e02"], done=1)
+    await stream.write(v1.LinkMessage(state=state))
+    answered = 0
+    while True:
+        await asyncio.sleep(0.01)
+        told = [m.announce for m in stream.told if m.WhichOneof("body") == "announce"]
+        if not told or told[-1].period <= answered:
+            continue
+        answered, view = told[-1].period, told[-1].view
+        if how == "late":
+            await asyncio.sleep(0.9 * DEADLINES["exchange"])
+        if how == "wrong":
+            view = "another"
+        if how == "states":
+            state = v1.LinkState(edge="e03", number=answered, up=[peer], done=1)
+            await stream.write(v1.LinkMessage(state=state))
+        if how != "silent":
+            announce = v1.Announce(period=answered, view=view)
+            await stream.write(v1.LinkMessage(announce=announce))
+        await asyncio.sleep(0.05)
+        await say(stream, done=answered - 1)
+
+
+LIES = [(how, by) for how in ("wrong", "late", "silent") for by in ("all-reduce", "finite-time")]
+
+
+@pytest.mark.parametrize(("how", "averager"), [*LIES, ("states", "all-reduce")])
+def test_a_wrong_or_late_announcement_costs_the_honest_few_periods(how: str, averager: str) -> None:
+    """It reports progress all the time, so it is not simply away; or tells each another state."""
+    deployment = make_deployment([1, 1, 1, 1], RING, 200, averager)
+    loop = VirtualLoop(3, longest=0.01)
+
+    async def script(stream: Any, peer: str) -> None:
+        await come_to_exchanges(stream, peer, how)
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
+        await Liar(world, script).listen()
+        for name in (*HONEST, "c0", "c1", "c2"):
+            await world.start(name)
+        while not all(world.edges[name].phase == "finished" for name in HONEST):
+            assert loop.time() < 60, world.where()
+            await asyncio.sleep(0.1)
+        return world
+
+    world = loop.run(main())
+    if how == "states":
+        lines = events(world, "contradiction")
+        assert [line["edge"] for line in lines] == ["e03"] * 3
+        assert {line["node"] for line in lines} == set(HONEST)
+        assert all("e03" in world.edges[name].warnings[0] for name in HONEST)
+    else:
+        assert {line["peer"] for line in events(world, "missed")} >= {"e03"}
+    for name in HONEST:
+        periods = [line for line in events(world, "period") if line["node"] == name]
+        exchanged = [line for line in periods if line["links_used"]]
+        assert len(exchanged) > (50 if how == "states" else 100), (
+            name,
+            len(exchanged),
+            len(periods),
+        )

@@ -130,4 +130,9 @@ class Replies:
         ]
         few = self.rounds.averaging.warning(len(self.cluster.home))
         disks = [f"state disk: {disk}"] if disk else []
-        return [*disks, *differ, *([few] if few else []), *self.lifetime.look()]
+        barred = [
+            f"edge {edge} has signed two states that contradict each other; its links are not used "
+            "until it has a new certificate"
+            for edge in sorted(self.links.barred)
+        ]
+        return [*disks, *differ, *barred, *([few] if few else []), *self.lifetime.look()]

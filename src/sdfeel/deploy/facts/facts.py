@@ -352,6 +352,14 @@ class WeightsDiffer(EdgeFact):
     reason: str
 
 
+class Contradiction(EdgeFact):
+    """An edge has signed two states under one number; no edge uses its links any more."""
+
+    edge: str
+    number: int
+    peer: str
+
+
 class Missed(EdgeFact):
     """A neighbour is connected and was waited for in vain; so many times in a row."""
 

@@ -106,7 +106,7 @@ class AllReduce:
         offer = self.links[peer].take(self.key, stage)
         is_leaf = peer not in self._parents.values()  # others may wait for somebody themselves
         if offer is None and is_leaf and not self._is_over(self.peers):
-            self.links[peer].was_missed(self._start)
+            self.links[peer].held_up(self._start)
         return offer
 
     async def _sum_up(self, model: Vector) -> Vector | None:

@@ -32,12 +32,14 @@ class ExchangeTimeout:
     times: UsualTimes
     rounds: int = 1
 
-    async def until(self, condition: Callable[[], bool], links: Iterable[Link]) -> bool:
-        """Waits for `condition()` as long as these neighbours deserve it."""
+    async def until(
+        self, condition: Callable[[], bool], links: Iterable[Link], part: float = 1.0
+    ) -> bool:
+        """Waits for `condition()` as long as these neighbours deserve it, or a part of that."""
         start = asyncio.get_running_loop().time()
         watched = list(links)
         missed = max((link.missed for link in watched), default=0)
-        seconds: float = self.times.limit * 0.5 ** min(missed, HALVINGS)
+        seconds: float = part * self.times.limit * 0.5 ** min(missed, HALVINGS)
 
         def deadline() -> float:
             last = max([start, *(link.moved_at for link in watched)])

@@ -23,6 +23,8 @@ __all__ = ["Key", "Link", "Offer"]
 
 WORDS = 1024
 HOPELESS = 3
+DOUBTS = 6  # of a neighbour: each doubles the exchanges without it
+TRUSTED = 16  # exchanges that went well, after which a doubt is given up
 OPENED = 8  # models whose beginning is remembered
 
 
@@ -32,6 +34,7 @@ class Hooks:
 
     word: Callable[[v1.Decision], None] = lambda _: None
     state: Callable[[v1.LinkState], None] = lambda _: None
+    evidence: Callable[[v1.Evidence], None] = lambda _: None
     wanted: Callable[[v1.Wanted], None] = lambda _: None
     swap: Callable[[v1.ModelHeader, Vector], None] = lambda *_: None
     vouch: Callable[[], None] = lambda: None
@@ -51,6 +54,8 @@ class Link:
     heading      the period of our next exchanges
     lost_at      when its last stream ended, on the loop's clock
     missed       exchanges in which it was waited for in vain, since it last did something
+    is_barred    it has signed two states that contradict each other
+    held         exchanges of everybody that it held up, since one went well
     sent         bytes of models, in this life of the edge; received: those of the neighbour
     opened       when the models of the last exchanges began to come, on the loop's clock
     """
@@ -66,6 +71,8 @@ class Link:
     heading: int = 0
     lost_at: float = 0.0
     missed: int = 0
+    held: int = 0
+    is_barred: bool = False
     announced: tuple[int, str] = (0, "")
     used: int = 0
     skipped: int = 0
@@ -76,6 +83,7 @@ class Link:
     def __post_init__(self) -> None:
         self._keeps_mean = True
         self._missed_in = -1
+        self._doubts = self._trusted = self._out_until = 0
         self._is_paused, self._was_at = False, -1
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
@@ -85,8 +93,10 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """Whether it can be used: the peer is there, and means the same weighted mean."""
-        return self._stream is not None and self._keeps_mean
+        """Whether it can be used: the peer is there, honest as far as we know, and means the same
+        weighted mean.
+        """
+        return self._stream is not None and self._keeps_mean and not self.is_barred
 
     @property
     def differs(self) -> bool:
@@ -108,7 +118,8 @@ class Link:
     @property
     def counts(self) -> bool:
         """Whether an exchange that depends on every link can depend on this one."""
-        return self.up and self.missed < HOPELESS and not self.is_paused
+        is_known_to_come = max(self.missed, self.held) < HOPELESS
+        return self.up and is_known_to_come and not self.is_paused
 
     # The stream.
 
@@ -219,9 +230,11 @@ class Link:
             self._move(message.progress)
         elif kind == "state":
             self.hooks.state(message.state)
+        elif kind == "evidence":
+            self.hooks.evidence(message.evidence)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
-            self.missed = min(self.missed, HOPELESS - 1)  # another chance
+            self._give_chance()
         elif kind == "wanted":
             self.hooks.wanted(message.wanted)
         elif kind == "vouch":
@@ -302,14 +315,40 @@ class Link:
         is_gone = not self.up or self.is_paused or self.generation != generation
         return is_gone or self._refused == key
 
-    def was_missed(self, start: float) -> None:
+    def was_missed(self, start: float) -> bool:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
-        if self.moved_at <= start:
-            self.missed += 1
-            self._missed_in = self.heading
-            self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
+        if self.moved_at > start:
+            return False
+        self.missed += 1
+        self._missed_in = self.heading
+        self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
+        return True
+
+    def _give_chance(self) -> None:
+        self.missed = min(self.missed, HOPELESS - 1)
+        if self.heading >= self._out_until:
+            self.held = min(self.held, HOPELESS - 1)
+
+    def held_up(self, start: float) -> None:
+        """Count an exchange that needs everybody and waited for it since `start` in vain.
+
+        Whatever progress it reports, and without waiting less for it: an honest edge may be late
+        by another one's fault. Each time that it is left out, it is for twice as many exchanges.
+        """
+        self.held += 1
+        if not self.was_missed(start):
+            self.node.tell(facts.Missed(peer=self.peer, times=self.held))
+        if self.held == HOPELESS:
+            self._doubts, self._trusted = min(self._doubts + 1, DOUBTS), 0
+            exchanges = 2**self._doubts - 2
+            self._out_until = self.heading + exchanges * self.node.topology.tau2
 
     def count(self, use: bool) -> None:
+        if use:
+            self.held = 0
+            self._trusted += 1
+            if self._trusted >= TRUSTED:
+                self._doubts, self._trusted = max(0, self._doubts - 1), 0
         self.used, self.skipped = self.used + use, self.skipped + (not use)
         self.node.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
 

@@ -1,9 +1,16 @@
 """Which links are up anywhere, and how far everybody is: every edge tells, and passes on what it
 hears. What is signed by its edge cannot be invented or changed on the way.
+
+A state replaces those with a lower number; of two with one number from different lives of the edge,
+the one of the higher life stays, so all edges keep the same one whatever comes first. Within a life
+an edge never uses a number twice. Two states of one life with one number that differ prove that the
+edge lies: everybody keeps both, passes them on, and uses none of its links until it signs with
+another certificate, or until this edge is restarted.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +29,7 @@ from sdfeel.deploy.trust.shared_settings import check_done
 __all__ = ["LinkStates"]
 
 Known = tuple[list[str], dict[str, int], tuple[int, int]]
+LARGEST = 2**63  # number that is taken over: no clock comes as far
 
 
 @dataclass
@@ -45,8 +53,11 @@ class LinkStates:
         for peer, link in self.links.items():
             link.hooks.vouch = partial(self.vouch, peer)
             link.hooks.state = partial(self.take, origin=peer)
-        # A start later than any number before a restart.
-        self._number = time.time_ns()
+            link.hooks.evidence = partial(self.take_evidence, origin=peer)
+            link.hooks.met = partial(self._met, peer, link.hooks.met)
+        # Above any number before a restart, unless the clock went back: then neighbours tell it.
+        self._number, self._life = time.time_ns(), secrets.randbits(62)
+        self._evidence: dict[str, v1.Evidence] = {}
         self._states: dict[str, v1.LinkState] = {}
         self._last: Known | None = None
         self.on_news: Callable[[], None] = lambda: None
@@ -93,27 +104,96 @@ class LinkStates:
         self._number += 1
         done = self.links.done
         state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
-        state.steps = self.steps()
+        state.steps, state.life = self.steps(), self._life
         state.certificate, state.signature = self.notary.sign(self._text(state))
         return state
 
     def _text(self, state: v1.LinkState) -> bytes:
         clients = sorted(state.clients.items())
         fields = (self.agreed, state.edge, state.number, list(state.up), state.done, clients)
-        return repr((*fields, state.steps) if state.steps else fields).encode()
+        return repr((*fields, state.steps, state.life)).encode()
 
     def take(self, state: v1.LinkState, origin: str) -> None:
         """Keeps a state that is news, and passes it on."""
         known = self._states.get(state.edge)
-        if state.edge == self.me or (known is not None and known.number >= state.number):
+        contradicts = known is not None and self._contradict(known, state)
+        if known is not None and _rank(known) >= _rank(state) and not contradicts:
             return
+        if not self._is_good(state, origin):
+            return
+        if state.edge == self.me:
+            self._continue_above(state)
+        elif contradicts:
+            self._bar(v1.Evidence(first=known, second=state), origin)
+        else:
+            self._readmit(state)
+            self._keep(state, origin)
+
+    def _is_good(self, state: v1.LinkState, origin: str) -> bool:
         try:
             self._check(state)
         except Refused as refusal:
             kind, reason = refusal.kind, refusal.reason
             self.node.tell(facts.MessageRefused(kind=kind, reason=reason, peer=origin))
+            return False
+        return True
+
+    def _continue_above(self, state: v1.LinkState) -> None:
+        """After a restart with a clock that went back, others know a later number of ours."""
+        if state.life != self._life and self._number <= state.number < LARGEST:
+            self._number = state.number
+            self.declare()
+
+    # Evidence.
+
+    def _contradict(self, first: v1.LinkState, second: v1.LinkState) -> bool:
+        is_same = first.edge == second.edge and _rank(first) == _rank(second)
+        return is_same and self._text(first) != self._text(second)
+
+    def take_evidence(self, evidence: v1.Evidence, origin: str) -> None:
+        """Check both states, and use no link of the edge that has signed them."""
+        first, second = evidence.first, evidence.second
+        if first.edge in self._evidence or first.edge == self.me:
             return
-        self._keep(state, origin)
+        if not self._contradict(first, second):
+            reason = "two states that do not contradict each other"
+            self.node.tell(facts.MessageRefused(kind="gossip", reason=reason, peer=origin))
+        elif self._is_good(first, origin) and self._is_good(second, origin):
+            self._bar(evidence, origin)
+
+    def _bar(self, evidence: v1.Evidence, origin: str) -> None:
+        edge = evidence.first.edge
+        if edge in self._evidence:
+            return
+        self._evidence[edge] = evidence
+        self._set_barred(edge, True)
+        number = evidence.first.number
+        self.node.tell(facts.Contradiction(edge=edge, number=number, peer=origin))
+        for peer, link in self.links.items():
+            if peer != origin:
+                link.tell(v1.LinkMessage(evidence=evidence))
+
+    def _readmit(self, state: v1.LinkState) -> None:
+        """An edge that signs with another certificate has been looked at by an operator."""
+        evidence = self._evidence.get(state.edge)
+        if evidence is None:
+            return
+        if state.certificate not in (evidence.first.certificate, evidence.second.certificate):
+            del self._evidence[state.edge]
+            self._set_barred(state.edge, False)
+
+    def _set_barred(self, edge: str, is_barred: bool) -> None:
+        self.links.barred.discard(edge)
+        if is_barred:
+            self.links.barred.add(edge)
+        if edge in self.links:
+            self.links[edge].is_barred = is_barred
+        self.node.signal.notify()
+
+    def _met(self, peer: str, met: Callable[[v1.Hello], None], hello: v1.Hello) -> None:
+        met(hello)
+        for evidence in self._evidence.values():
+            self.links[peer].tell(v1.LinkMessage(evidence=evidence))
 
     def _check(self, state: v1.LinkState) -> None:
         if state.edge not in self.topology.edges:
@@ -152,7 +232,8 @@ class LinkStates:
 
     def up(self) -> set[tuple[str, str]]:
         """The links that both ends call up."""
-        claims = {(edge, peer) for edge, state in self._states.items() for peer in state.up}
+        good = [state for edge, state in self._states.items() if edge not in self._evidence]
+        claims = {(state.edge, peer) for state in good for peer in state.up}
         return {(a, b) for a, b in claims if (b, a) in claims}
 
     def reached(self) -> int:
@@ -184,6 +265,10 @@ class LinkStates:
                 known[peer] = max(link.done, known.get(peer, 0))
         counted = self.topology.counted
         return {edge: counted(done, edge, self.me) for edge, done in known.items()}
+
+
+def _rank(state: v1.LinkState) -> tuple[int, int]:
+    return state.number, state.life
 
 
 def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:

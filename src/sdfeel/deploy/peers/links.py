@@ -29,6 +29,7 @@ class Links(dict[str, Link]):
     done         the last period that is finished and durable here
     is_unsaved   something was settled that the last checkpoint does not know
     is_paused    the disk does not keep up: the neighbours leave this edge out
+    barred       edges that have signed two states that contradict each other
     have_gone_on a neighbour was here before this edge restarted, and still is
     """
 
@@ -37,6 +38,7 @@ class Links(dict[str, Link]):
         self.agreement, self._node = agreement, node
         self.is_unsaved = self.have_gone_on = self.is_paused = False
         self.done, self._checkpoint = done, agreement.checkpoint
+        self.barred: set[str] = set()
         self._waiting: dict[str, bool] = {}
         # What swaps without rounds need: see `exchange.flows`.
         self.on_use: Callable[[Action[Change]], None] = lambda _: None

@@ -20,6 +20,9 @@ from sdfeel.deploy.topology import View
 
 __all__ = ["Mixer"]
 
+# Of the time that an exchange waits: an edge that gives up says so before others give it up.
+AGREE = 0.75
+
 
 @dataclass
 class Mixer:
@@ -63,10 +66,10 @@ class Mixer:
             return [self.links[peer] for peer in near if self.links[peer].done < period]
 
         start = asyncio.get_running_loop().time()
-        if not await self.timeout.until(same, self.links.values()):
+        if not await self.timeout.until(same, self.links.values(), AGREE):
             for link in waited():
-                if link.announced[0] != period:
-                    link.was_missed(start)
+                if link.up and link.announced != (period, view.digest):
+                    link.held_up(start)
         return view
 
     def _is_counted_on(self, view: View) -> bool:

@@ -254,7 +254,7 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps", "life")
     class ClientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,7 @@ class LinkState(_message.Message):
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
@@ -278,7 +279,8 @@ class LinkState(_message.Message):
     signature: bytes
     clients: _containers.ScalarMap[str, int]
     steps: float
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ..., steps: _Optional[float] = ...) -> None: ...
+    life: int
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ..., steps: _Optional[float] = ..., life: _Optional[int] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")
@@ -287,6 +289,14 @@ class Announce(_message.Message):
     period: int
     view: str
     def __init__(self, period: _Optional[int] = ..., view: _Optional[str] = ...) -> None: ...
+
+class Evidence(_message.Message):
+    __slots__ = ("first", "second")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SECOND_FIELD_NUMBER: _ClassVar[int]
+    first: LinkState
+    second: LinkState
+    def __init__(self, first: _Optional[_Union[LinkState, _Mapping]] = ..., second: _Optional[_Union[LinkState, _Mapping]] = ...) -> None: ...
 
 class Vouch(_message.Message):
     __slots__ = ()
@@ -303,7 +313,7 @@ class Wanted(_message.Message):
     def __init__(self, period: _Optional[int] = ..., ballot: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkMessage(_message.Message):
-    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch")
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch", "evidence")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +323,7 @@ class LinkMessage(_message.Message):
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     VOUCH_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     model: ModelHeader
     chunk: Chunk
@@ -322,7 +333,8 @@ class LinkMessage(_message.Message):
     announce: Announce
     wanted: Wanted
     vouch: Vouch
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ...) -> None: ...
+    evidence: Evidence
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("nonce",)
