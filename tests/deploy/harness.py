@@ -76,7 +76,7 @@ def content(
         ],
         "clients": clients,
         "graph": {"links": links} if links else {"kind": "ring"},
-        "deadlines": {"round": 4.0, "exchange": 6.0, "ping": 8.0, "retry": 0.05, "home": 0.3}
+        "deadlines": {"round": 12.0, "exchange": 16.0, "ping": 8.0, "retry": 0.05, "home": 0.3}
         | tables.pop("deadlines", {}),
         "local": {"trainer": "toy:trainer"} | tables.pop("local", {}),
         "audit": True,

@@ -63,9 +63,10 @@ def test_a_client_that_takes_3_of_10_seconds_does_not_stop_its_cluster() -> None
     taken = lines(world, "e00", "taken-late")
     assert 8 <= len(taken) <= 13, "one each three seconds"
     assert {line["client"] for line in taken} == {"c0"}
-    assert len(world.clients["c0"].accepted) == len(taken)
+    accepted = world.clients["c0"].accepted
+    assert len(taken) <= len(accepted) <= len(taken) + 1, "the first was waited for"
     took_part = [line for line in lines(world, "e00", "period") if "c0" in line["participants"]]
-    assert len(took_part) == len(taken)
+    assert len(took_part) == len(accepted)
 
 
 @pytest.mark.usefixtures("cheap")
@@ -79,13 +80,16 @@ def test_an_edge_that_answers_late_does_not_hold_up_its_neighbours() -> None:
 def test_the_limit_is_a_few_times_what_half_of_them_take() -> None:
     times = UsualTimes(60.0)
     assert times.limit == 60.0, "nothing is known"
+    for name in "abc":
+        times.answered(name, 40.0)
+    assert times.limit == 60.0, "the first answers prove nothing"
     times.answered("a", 1.0)
     assert times.limit == SLOW * 1.0
     times.answered("b", 0.01)
     assert times.limit == 60.0 / SHORT, "never too short"
+    assert all(map(times.is_waited_for, "abcd")), "and so is one that is new"
     times.answered("c", 2.0)
     assert times.limit == 10.0
-    assert all(map(times.is_waited_for, "abcd")), "one that is new is waited for"
     times.answered("c", 10.5)
     assert not times.is_waited_for("c")
     times.answered("c", 10.0)

@@ -183,7 +183,7 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     from typer.testing import CliRunner
 
     from sdfeel.cli import app
-    from sdfeel.deploy.operate import programs
+    from sdfeel.deploy.client import client as client_module
 
     found: dict[str, Any] = {}
 
@@ -195,7 +195,7 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
         async def run(self) -> None:
             pass
 
-    monkeypatch.setattr(programs, "ClientProgram", Program)
+    monkeypatch.setattr(client_module, "ClientProgram", Program)
     deployment = deployment_of(tmp_path, "torch_app")
     table = deployment.model_dump(mode="json", exclude={"local": {"trainer"}}, exclude_none=True)
     file = tmp_path / "deployment.toml"

@@ -99,15 +99,20 @@ class UsualTimes:
 
     deadline: float
     _seconds: dict[str, float] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
 
     def answered(self, name: str, seconds: float) -> None:
-        self._seconds[name] = seconds
+        """Note how long it took. The first time may be longer than usual and proves nothing."""
+        if name in self._known:
+            self._seconds[name] = seconds
+        self._known.add(name)
 
     def missed(self, name: str) -> None:
         self._seconds[name] = math.inf
+        self._known.add(name)
 
-    def forget(self, name: str) -> None:
-        self._seconds.pop(name, None)
+    def knows(self, name: str) -> bool:
+        return name in self._known
 
     @property
     def limit(self) -> float:

@@ -62,7 +62,9 @@ class Cluster:
         start = asyncio.get_running_loop().time()
 
         def deadline() -> float:
-            return start + (self.times.deadline if self.awaited else self.times.limit)
+            # The first work of a client may take it long: it loads its data and its packages.
+            new = [name for name in self._expected() if not self.times.knows(name)]
+            return start + (self.times.deadline if new else self.times.limit)
 
         return await self.node.signal.until(lambda: is_over() or self.everybody_answered, deadline)
 
