@@ -187,7 +187,7 @@ def test_narrow_and_in_both_themes(serve, visit, trained: Path, theme: str) -> N
         texts = page.get_by_test_id(place).locator("svg text")
         sizes = texts.evaluate_all(HEIGHTS)
         for _ in range(20):  # a picture learns its width a moment after it is drawn first
-            if min(sizes) > 9:
+            if sizes and min(sizes) > 9:
                 break
             page.wait_for_timeout(100)
             sizes = texts.evaluate_all(HEIGHTS)
