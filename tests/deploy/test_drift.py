@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 import toy
+from as_simulated import as_simulated
 from harness import World, content, run_to_the_end
 from test_simulator import make_data, make_model
 from torch import nn
 from twin_world import SIZE, Still, TwinWorld, make_deployment, make_edges_cheap, trouble
 from virtual import VirtualLoop
 
-import sdfeel
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.client.drift import ClientDrift
 from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
@@ -28,7 +28,6 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire import frames
-from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 
 
@@ -57,29 +56,13 @@ def trainers(deployment: Deployment, make: Any = make_model) -> dict[str, Any]:
 
 
 def simulated(deployment: Deployment, make: Any = make_model, **changed: Any) -> np.ndarray:
-    schedule, settings = deployment.schedule, deployment.local.rule
-    own: dict[str, Any] = {
+    settings: dict[str, Any] = {
+        "optimizer": deployment.local.rule,
         "correction": deployment.correction,
         "server_optimizer": deployment.server_optimizer,
         "codecs": {way: name for way, name in deployment.codecs if name != "float32"},
     }
-    run = sdfeel.train(
-        make(),
-        [make_data(n, client.samples) for n, client in enumerate(deployment.clients)],
-        network=Topology(deployment).network,
-        schedule=sdfeel.Schedule(schedule.tau1, schedule.tau2, schedule.alpha),
-        steps=schedule.iterations,
-        lr=0.1,
-        batch_size=7,
-        seed=deployment.seed,
-        averager=schedule.averager,
-        optimizer=settings,
-        engine="reference",
-        evaluate_every=schedule.iterations,
-        **{**own, **changed},
-    )
-    layout = ParameterLayout.of(make())
-    return np.stack([layout.vector(model).detach().numpy() for model in run.server_models])
+    return as_simulated(deployment, make, make_data, **{**settings, **changed})
 
 
 @pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")

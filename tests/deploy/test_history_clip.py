@@ -9,17 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import toy
+from as_simulated import as_simulated
 from harness import World, content, run_to_the_end
 from harness import deploy as deploy_toy
 from test_server_step import trainers
 from test_simulator import make_data, make_model
 
-import sdfeel
 from sdfeel.algorithm.methods.averaging import PERIODS, Rule
 from sdfeel.deploy.client.torch_trainer import write_initial
 from sdfeel.deploy.config import Averaging, Deployment, parse_deployment
-from sdfeel.deploy.topology import Topology
-from sdfeel.engines.parameters import ParameterLayout
 
 CLIP: dict[str, Any] = {"averaging": {"rule": "history-clip"}}
 
@@ -32,23 +30,7 @@ def deploy(folder: Path, sizes: tuple[int, ...], **tables: Any) -> Deployment:
 
 
 def simulated(deployment: Deployment, rule: Rule | None) -> np.ndarray:
-    schedule = deployment.schedule
-    run = sdfeel.train(
-        make_model(),
-        [make_data(n, client.samples) for n, client in enumerate(deployment.clients)],
-        network=Topology(deployment).network,
-        schedule=sdfeel.Schedule(schedule.tau1, schedule.tau2, schedule.alpha),
-        steps=schedule.iterations,
-        lr=0.1,
-        batch_size=7,
-        seed=deployment.seed,
-        averager=schedule.averager,
-        averaging_rule=rule,
-        engine="reference",
-        evaluate_every=schedule.iterations,
-    )
-    layout = ParameterLayout.of(make_model())
-    return np.stack([layout.vector(model).detach().numpy() for model in run.server_models])
+    return as_simulated(deployment, make_model, make_data, averaging_rule=rule)
 
 
 def test_it_is_the_default_of_a_deployment() -> None:

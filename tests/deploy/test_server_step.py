@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from as_simulated import as_simulated
 from harness import World, content, run_to_the_end
 from test_simulator import make_data, make_model
 from torch import nn
 
-import sdfeel
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS
 from sdfeel.deploy.client.torch_trainer import TorchTrainer, write_initial
 from sdfeel.deploy.cluster.server_step import ServerStep, trained_values
@@ -21,9 +21,7 @@ from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.model.files import Layout, write_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import BLOCK, NotFinite, as_vector
-from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.provision import provision
-from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 
 
@@ -51,24 +49,11 @@ def trainers(deployment: Deployment, make: Any = make_model) -> dict[str, Any]:
 
 
 def simulated(deployment: Deployment, make: Any = make_model) -> np.ndarray:
-    schedule = deployment.schedule
-    run = sdfeel.train(
-        make(),
-        [make_data(n, client.samples) for n, client in enumerate(deployment.clients)],
-        network=Topology(deployment).network,
-        schedule=sdfeel.Schedule(schedule.tau1, schedule.tau2, schedule.alpha),
-        steps=schedule.iterations,
-        lr=0.1,
-        batch_size=7,
-        seed=deployment.seed,
-        averager=schedule.averager,
-        server_optimizer=deployment.server_optimizer,
-        codecs={way: name for way, name in deployment.codecs if name != "float32"},
-        engine="reference",
-        evaluate_every=schedule.iterations,
+    codecs = {way: name for way, name in deployment.codecs if name != "float32"}
+    server_optimizer = deployment.server_optimizer
+    return as_simulated(
+        deployment, make, make_data, server_optimizer=server_optimizer, codecs=codecs
     )
-    layout = ParameterLayout.of(make())
-    return np.stack([layout.vector(model).detach().numpy() for model in run.server_models])
 
 
 @pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
