@@ -94,7 +94,7 @@ class Cluster:
         session.give(task, model, self.down.change, self.beside(task, session.name))
 
     def close(self, complete: bool) -> dict[str, Upload]:
-        """What came back; whoever was expected and is not `complete` is late."""
+        """End the period and return its uploads; unless `complete`, note who is late."""
         self.is_open = False
         if not complete:
             missing = sorted(self._expected() - set(self.uploads))
@@ -105,7 +105,7 @@ class Cluster:
         return self.uploads
 
     def _expected(self) -> set[str]:
-        """Who is waited for: those who are here and usually answer, and those who have to come."""
+        """Return the clients to wait for: those that usually answer, and those that must come."""
         here = {name for name in self.sessions if self.times.is_waited_for(name)}
         return here | self.awaited
 
@@ -314,11 +314,10 @@ class Cluster:
     def refuse(self, name: str, refusal: Refused) -> None:
         """A bad model harms nobody else; the period does not wait for another one."""
         self._count(name, refusal)
-        if name in self.sessions:
-            self.sessions[name].given = None
         if name not in self.uploads:
             self.failed.add(name)
         if name in self.sessions:
+            self.sessions[name].given = None
             self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
         self.node.signal.notify()
 
