@@ -36,7 +36,7 @@ def test_json_is_a_list_of_verdicts(out):
     assert len(found) == 3
     for verdict in found:
         assert {"claim", "verdict", "value", "spread", "paper", "figure", "seeds"} <= set(verdict)
-        assert verdict["verdict"] in ("pass", "fail", "inconclusive")
+        assert verdict["verdict"] in ("confirmed", "not confirmed", "open")
         assert isinstance(verdict["value"], float)
         assert verdict["spread"] is None
 

@@ -45,22 +45,22 @@ def seeds(*floors, **options):
 
 def test_an_order_that_every_seed_shows_passes_and_its_reverse_fails():
     runs = {"a": seeds(1.0, 1.1, 0.9), "b": seeds(1.2, 1.25, 1.15), "c": seeds(1.5, 1.6, 1.4)}
-    assert outcome(claim("order", "a", "b", "c"), **runs) == "pass"
-    assert outcome(claim("order", "c", "b", "a"), **runs) == "fail"
-    assert outcome(claim("order", "a", "b", "c", y="test_accuracy"), **runs) == "pass"
+    assert outcome(claim("order", "a", "b", "c"), **runs) == "confirmed"
+    assert outcome(claim("order", "c", "b", "a"), **runs) == "not confirmed"
+    assert outcome(claim("order", "a", "b", "c", y="test_accuracy"), **runs) == "confirmed"
 
 
 def test_the_weakest_link_of_an_order_decides():
     runs = {"a": seeds(1.0, 1.0, 1.0), "b": seeds(1.5, 1.5, 1.5), "c": seeds(1.4, 1.4, 1.4)}
-    assert outcome(claim("order", "a", "b", "c"), **runs) == "fail"
-    assert outcome(claim("best", "a", "b", "c"), **runs) == "pass"
-    assert outcome(claim("best", "b", "a", "c"), **runs) == "fail"
+    assert outcome(claim("order", "a", "b", "c"), **runs) == "not confirmed"
+    assert outcome(claim("best", "a", "b", "c"), **runs) == "confirmed"
+    assert outcome(claim("best", "b", "a", "c"), **runs) == "not confirmed"
 
 
 def test_seeds_that_contradict_each_other_leave_it_open():
     runs = {"a": seeds(1.0, 1.3, 1.0), "b": seeds(1.1, 1.1, 1.3)}
     verdict = judge("fig", claim("order", "a", "b"), runs)
-    assert verdict.verdict == "inconclusive"
+    assert verdict.verdict == "open"
     assert verdict.note == "2 of 3 seeds agree"
     assert verdict.spread[0] < 0 < verdict.spread[1]
     assert verdict.interval[0] < 0 < verdict.interval[1]
@@ -69,80 +69,80 @@ def test_seeds_that_contradict_each_other_leave_it_open():
 def test_differences_are_paired_by_seed():
     # Seeds differ by far more than the curves of one seed do.
     runs = {"a": seeds(0.5, 1.0, 1.5), "b": seeds(0.52, 1.02, 1.52)}
-    assert outcome(claim("order", "a", "b"), **runs) == "pass"
+    assert outcome(claim("order", "a", "b"), **runs) == "confirmed"
 
 
 def test_one_seed_must_exceed_the_noise_of_its_own_curves():
     clear = {"a": seeds(1.0, wobble=0.01), "b": seeds(1.3, wobble=0.01)}
     hidden = {"a": seeds(1.0, wobble=0.1), "b": [falling(1.01, wobble=0.1, seed=5)]}
     verdict = judge("fig", claim("order", "a", "b"), clear)
-    assert verdict.verdict == "pass"
+    assert verdict.verdict == "confirmed"
     assert verdict.spread is None
     assert verdict.interval is None
     assert "one seed" in verdict.note
-    assert outcome(claim("order", "b", "a"), **clear) == "fail"
-    assert outcome(claim("order", "a", "b"), **hidden) == "inconclusive"
+    assert outcome(claim("order", "b", "a"), **clear) == "not confirmed"
+    assert outcome(claim("order", "a", "b"), **hidden) == "open"
 
 
 def test_curves_that_coincide_are_no_order():
     same = {"a": seeds(1.0, 1.1, 1.2), "b": seeds(1.0, 1.1, 1.2)}
     verdict = judge("fig", claim("order", "a", "b"), same)
-    assert (verdict.verdict, verdict.note) == ("fail", "the curves coincide")
-    assert outcome(claim("within", "a", "b", threshold=0.001), **same) == "pass"
+    assert (verdict.verdict, verdict.note) == ("not confirmed", "the curves coincide")
+    assert outcome(claim("within", "a", "b", threshold=0.001), **same) == "confirmed"
 
 
 def test_a_threshold_says_how_much_much_is():
     runs = {"a": seeds(1.0, 1.0, 1.0), "b": seeds(1.05, 1.06, 1.07)}
-    assert outcome(claim("order", "a", "b", threshold=0.02), **runs) == "pass"
-    assert outcome(claim("order", "a", "b", threshold=0.2), **runs) == "fail"
-    assert outcome(claim("within", "a", "b", threshold=0.2), **runs) == "pass"
-    assert outcome(claim("within", "a", "b", threshold=0.01), **runs) == "fail"
-    assert outcome(claim("within", "a", "b", threshold=0.058), **runs) == "inconclusive"
+    assert outcome(claim("order", "a", "b", threshold=0.02), **runs) == "confirmed"
+    assert outcome(claim("order", "a", "b", threshold=0.2), **runs) == "not confirmed"
+    assert outcome(claim("within", "a", "b", threshold=0.2), **runs) == "confirmed"
+    assert outcome(claim("within", "a", "b", threshold=0.01), **runs) == "not confirmed"
+    assert outcome(claim("within", "a", "b", threshold=0.058), **runs) == "open"
 
 
 def test_behind_is_a_ratio_of_times():
     runs = {"a": seeds(1.0, 1.0), "b": seeds(1.0, 1.0, speed=0.25)}
     far = claim("behind", "a", "b", x="seconds", threshold=2.0)
     verdict = judge("fig", far, runs)
-    assert verdict.verdict == "pass"
+    assert verdict.verdict == "confirmed"
     assert verdict.value == pytest.approx(4.0, rel=0.1)
-    assert outcome(claim("behind", "b", "a", x="seconds", threshold=2.0), **runs) == "fail"
-    assert outcome(claim("behind", "a", "a", x="seconds", threshold=2.0), **runs) == "fail"
+    assert outcome(claim("behind", "b", "a", x="seconds", threshold=2.0), **runs) == "not confirmed"
+    assert outcome(claim("behind", "a", "a", x="seconds", threshold=2.0), **runs) == "not confirmed"
 
 
 def test_rougher_compares_noise_and_not_trend():
     runs = {"steep": seeds(0.2, 0.2, wobble=0.01), "rough": seeds(1.5, 1.5, wobble=0.1)}
-    assert outcome(claim("rougher", "rough", "steep", threshold=2.0), **runs) == "pass"
-    assert outcome(claim("rougher", "steep", "rough", threshold=2.0), **runs) == "fail"
+    assert outcome(claim("rougher", "rough", "steep", threshold=2.0), **runs) == "confirmed"
+    assert outcome(claim("rougher", "steep", "rough", threshold=2.0), **runs) == "not confirmed"
 
 
 def test_falls_wants_the_end_below_the_middle():
     rising = falling(1.0)
     rising["train_loss"] = rising["train_loss"].to_numpy()[::-1]
     runs = {"a": seeds(1.0, 1.0), "b": [rising, rising]}
-    assert outcome(claim("falls", "a"), **runs) == "pass"
-    assert outcome(claim("falls", "a", "b"), **runs) == "fail"
+    assert outcome(claim("falls", "a"), **runs) == "confirmed"
+    assert outcome(claim("falls", "a", "b"), **runs) == "not confirmed"
 
 
 def test_what_was_not_recorded_is_not_judged():
     runs = {"a": seeds(1.0, 1.0), "b": [f.drop(columns="train_loss") for f in seeds(1.5, 1.5)]}
     verdict = judge("fig", claim("order", "a", "b"), runs)
-    assert verdict.verdict == "inconclusive"
+    assert verdict.verdict == "open"
     assert verdict.value is None
-    assert judge("fig", claim("order", "a", "z"), runs).verdict == "inconclusive"
+    assert judge("fig", claim("order", "a", "z"), runs).verdict == "open"
 
 
 @pytest.mark.parametrize(
     ("margins", "expected"),
     [
-        ([0.1, 0.2, 0.3], "pass"),
-        ([-0.1, -0.2, -0.3], "fail"),
-        ([-0.1, 0.2, 0.3], "inconclusive"),
+        ([0.1, 0.2, 0.3], "confirmed"),
+        ([-0.1, -0.2, -0.3], "not confirmed"),
+        ([-0.1, 0.2, 0.3], "open"),
         # One small contradiction among many: the interval decides.
-        ([-0.01, 1.0, 1.1, 0.9, 1.0, 1.2], "pass"),
-        ([0.01, -1.0, -1.1, -0.9, -1.0, -1.2], "fail"),
-        ([], "inconclusive"),
-        ([0.1, math.nan], "inconclusive"),
+        ([-0.01, 1.0, 1.1, 0.9, 1.0, 1.2], "confirmed"),
+        ([0.01, -1.0, -1.1, -0.9, -1.0, -1.2], "not confirmed"),
+        ([], "open"),
+        ([0.1, math.nan], "open"),
     ],
 )
 def test_decide(margins, expected):
@@ -175,11 +175,11 @@ def test_sooner_is_a_ratio_of_times_to_a_level():
     for y, goal in (("train_loss", 1.3), ("test_accuracy", 0.5)):
         far = claim("sooner", "a", "b", x="seconds", y=y, threshold=3.0, level=goal)
         verdict = judge("fig", far, runs)
-        assert verdict.verdict == "pass"
+        assert verdict.verdict == "confirmed"
         assert verdict.value == pytest.approx(4.0, rel=0.05)
         assert verdict.unit == "ratio"
         more = claim("sooner", "a", "b", x="seconds", y=y, threshold=5.0, level=goal)
-        assert outcome(more, **runs) == "fail"
+        assert outcome(more, **runs) == "not confirmed"
 
 
 def test_sooner_where_one_never_arrives():
@@ -187,9 +187,9 @@ def test_sooner_where_one_never_arrives():
     runs = {"a": seeds(1.0, 1.0), "high": seeds(1.8, 1.8)}
     verdict = judge("fig", claim("sooner", "a", "high", threshold=2.0, level=1.3), runs)
     assert verdict.value == pytest.approx(1000 / (200 * math.log(1.3 / 0.3)), rel=0.05)
-    assert outcome(claim("sooner", "high", "a", threshold=2.0, level=1.3), **runs) == "inconclusive"
+    assert outcome(claim("sooner", "high", "a", threshold=2.0, level=1.3), **runs) == "open"
     # That the second takes 3.4 times as long or longer neither confirms nor refutes five times.
-    assert outcome(claim("sooner", "a", "high", threshold=5.0, level=1.3), **runs) == "inconclusive"
+    assert outcome(claim("sooner", "a", "high", threshold=5.0, level=1.3), **runs) == "open"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_seeds_that_never_arrive_have_no_part_in_numbers(arrive, spread, note):
     """The least and the most are of what was measured; a seed without is named."""
     runs = {"a": seeds(*[1.0] * arrive, *[2.0] * (3 - arrive)), "b": seeds(1.1, 1.1, 1.1)}
     verdict = judge("fig", claim("sooner", "a", "b", threshold=2.0, level=1.3), runs)
-    assert (verdict.verdict, verdict.note) == ("inconclusive", note)
+    assert (verdict.verdict, verdict.note) == ("open", note)
     assert (verdict.value is not None) == (arrive > 0)
     assert (verdict.spread is not None) == spread
     assert "nan" not in verdict_rows([verdict])[0]["measured"]
@@ -219,12 +219,12 @@ def test_a_level_goes_with_sooner_and_with_nothing_else():
 def test_what_is_kept_may_be_better_and_worse_by_a_part_of_it_only():
     runs = {"a": seeds(1.0, 1.1, 0.9), "better": seeds(0.8, 0.9, 0.7)}
     runs["worse"] = seeds(1.01, 1.11, 0.91)
-    assert outcome(claim("keeps", "better", "a", threshold=0.02), **runs) == "pass"
-    assert outcome(claim("keeps", "worse", "a", threshold=0.02), **runs) == "pass"
-    assert outcome(claim("keeps", "worse", "a", threshold=0.001), **runs) == "fail"
-    assert outcome(claim("keeps", "a", "better", threshold=0.1), **runs) == "fail"
+    assert outcome(claim("keeps", "better", "a", threshold=0.02), **runs) == "confirmed"
+    assert outcome(claim("keeps", "worse", "a", threshold=0.02), **runs) == "confirmed"
+    assert outcome(claim("keeps", "worse", "a", threshold=0.001), **runs) == "not confirmed"
+    assert outcome(claim("keeps", "a", "better", threshold=0.1), **runs) == "not confirmed"
     accurate = claim("keeps", "a", "better", y="test_accuracy", threshold=0.02)
-    assert outcome(accurate, **runs) == "fail"
+    assert outcome(accurate, **runs) == "not confirmed"
     value = judge("fig", claim("keeps", "worse", "a", threshold=0.02), runs).value
     assert 0.005 < value < 0.02
 
@@ -233,6 +233,6 @@ def test_a_limit_holds_everywhere_and_not_only_at_the_end():
     never = [falling(1.0).assign(idle_share=0.0) for _ in range(3)]
     once = [frame.assign(idle_share=frame["iteration"] == 40) for frame in never]
     limit = claim("most", "a", y="idle_share", threshold=1e-9)
-    assert outcome(limit, a=never) == "pass"
-    assert outcome(limit, a=once) == "fail"
-    assert outcome(limit, a=never[:1]) == "pass"
+    assert outcome(limit, a=never) == "confirmed"
+    assert outcome(limit, a=once) == "not confirmed"
+    assert outcome(limit, a=never[:1]) == "confirmed"

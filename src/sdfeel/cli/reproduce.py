@@ -28,7 +28,7 @@ __all__ = ["reproduce"]
 
 # Without a terminal, a line at most this often (seconds).
 LINE_EVERY = 10.0
-STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
+STYLES = {"confirmed": "green", "not confirmed": "red", "open": "yellow"}
 
 
 def reproduce(

@@ -18,7 +18,7 @@ BIAS = (
     "its loss that a cluster of twice the rate has more, beyond what it has with the model of the "
     "first row: below 0 a model is pulled to the data of fast clusters."
 )
-WORDS = {"pass": "Confirmed", "fail": "Not confirmed", "inconclusive": "Open"}
+WORDS = {outcome: outcome.capitalize() for outcome in ("confirmed", "not confirmed", "open")}
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ For every seed a claim gives one number, its value, and a margin that is positiv
 agrees with the claim. Curves of one seed share partition, first model and batches, so differences
 are paired. Over several seeds
 
-    pass          the 95 % interval of the margins (Student's t) lies above 0; or every margin is
-                  positive and their mean exceeds the noise of the curves
-    fail          the same below 0; also if the curves coincide
-    inconclusive  else
+    confirmed      the 95 % interval of the margins (Student's t) lies above 0; or every margin is
+                   positive and their mean exceeds the noise of the curves
+    not confirmed  the same below 0; also if the curves coincide
+    open           else
 
 The noise of the curves is twice the standard error that follows from how evaluations scatter around
 their neighbours. With one seed it is all there is. With three seeds, chance alone makes all signs
@@ -38,7 +38,7 @@ from sdfeel.experiments.reproduce.measures import (
 from sdfeel.experiments.reproduce.spec import Claim
 from sdfeel.records.curves import Curve
 
-Outcome = Literal["pass", "fail", "inconclusive"]
+Outcome = Literal["confirmed", "not confirmed", "open"]
 # Below this part of the measured level a difference is what rounding grows to: curves coincide.
 ROUNDING = 1e-4
 # What values of these kinds are in; those of the others are in the unit of the curves.
@@ -142,16 +142,16 @@ def decide(findings: Sequence[Finding]) -> tuple[Outcome, str]:
     missing = sum(math.isnan(margin) for margin in margins)
     if missing or not margins:
         where = f" on {missing} of {len(margins)} seeds" if missing < len(margins) else ""
-        return "inconclusive", f"not enough was recorded{where}"
+        return "open", f"not enough was recorded{where}"
     if all(finding.is_same for finding in findings):
-        return "fail", "the curves coincide"
+        return "not confirmed", "the curves coincide"
     return _one_seed(findings[0]) if len(margins) == 1 else _many_seeds(findings)
 
 
 def _one_seed(finding: Finding) -> tuple[Outcome, str]:
     if abs(finding.margin) <= finding.tolerance:
-        return "inconclusive", "one seed, no spread; within the noise of the curves"
-    outcome: Outcome = "pass" if finding.margin > 0 else "fail"
+        return "open", "one seed, no spread; within the noise of the curves"
+    outcome: Outcome = "confirmed" if finding.margin > 0 else "not confirmed"
     return outcome, "one seed, no spread; beyond the noise of the curves"
 
 
@@ -161,13 +161,13 @@ def _many_seeds(findings: Sequence[Finding]) -> tuple[Outcome, str]:
     note = f"{right} of {len(margins)} seeds agree"
     low, high = _interval(margins) or (-math.inf, math.inf)
     if low > 0 or high < 0:
-        return "pass" if low > 0 else "fail", note
+        return "confirmed" if low > 0 else "not confirmed", note
     if 0 < right < len(margins):
-        return "inconclusive", note
+        return "open", note
     noisy = math.hypot(*(finding.tolerance for finding in findings)) / len(margins)
     if not abs(float(np.mean(margins))) > noisy:
-        return "inconclusive", f"{note}, by no more than the noise of the curves"
-    return "pass" if right else "fail", f"{note}; their 95 % interval includes 0"
+        return "open", f"{note}, by no more than the noise of the curves"
+    return "confirmed" if right else "not confirmed", f"{note}; their 95 % interval includes 0"
 
 
 def _gaps(claim: Claim, pairs: Sequence[tuple[Curve, Curve]]) -> Finding:
