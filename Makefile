@@ -37,6 +37,7 @@ lint: setup ## ruff, mypy over src and the packages of benchmarks, import-linter
 
 docs: setup ## Build the documentation into site/, warnings as errors
 	$(BIN)/python docs/house.py --check
+	$(BIN)/python docs/references.py --check
 	rm -rf site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
 

@@ -25,38 +25,51 @@ exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # result
 
 # What stands in the side bar, in this order: caption -> title -> page.
 contents = {
-    "Begin": {
+    "Get started": {
         "Installing": "install",
+    },
+    "Tutorials": {
         "Compare schemes on your data": "notebooks/compare",
         "Your own model and scheme": "notebooks/own",
         "From plan to deployment": "notebooks/deploy",
-        "Coming from HierFL or your own loop": "own_loop",
     },
-    "Simulate": {
-        "Runs and comparisons": "simulate",
-        "Your data": "data",
+    "How to": {
+        "Run and compare": "simulate",
+        "Use your own data": "data",
+        "Write your own method": "own_method",
+        "Deploy on several machines": "deployment",
+        "Watch runs and deployments": "page",
+        "Come from Flower": "flower",
+        "Come from HierFL or your own loop": "own_loop",
+    },
+    "Explanation": {
+        "The paper, and where we differ": "paper",
+        "Theory": "theory",
+        "The planner": "planner",
         "Methods beyond the paper": "methods",
-        "Your own method": "own_method",
         "Optimizers and rates": "optimizers",
         "Server optimizers": "server_optimizers",
         "Two-level drift correction": "correction",
         "Codecs": "codecs",
-        "Coming from Flower": "flower",
-        "Unequal devices and asynchronous servers": "asynchrony",
-        "The paper, and where we differ": "paper",
+        "Unequal devices": "asynchrony",
+    },
+    "Reference": {
+        "The command line": "cli",
+        "The run file": "settings",
+        "The deployment file": "deployment_file",
+        "Profiles": "profiles",
+        "Events, metrics, alerts": "events",
+        "Python": "reference",
+    },
+    "Results": {
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
-        "Devices that differ, on CIFAR-10": "reproduction/devices",
         "Methods on CIFAR-10": "reproduction/methods",
+        "Devices on CIFAR-10": "reproduction/devices",
+        "Speed and memory": "performance",
     },
-    "Plan": {"Theory": "theory", "Planner": "planner"},
-    "Deploy": {"Deploying": "deployment", "Events, metrics, alerts": "events"},
-    "Look up": {
-        "Settings": "settings",
-        "Reference": "reference",
-        "The live page": "page",
-        "Performance": "performance",
-        "The house": "house",
+    "Contribute": {
+        "Architecture": "house",
     },
 }
 
@@ -65,7 +78,7 @@ napoleon_use_keyword = True  # the settings of `train`, with their defaults
 autodoc_type_aliases = {"ArrayLike": "ArrayLike"}
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 80
-toc_object_entries_show_parents = "hide"
+toc_object_entries = False  # names have headings
 
 myst_heading_anchors = 3  # links to headings work as on GitHub
 myst_fence_as_directive = ["math"]

@@ -1,4 +1,7 @@
-"""The reference page: all that `sdfeel` makes public, from its docstrings, by autodoc."""
+"""The reference page: the arguments and methods of every public name, by autodoc.
+
+The page in the repository has a summary and an example of each; `docs/references.py` writes it.
+"""
 
 from __future__ import annotations
 
@@ -12,53 +15,37 @@ from sphinx.application import Sphinx
 import sdfeel
 
 UNNAMED = re.compile(r"<factory>|<function .*?>(?=[,)])")
-KINDS = ("Functions", "Classes", "Tables", "Errors")
+SECTION = re.compile(r"^### (?P<name>\w+)\n(?:(?!^##).*\n?)*", re.MULTILINE)
 
 
-def add_names(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Append the public names, by kind, to the reference page."""
-    if page != "reference":
-        return
-    found: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for name in sdfeel.__all__:
-        kind, lines = _entry(name, getattr(sdfeel, name))
-        found[kind] += lines
-    for kind, lines in found.items():
-        source[0] += "\n".join(["", f"## {kind}", "", "```{eval-rst}", *lines, "```", ""])
+def add_arguments(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Put what autodoc knows of a public name in place of its summary and example."""
+    if page == "reference":
+        source[0] = SECTION.sub(_whole, source[0])
 
 
-def add_settings(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Append the settings to their page."""
-    if page != "settings":
-        return
-    from sdfeel.simulation.settings import reference
-
-    source[0] += "\n| key | argument | default | |\n| --- | --- | --- | --- |\n"
-    for row in reference():
-        default = row["default"].replace("|", "\\|")
-        cells = (f"`{row['key']}`", f"`{row['argument']}`", f"`{default}`", row["about"])
-        source[0] += f"| {' | '.join(cells)} |\n"
-
-
-def _entry(name: str, value: object) -> tuple[str, list[str]]:
-    """Of which kind a name is, and the directives that document it."""
+def _whole(section: re.Match[str]) -> str:
+    name = section["name"]
+    value = getattr(sdfeel, name)
     if inspect.isclass(value) and issubclass(value, Exception):
-        return "Errors", [f".. autoexception:: sdfeel.{name}", "   :show-inheritance:", ""]
-    if inspect.isclass(value):
-        return "Classes", [f".. autoclass:: sdfeel.{name}", "   :members:", ""]
-    if inspect.isfunction(value):
-        return "Functions", [f".. autofunction:: sdfeel.{name}", ""]
-    if isinstance(value, Mapping):
-        return "Tables", _table(name, value)
-    raise TypeError(f"sdfeel.{name}: a {type(value).__name__} has no place on the reference page")
+        lines = [f".. autoexception:: sdfeel.{name}", "   :show-inheritance:"]
+    elif inspect.isclass(value):
+        lines = [f".. autoclass:: sdfeel.{name}", "   :members:"]
+    elif inspect.isfunction(value):
+        lines = [f".. autofunction:: sdfeel.{name}"]
+    else:
+        return f"{section[0]}{_table(value)}"
+    body = "\n".join(lines)
+    return f"### {name}\n\n```{{eval-rst}}\n{body}\n```\n\n"
 
 
-def _table(name: str, table: Mapping[str, object]) -> list[str]:
-    lines = [f".. py:data:: {name}", "   :module: sdfeel", ""]
+def _table(table: Mapping[str, object]) -> str:
+    """Return what each entry of a table is, in a sentence."""
+    rows = []
     for key, entry in table.items():
-        summary = getattr(entry, "summary", None) or (inspect.getdoc(entry) or "").split("\n")[0]
-        lines += [f"   ``{key!r}``", *(f"       {line}" for line in to_rst([summary or "–"]))]
-    return lines
+        text = getattr(entry, "summary", None) or (inspect.getdoc(entry) or "").split("\n")[0]
+        rows.append(f"- `{key}`" + (f": {text}" if not isinstance(entry, str) else ""))
+    return "\n".join(rows) + "\n\n"
 
 
 def shorten_signature(
@@ -84,8 +71,7 @@ def read_docstring(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
     app.setup_extension("sphinx.ext.autodoc")
-    app.connect("source-read", add_names)
-    app.connect("source-read", add_settings)
+    app.connect("source-read", add_arguments)
     app.connect("autodoc-process-signature", shorten_signature)
     app.connect("autodoc-process-docstring", read_docstring)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

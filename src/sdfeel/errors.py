@@ -24,13 +24,23 @@ NOT_THE_USERS += (str(Path(__file__).parent),)
 
 
 class SdfeelError(Exception):
-    """Base of every error that sdfeel raises on purpose; its text is meant for people."""
+    """Base of every error that sdfeel raises on purpose; its text is meant for people.
+
+    >>> issubclass(sdfeel.InputError, sdfeel.SdfeelError)
+    True
+    """
 
 
 class InputError(SdfeelError, ValueError):
     """A user's mistake: names the field, the value given and what would be right.
 
     The command line ends with status 2 on it.
+
+    >>> try:
+    ...     sdfeel.Schedule(tau1=0)
+    ... except sdfeel.InputError as mistake:
+    ...     print(mistake.field, mistake.value)
+    schedule.tau1 0
     """
 
     def __init__(self, field: str, value: object, remedy: str) -> None:
@@ -67,7 +77,11 @@ def located(where: str) -> Iterator[None]:
 
 
 class RunError(SdfeelError, RuntimeError):
-    """A run that could not go on (a loss that became NaN, a source out of reach): status 1."""
+    """A run that could not go on (a loss that became NaN, a source out of reach): status 1.
+
+    >>> issubclass(sdfeel.RunError, sdfeel.SdfeelError)
+    True
+    """
 
 
 class DivergedError(RunError):

@@ -43,7 +43,7 @@ class Schedule:
     Each is a number or a function of the round, counted from 0. The defaults are those of the
     paper's figure 3.
 
-    >>> Schedule(tau1=lambda number: 10 if number < 5 else 2, tau2=1, alpha=5).at(7)
+    >>> sdfeel.Schedule(tau1=lambda number: 10 if number < 5 else 2, tau2=1, alpha=5).at(7)
     Lengths(tau1=2, tau2=1, alpha=5)
     """
 

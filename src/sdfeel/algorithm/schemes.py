@@ -36,6 +36,10 @@ class Scheme:
     pace       the scheme's own, whose numbers the user may change; None leaves it to the user
     each       each server's own model is evaluated, and the weighted mean taken of the numbers;
                else the weighted mean of the models is
+
+    >>> own = sdfeel.Scheme("edge-all-reduce", "servers take the exact mean", averager="all-reduce")
+    >>> sdfeel.train(model, data, network=network, steps=4, scheme=own).scheme
+    'edge-all-reduce'
     """
 
     name: str

@@ -12,7 +12,14 @@ Model = NDArray[np.float32]
 
 
 class Trainer(Protocol):
-    """A client's local work between two uploads, on data that only it sees."""
+    """A client's local work between two uploads, on data that only it sees.
+
+    >>> class Idle:
+    ...     samples, size = 10, 8
+    ...     def train(self, model, first, steps):
+    ...         return model
+    >>> trainers = [Idle() for _ in range(6)]
+    """
 
     @property
     def samples(self) -> int:

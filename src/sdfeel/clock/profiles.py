@@ -98,7 +98,15 @@ def _devices(value: Any) -> Devices | None:
 
 @checked()
 class LatencyProfile:
-    """Rates and sizes from which latencies follow; `flops_per_step` None means "to be counted"."""
+    """Rates and sizes from which latencies follow; `flops_per_step` None means "to be counted".
+
+    >>> profile = sdfeel.LatencyProfile(
+    ...     "lab", flops_per_step=1e6, cpu=1e9, client_server=1e6, server_server=1e7,
+    ...     server_cloud=1e6, client_cloud=1e6,
+    ... )
+    >>> profile.bits(1000)["up"]
+    32000.0
+    """
 
     name: str
     flops_per_step: Annotated[float | None, PlainValidator(_flops)]
@@ -189,7 +197,11 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str) -> LatencyProfile:
-    """A profile by name, or by the path of a TOML file."""
+    """A profile by name, or by the path of a TOML file.
+
+    >>> sdfeel.load_profile("paper").cpu
+    10000000000.0
+    """
     if name in profile_names():
         text = (resources.files("sdfeel.clock") / "profiles" / f"{name}.toml").read_text("utf-8")
         return profile_of(read_toml(text, "profile"), name)

@@ -33,6 +33,10 @@ class ClientData:
     keeps its dtype. Images may be `Pixels`: bytes here, real numbers in what is handed out.
 
     fresh  for each client what its batches are read from anew, or None
+
+    >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
+    >>> sdfeel.ClientData.from_datasets([(x[:3], y[:3]), (x[3:], y[3:])]).samples
+    array([3, 1])
     """
 
     inputs: Tree

@@ -69,6 +69,10 @@ class Comparison:
     table    a pandas DataFrame, a row for each label: how it ended, and simulated seconds to some
              accuracies
     curves   all evaluations in one DataFrame, with columns `label` and `seed`
+
+    >>> both = sdfeel.compare(model, data, ["sd-feel", "local"], network=network, steps=4)
+    >>> list(both.table.index)
+    ['sd-feel', 'local']
     """
 
     records: Mapping[str, Sequence[RunRecord]]
@@ -209,7 +213,7 @@ def compare(
         >>> rng = np.random.default_rng(0)
         >>> data = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(6)]
         >>> both = sdfeel.compare(
-        ...     torch.nn.Linear(4, 2).double(), data, ["sd-feel", "fedavg"], until=1.0,
+        ...     torch.nn.Linear(4, 2).double(), data, ["sd-feel", "fedavg"], steps=20,
         ...     network=sdfeel.Network.ring(servers=3, clients_per_server=2),
         ... )
         >>> list(both.table.index)
@@ -294,6 +298,10 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Any:
         model: the network that was trained, with any weights: a folder holds weights, not code. A
             run of `sdfeel run` with a model of ours needs none, and a comparison has its curves and
             table without.
+
+    >>> folder = sdfeel.train(model, data, network=network, steps=4).save("runs/mine")
+    >>> sdfeel.load("runs/mine", model).iterations
+    4
     """
     if not isinstance(folder, str | Path):
         raise InputError("folder", folder, "the path of a folder, as `out=` had it")

@@ -50,6 +50,9 @@ class Averager:
     links        those of the graph that it was built on, where the network has several; else None
     among        the servers that take part, where others keep their models; None for all. `shares`
                  and `generator` are then of these
+
+    >>> sdfeel.Network.ring(10, 5).averager('chebyshev', 5).exchanges
+    5
     """
 
     name: str

@@ -27,7 +27,7 @@ class Network:
     clients_graph  who is whose neighbour where clients exchange models without servers: as `graph`,
                    on the clients' numbers; by its name, cluster by cluster
 
-    >>> Network(clusters=[[0, 1], [2]], graph=[(0, 1)]).zeta
+    >>> sdfeel.Network(clusters=[[0, 1], [2]], graph=[(0, 1)]).zeta
     0.0
     """
 

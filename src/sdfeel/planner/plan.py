@@ -38,6 +38,13 @@ class Plan:
     rungs      of a trial against other optimizers and rates: simulated seconds and the loss then
     report     all of it in numbers, as `sdfeel plan --json` prints them
     reasons    why, in lines; `print(plan)` shows them
+
+    >>> plan = sdfeel.plan(
+    ...     model, data, network=network, budget=0.002, pilot=20, racers=1,
+    ...     choose={"tau1": (1, 5), "tau2": 1}, tell=lambda line: None,
+    ... )
+    >>> sorted(plan.settings)[:2]
+    ['averager', 'codecs']
     """
 
     objective: Objective

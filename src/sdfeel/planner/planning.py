@@ -98,7 +98,7 @@ def plan(
         >>> rng = np.random.default_rng(0)
         >>> data = [(rng.normal(size=(20, 4)), rng.integers(0, 2, 20)) for _ in range(6)]
         >>> plan = sdfeel.plan(
-        ...     torch.nn.Linear(4, 2).double(), data, budget=0.1, pilot=20, racers=1, seed=1,
+        ...     torch.nn.Linear(4, 2).double(), data, budget=0.002, pilot=20, racers=1, seed=1,
         ...     network=sdfeel.Network.ring(servers=3, clients_per_server=2),
         ...     choose={"tau1": (1, 5), "tau2": 1}, tell=lambda line: None,
         ... )

@@ -76,6 +76,10 @@ class Result:
     environment    of it what is known: all in one that was loaded, else how its engine was made
 
     `save` writes it into a folder, from which `sdfeel.load` gives it back.
+
+    >>> result = sdfeel.train(model, data, network=network, steps=4)
+    >>> len(result.server_models)
+    2
     """
 
     model: nn.Module

@@ -48,6 +48,10 @@ class AveragingRule(Method):
     """A rule in place of a cluster's mean.
 
     Yours is a subclass with `combine`, or a function (models, shares, held).
+
+    >>> result = sdfeel.train(model, data, network=network, steps=4, averaging_rule="median")
+    >>> result.iterations
+    4
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"clusters", "servers"})

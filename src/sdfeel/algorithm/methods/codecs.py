@@ -97,6 +97,10 @@ class Codec(ABC):
     feeds_back  what a message leaves out is added to the sender's next one
     exact       what arrives is what was sent
     leaves_out  some values are not sent at all, until later
+
+    >>> codecs = {"up": sdfeel.CODECS["int8"]()}
+    >>> sdfeel.train(model, data, network=network, steps=4, codecs=codecs).iterations
+    4
     """
 
     feeds_back: ClassVar[bool] = False

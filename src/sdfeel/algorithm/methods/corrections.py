@@ -64,6 +64,9 @@ class Correction(Method):
         name: a row of `CORRECTIONS`.
         gamma: how much of the servers' drift is taken in at an exchange; None: min(1, 0.9 gamma*).
         guard: refuse a larger gamma than that.
+
+    >>> sdfeel.Correction("clients").name
+    'clients'
     """
 
     name: Annotated[str, BeforeValidator(_known)] = "two-level"

@@ -52,6 +52,9 @@ class Row:
         width: how many values; None for as many as the model has trained parameters.
         new_each_period: it begins anew in every upload period, and nobody keeps it in between.
         is_model: it is a model of its own, and `history` has its numbers under the row's name.
+
+    >>> class Counting(sdfeel.Method):
+    ...     rows = {"count": sdfeel.Row("clients", width=1)}
     """
 
     of: Literal["clients", "servers"] = "clients"
@@ -134,6 +137,9 @@ class Affine:
 
     and, of the method that comes last, v <- momentum v + g; g <- v, or with nesterov
     g <- g + momentum v. With momentum it has one row of clients, v.
+
+    >>> sdfeel.Affine(momentum=0.9).momentum
+    0.9
     """
 
     decay: float = 0.0
@@ -144,7 +150,14 @@ class Affine:
 
 
 class Method:
-    """Do nothing; see the head of this file."""
+    """Do nothing; see the head of this file.
+
+    >>> class Proximal(sdfeel.Method):
+    ...     def gradient(self, g, w, rows, step):
+    ...         return g + 0.1 * (w - step.anchor)
+    >>> sdfeel.train(model, data, network=network, steps=4, methods=[Proximal()]).iterations
+    4
+    """
 
     @property
     def rows(self) -> Mapping[str, Row]:

@@ -43,6 +43,9 @@ class Optimizer(Method):
         prox: mu, which pulls towards the model that the period began with (FedProx).
         clip: c, the largest norm of a client's whole gradient; None for any.
         memory: "reset": what a client remembers is new in every upload period; "keep": in the run.
+
+    >>> isinstance(sdfeel.SGD(prox=0.1), sdfeel.Optimizer)
+    True
     """
 
     weight_decay: NotNegative = 0.0
@@ -84,12 +87,22 @@ class Optimizer(Method):
 
 @checked("optimizer")
 class SGD(Optimizer):
-    """w <- w - eta_k g', the paper's optimizer."""
+    """w <- w - eta_k g', the paper's optimizer.
+
+    >>> sdfeel.SGD(weight_decay=1e-4, prox=0.1).prox
+    0.1
+    """
 
 
 @checked("optimizer")
 class Momentum(Optimizer):
-    """v <- beta v + g';  w <- w - eta_k v, or with `nesterov` w - eta_k (g' + beta v)."""
+    """v <- beta v + g';  w <- w - eta_k v, or with `nesterov` w - eta_k (g' + beta v).
+
+    >>> sdfeel.train(
+    ...     model, data, network=network, steps=4, optimizer=sdfeel.Momentum(0.9)
+    ... ).iterations
+    4
+    """
 
     momentum: BelowOne = 0.9
     nesterov: Flag = False
@@ -110,7 +123,11 @@ class Momentum(Optimizer):
 
 @checked("optimizer")
 class Adam(Optimizer):
-    """`torch.optim.Adam`: steps of about eta_k in every coordinate. Not affine in the gradient."""
+    """`torch.optim.Adam`: steps of about eta_k in every coordinate. Not affine in the gradient.
+
+    >>> sdfeel.Adam(beta1=0.8, clip=1.0).clip
+    1.0
+    """
 
     beta1: BelowOne = 0.9
     beta2: BelowOne = 0.999
@@ -131,7 +148,11 @@ class Adam(Optimizer):
 
 @checked("optimizer")
 class AdamW(Adam):
-    """`torch.optim.AdamW`: weight decay acts on w itself, not through the gradient."""
+    """`torch.optim.AdamW`: weight decay acts on w itself, not through the gradient.
+
+    >>> sdfeel.AdamW().weight_decay
+    0.01
+    """
 
     weight_decay: NotNegative = field(default=0.01, kw_only=True)
 

@@ -28,7 +28,11 @@ from sdfeel.validation import NotNegative, Positive, checked, number_above_0, wh
 
 
 class Rate(ABC):
-    """eta_k for k = 1, 2, ..."""
+    """eta_k for k = 1, 2, ...
+
+    >>> isinstance(sdfeel.Cosine(0.1, over=100), sdfeel.Rate)
+    True
+    """
 
     @abstractmethod
     def __call__(self, k: int) -> float:
@@ -65,7 +69,11 @@ class ShapedRate(Rate):
 
 @checked("rate")
 class Constant(ShapedRate):
-    """eta_k = eta."""
+    """eta_k = eta.
+
+    >>> sdfeel.Constant(0.1, warmup=10)(5)
+    0.05
+    """
 
     def eta_at(self, k: int) -> float:
         return self.eta
@@ -73,7 +81,11 @@ class Constant(ShapedRate):
 
 @checked("rate")
 class Step(ShapedRate):
-    """Times `factor` after every `every` iterations, as `torch.optim.lr_scheduler.StepLR`."""
+    """Times `factor` after every `every` iterations, as `torch.optim.lr_scheduler.StepLR`.
+
+    >>> sdfeel.Step(1.0, every=100, factor=0.5)(101)
+    0.5
+    """
 
     every: Iterations = field(kw_only=True)
     factor: Positive = field(default=0.1, kw_only=True)
@@ -84,7 +96,11 @@ class Step(ShapedRate):
 
 @checked("rate")
 class Cosine(ShapedRate):
-    """Half a wave from eta to `floor`, over `over` iterations; then it stays there."""
+    """Half a wave from eta to `floor`, over `over` iterations; then it stays there.
+
+    >>> sdfeel.Cosine(0.1, over=1000)(2000)
+    0.0
+    """
 
     over: Iterations = field(kw_only=True)
     floor: NotNegative = field(default=0.0, kw_only=True)
@@ -100,7 +116,11 @@ class Cosine(ShapedRate):
 
 @checked("rate")
 class Inverse(ShapedRate):
-    """eta / (1 + k / k0): half of eta at k = k0."""
+    """eta / (1 + k / k0): half of eta at k = k0.
+
+    >>> sdfeel.Inverse(0.1, k0=100)(100)
+    0.05
+    """
 
     k0: Positive = field(kw_only=True)
 

@@ -31,6 +31,9 @@ class ServerOptimizer(Method):
     """A server's step along its clients' mean.
 
     Yours is a subclass with `take`, and `rows` of servers for what it remembers.
+
+    >>> isinstance(sdfeel.FedAvgM(), sdfeel.ServerOptimizer)
+    True
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"servers"})
@@ -38,7 +41,11 @@ class ServerOptimizer(Method):
 
 @checked("server_optimizer")
 class FedAvgM(ServerOptimizer):
-    """Momentum of the server; `momentum=0, eta=1` is the mean."""
+    """Momentum of the server; `momentum=0, eta=1` is the mean.
+
+    >>> sdfeel.FedAvgM(momentum=0.8).eta
+    1.0
+    """
 
     eta: Positive = 1.0
     momentum: BelowOne = 0.9
@@ -78,7 +85,11 @@ class _Adaptive(ServerOptimizer):
 
 @checked("server_optimizer")
 class FedAdagrad(_Adaptive):
-    """v is the sum of all squares."""
+    """v is the sum of all squares.
+
+    >>> sdfeel.FedAdagrad(eta=0.05).eta
+    0.05
+    """
 
     beta1: BelowOne = 0.0
 
@@ -88,7 +99,15 @@ class FedAdagrad(_Adaptive):
 
 @checked("server_optimizer")
 class FedAdam(_Adaptive):
-    """v is a running mean of squares."""
+    """v is a running mean of squares.
+
+    >>> result = sdfeel.train(
+    ...     model, data, network=network, steps=4, scheme="fedavg",
+    ...     server_optimizer=sdfeel.FedAdam(eta=0.01),
+    ... )
+    >>> result.scheme
+    'fedavg'
+    """
 
     beta2: BelowOne = 0.99
 
@@ -99,7 +118,11 @@ class FedAdam(_Adaptive):
 
 @checked("server_optimizer")
 class FedYogi(_Adaptive):
-    """v follows the squares by steps that do not depend on how far off it is."""
+    """v follows the squares by steps that do not depend on how far off it is.
+
+    >>> sdfeel.FedYogi(eta=0.01).beta2
+    0.99
+    """
 
     beta2: BelowOne = 0.99
 

@@ -73,6 +73,9 @@ class Asynchronous(Pace):
         anneal: seconds within which a rises from 0 to `compensation`.
         psi: "aggregations": 1 / (2 (delta + 1)); "rounds": delta counted in rounds of all servers;
             "constant": 1/2; or a function of delta with values from 0 to 1.
+
+    >>> sdfeel.Asynchronous(deadline=2.0, compensation=0.5).mixing
+    'mean-preserving'
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"one schedule", "one mixing"})

@@ -25,6 +25,9 @@ class Pace(ABC):
     groups  whether clients begin together by "servers", or each of the "clients" for itself
     needs   words of `sdfeel.algorithm.compatibility` that must hold for it
     breaks  words that do not hold with it
+
+    >>> isinstance(sdfeel.Deadline(seconds=1.0), sdfeel.Pace)
+    True
     """
 
     groups: ClassVar[Literal["servers", "clients"]] = "servers"

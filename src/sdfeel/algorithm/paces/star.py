@@ -107,7 +107,11 @@ class StarPace(Pace):
 
 @checked("pace")
 class FedAsync(StarPace):
-    """w <- (1 - a) w + a w_i at every arrival, a = mixing (1 + staleness)^-power."""
+    """w <- (1 - a) w + a w_i at every arrival, a = mixing (1 + staleness)^-power.
+
+    >>> sdfeel.FedAsync(mixing=0.5).power
+    0.5
+    """
 
     mixing: Share = 0.6
     power: NotNegative = 0.5
@@ -119,7 +123,11 @@ class FedAsync(StarPace):
 
 @checked("pace")
 class FedBuff(StarPace):
-    """The cloud moves once `size` clients have come, by `rate` times their mean difference."""
+    """The cloud moves once `size` clients have come, by `rate` times their mean difference.
+
+    >>> sdfeel.train(model, data, network=network, steps=4, scheme="fedbuff").scheme
+    'fedbuff'
+    """
 
     size: Count = 10
     rate: Positive = 1.0

@@ -30,7 +30,13 @@ SLACK = 1 + 1e-9
 
 @checked("pace")
 class Synchronous(Pace):
-    """Algorithm 1: a period lasts until the slowest present client has uploaded its model."""
+    """Algorithm 1: a period lasts until the slowest present client has uploaded its model.
+
+    >>> sdfeel.train(
+    ...     model, data, network=network, steps=4, pace=sdfeel.Synchronous()
+    ... ).iterations
+    4
+    """
 
     limit: ClassVar[float] = math.inf
 
@@ -99,6 +105,9 @@ class Deadline(Synchronous):
     Args:
         seconds: the length of every period; with `ends_early` a bound on it.
         ends_early: a period ends once all clients that can be in time have uploaded.
+
+    >>> sdfeel.Deadline(seconds=1.0, ends_early=True).ends_early
+    True
     """
 
     breaks: ClassVar[frozenset[str]] = frozenset({"everyone"})
