@@ -16,6 +16,8 @@ MINE = """
     import numpy as np
     from torch import nn
 
+    import sdfeel
+
     def load(count=40, kind="pair", clients=None, seed=0):
         rng = np.random.default_rng(7)
         def pair(n):
@@ -59,6 +61,22 @@ MINE = """
 
     loss = nn.functional.mse_loss
     NOTHING = 3
+
+    class Halving(sdfeel.Method):
+        def after(self, model, begin, rate):
+            return model
+
+    class Shrinking:
+        # A client whose training halves its model.
+        def __init__(self, client, inputs, targets, model):
+            self.samples = len(targets)
+            self.size = sum(p.numel() for p in model.parameters())
+
+        def train(self, model, first, steps):
+            return model / 2
+
+    def halfway(graph, shares, alpha):
+        return np.full((len(shares), len(shares)), 1 / len(shares))
 """
 BASE = {
     "network": {"servers": 2, "clients_per_server": 2, "graph": "path"},
@@ -77,8 +95,8 @@ def mine(tmp_path, monkeypatch):
     return name
 
 
-def config(mine, data=None, model=None):
-    table = {**BASE, "data": {"name": f"{mine}:load", "partition": "iid", **(data or {})}}
+def config(mine, data=None, model=None, **change):
+    table = {**BASE, **change, "data": {"name": f"{mine}:load", "partition": "iid", **(data or {})}}
     table["model"] = {"name": f"{mine}:build", **(model or {})}
     return run_config(table)
 
@@ -146,4 +164,42 @@ def test_what_a_function_raises_says_whose_it_is(mine):
 
 
 def _named(value, mine):
+    if isinstance(value, list):
+        return [_named(each, mine) for each in value]
     return value.replace("MINE", mine) if isinstance(value, str) else value
+
+
+def test_trainers_of_a_file_train(mine):
+    """Every period of two halves the model: the file's class trains, and nothing else does."""
+    result = run(config(mine, trainers=f"{mine}:Shrinking", steps=4, engine="auto"))
+    start = simulation_of(config(mine)).start
+    trained = torch.cat([p.detach().flatten() for p in result.model.parameters()])
+    torch.testing.assert_close(trained, start / 16)
+
+
+def test_averager_and_methods_by_import_path(mine):
+    """Names in a file are the objects that Python gives: the same numbers."""
+    import importlib
+
+    named = config(mine, averager=f"{mine}:halfway", methods=[f"{mine}:Halving"])
+    settings = named.settings
+    module = importlib.import_module(mine)
+    assert settings.averager is module.halfway
+    assert [type(method) for method in settings.methods] == [module.Halving]
+    exact = run(config(mine, averager="exact"))
+    ours = run(named)
+    np.testing.assert_allclose(ours.history["train_loss"], exact.history["train_loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"averager": "MINE:nothing"}, "averager.*cannot be imported"),
+        ({"methods": ["MINE:loss"]}, "methods"),
+        ({"trainers": "MINE:nothing"}, "trainers.*cannot be imported"),
+        ({"trainers": "MINE:number"}, "trainers"),
+    ],
+)
+def test_mistakes_in_import_paths_name_their_key(mine, change, match):
+    with pytest.raises(InputError, match=match):
+        run(config(mine, **{key: _named(value, mine) for key, value in change.items()}))

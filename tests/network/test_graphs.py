@@ -34,6 +34,7 @@ def test_every_named_graph_is_connected_and_simple(name: str, servers: int) -> N
         ("ring-diagonals", 10, {3}),
         ("torus", 9, {4}),
         ("torus", 10, {3}),
+        ("dumbbell", 10, {4, 5}),
     ],
 )
 def test_degrees_of_named_graphs(name: str, servers: int, degrees: set[int]) -> None:

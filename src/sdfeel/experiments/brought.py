@@ -1,4 +1,6 @@
-"""Data, model and loss that a file names by import path: what is called, and what it gives.
+"""What a file names by import path (data, model, loss, trainers): what is called, what it gives.
+
+    trainers = "my_file:trainer"     # trainer(client, inputs, targets, model) -> sdfeel.Trainer
 
     [data]
     name = "my_file:load"            # load(**arguments); also clients and seed, if it takes them
@@ -19,21 +21,26 @@ targets are no labels.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sdfeel.algorithm.trainer import Trainer
 from sdfeel.data import ClientData, Dataset
 from sdfeel.errors import InputError, located
 from sdfeel.importing import imported
 from sdfeel.simulation.evaluation import Samples
 from sdfeel.trees import Tree, mapped
+
+if TYPE_CHECKING:
+    from sdfeel.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +73,7 @@ def bring_data(name: str, arguments: Mapping[str, Any], clients: int, seed: int)
     also = {"clients": clients, "seed": seed}
     taken = set(signature.parameters) if (signature := _signature(function)) else set()
     named = {key: value for key, value in also.items() if key in taken} | dict(arguments)
-    pair = _call("data", name, function, (), named)
+    pair = _call("data.name", name, function, (), named)
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         shown = type(pair).__name__
         raise InputError("data.name", name, f"must return (train, test), not {shown}")
@@ -99,7 +106,7 @@ def bring_model(
     usual = () if shape is None else (shape, classes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = _call("model", name, factory, usual, arguments)
+        model = _call("model.name", name, factory, usual, arguments)
     if not isinstance(model, nn.Module):
         raise InputError("model.name", name, "the function must return a torch.nn.Module")
     return model
@@ -108,6 +115,17 @@ def bring_model(
 def bring_loss(path: str | None) -> Any:
     """Return the user's loss; None for cross-entropy."""
     return None if path is None else imported("model.loss", path)
+
+
+def bring_trainers(path: str, simulation: Simulation) -> list[Trainer]:
+    """Call the user's function once for each client, with its samples and a model of its own."""
+    function, problem = imported("trainers", path), simulation.problem
+    trainers = []
+    for client in range(problem.data.clients):
+        inputs, targets = problem.data.client(client)
+        model = copy.deepcopy(problem.model)
+        trainers.append(_call("trainers", path, function, (client, inputs, targets, model), {}))
+    return trainers
 
 
 def _read(what: str, name: str, datasets: Sequence[Any]) -> ClientData:
@@ -133,7 +151,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def _call(
-    section: str,
+    field: str,
     name: str,
     function: Callable[..., Any],
     usual: tuple[Any, ...],
@@ -151,13 +169,15 @@ def _call(
     else:
         words = [f"{key}=..." for key in named]
         called = f"function({', '.join(words)})"
-        if usual:
+        if field == "trainers":
+            called = "function(client, inputs, targets, model)"
+        elif usual:
             whole = ", ".join(["shape", "classes", *words])
             called = f"function({whole}), here with {usual}, or as {called}"
-        remedy = f"is called as {called}: {reasons[0]}; see {section}.arguments"
-        raise InputError(f"{section}.name", name, remedy)
+        also = f"; see {field[:-5]}.arguments" if field.endswith(".name") else ""
+        raise InputError(field, name, f"is called as {called}: {reasons[0]}{also}")
     try:
         return function(*given, **named)
     except Exception as problem:
-        problem.add_note(f"from {section}.name = {name!r}")
+        problem.add_note(f"from {field} = {name!r}")
         raise

@@ -79,6 +79,7 @@ class RunConfig(Strict):
     model: ModelConfig = ModelConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     flower: FlowerConfig = FlowerConfig()
+    trainers: str | None = None  # "my_file:trainer": see experiments/brought.py
 
     def table(self) -> dict[str, Any]:
         """Write it as a TOML file has it, and `run.json`."""

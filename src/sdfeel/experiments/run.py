@@ -15,7 +15,7 @@ from sdfeel.algorithm.trainer import Trainer
 from sdfeel.api import Result, carry_out
 from sdfeel.data import ClientSource, load, partition
 from sdfeel.errors import InputError
-from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model
+from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model, bring_trainers
 from sdfeel.experiments.config import DataConfig, GraphTurn, NetworkConfig, RunConfig
 from sdfeel.models import build
 from sdfeel.network import ChangingNetwork, Clusters, Network, build_graph, read_graph
@@ -38,6 +38,10 @@ def run(
     trainers: Sequence[Trainer] | None = None
     if config.settings.flower is None:
         simulation = simulation_of(config)
+        if config.trainers is not None:
+            trainers = bring_trainers(config.trainers, simulation)
+    elif config.trainers is not None:
+        raise InputError("trainers", config.trainers, "the Flower app of `trainer` trains already")
     else:
         simulation, trainers = _with_flower(config, out, resume, on_ask)
     if simulation.ranks.size > 1:

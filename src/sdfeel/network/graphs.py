@@ -74,6 +74,16 @@ def _small_world(servers: int, seed: int = 0, degree: int = 4, rewire: float = 0
     return nx.connected_watts_strogatz_graph(servers, degree, rewire, tries=1000, seed=int(seed))
 
 
+def _dumbbell(servers: int) -> nx.Graph:
+    """Two full graphs of equal size, joined by one link: between its ends, numbers 0 and D/2."""
+    if servers % 2:
+        raise InputError("servers", servers, "a dumbbell needs an even number of servers")
+    half = servers // 2
+    graph = nx.disjoint_union(nx.complete_graph(half), nx.complete_graph(half))
+    graph.add_edge(0, half)
+    return graph
+
+
 GRAPHS: dict[str, Callable[..., nx.Graph]] = {
     "ring": _ring,
     "path": nx.path_graph,
@@ -82,6 +92,7 @@ GRAPHS: dict[str, Callable[..., nx.Graph]] = {
     "partial": _partial,
     "ring-diagonals": _ring_diagonals,
     "torus": _torus,
+    "dumbbell": _dumbbell,
     "random": _random,
     "small-world": _small_world,
 }

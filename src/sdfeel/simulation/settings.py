@@ -56,7 +56,8 @@ class Settings(BaseModel):
     )
     averager: fields.AnyAverager = _key(
         "paper",
-        "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own",
+        "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own (in "
+        "a file its import path, `my_file:averager`)",
     )
     averaging_rule: fields.AnyAveragingRule = _key(
         None, "what a server does instead of the weighted mean of its clients"
@@ -86,7 +87,9 @@ class Settings(BaseModel):
         "`sdfeel.Correction(gamma=0.5)`",
     )
     methods: fields.Methods = _key(
-        (), "more methods, of your own: objects of subclasses of `sdfeel.Method`"
+        (),
+        "more methods, of your own: objects of subclasses of `sdfeel.Method`; in a file import "
+        "paths of what makes them, `my_file:Name`",
     )
     batch_size: Count = _key(
         10, "samples of a mini-batch; a client with no more takes all of its data"
