@@ -148,7 +148,9 @@ def test_faults_alone_are_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forgets(*lines: tuple[Standing, Input]) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: [patch.delitem(agreement.TABLE, line) for line in lines] and None
+    return lambda patch: (
+        [patch.setitem(agreement.TABLE, line, (line[0], ())) for line in lines] and None
+    )
 
 
 def denies(patch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,12 @@ all-reduce it is the parent in the tree) and the other takes part:
   in another life, it is asked; if it has forgotten, the change is taken back.
 
 The table below is all there is to it: (state, event) -> (state, actions), for one transaction, that
-is one link in one attempt at one exchange. What the table does not list changes nothing. Both ends
-follow the same table; TELL is for the coordinator's mouth only and ASK in doubt for the
-participant's. In an all-reduce all links of the tree carry the same transaction: what is decided on
-the link to the parent is decided on those to the children.
+is one link in one attempt at one exchange. Where nothing is to be done it says so; an event that it
+does not list is a bug of ours and raises `Unlisted`. What the other end says is looked at before: it
+never comes to an event that the table does not have. Both ends follow the same table; TELL is for
+the coordinator's mouth only and ASK in doubt for the participant's. In an all-reduce all links of
+the tree carry the same transaction: what is decided on the link to the parent is decided on those to
+the children.
 
 The mean is kept because a link's two changes cancel, m-tilde_d change_d + m-tilde_j change_j = 0,
 for exchanges of eq. (5) as for an all-reduce (see `exchange.allreduce`).
@@ -30,9 +32,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = ["TABLE", "Action", "Agreement", "Do", "Id", "Input", "Standing", "Transaction", "Word"]
+__all__ = [
+    "TABLE",
+    "Action",
+    "Agreement",
+    "Do",
+    "Id",
+    "Input",
+    "Standing",
+    "Transaction",
+    "Unlisted",
+    "Word",
+]
 
 Change = TypeVar("Change")
 # Settled transactions of a link that an end still answers for; beyond it those of the last two
@@ -95,19 +108,35 @@ TABLE: dict[tuple[Standing, Input], tuple[Standing, tuple[Do, ...]]] = {
     (S.ACTIVE, E.PREPARE): (S.PREPARED, ()),
     (S.ACTIVE, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.LEAVE_OUT)),
     (S.ACTIVE, E.LOST): (S.UNKNOWN, (Do.LEAVE_OUT,)),
+    (S.ACTIVE, E.ASKED): (S.ACTIVE, ()),  # it hears the decision when there is one
     (S.PREPARED, E.COMMIT): (S.COMMITTED, (Do.TELL_COMMIT, Do.USE)),
     (S.PREPARED, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.LEAVE_OUT)),
     (S.PREPARED, E.DEADLINE): (S.IN_DOUBT, (Do.LEAVE_OUT,)),
+    (S.PREPARED, E.LOST): (S.PREPARED, ()),  # a promise outlives the stream
     (S.PREPARED, E.MET): (S.PREPARED, (Do.ASK,)),
+    (S.PREPARED, E.ASKED): (S.PREPARED, ()),
     (S.IN_DOUBT, E.COMMIT): (S.COMMITTED, (Do.TELL_COMMIT, Do.MAKE_GOOD, Do.PERSIST)),
     (S.IN_DOUBT, E.ABORT): (S.UNKNOWN, (Do.TELL_ABORT, Do.DROP, Do.PERSIST)),
+    (S.IN_DOUBT, E.LOST): (S.IN_DOUBT, ()),
     (S.IN_DOUBT, E.MET): (S.IN_DOUBT, (Do.ASK,)),
+    (S.IN_DOUBT, E.ASKED): (S.IN_DOUBT, ()),
     (S.COMMITTED, E.SAVED): (S.SETTLED, ()),
     (S.COMMITTED, E.REBORN): (S.COMMITTED, (Do.ASK,)),
+    (S.COMMITTED, E.COMMIT): (S.COMMITTED, ()),  # the other end has it still
     (S.COMMITTED, E.ABORT): (S.UNKNOWN, (Do.TAKE_BACK, Do.PERSIST)),
+    (S.COMMITTED, E.LOST): (S.COMMITTED, ()),
+    (S.COMMITTED, E.MET): (S.COMMITTED, ()),
     (S.COMMITTED, E.ASKED): (S.COMMITTED, (Do.ANSWER_COMMIT,)),
     (S.SETTLED, E.ASKED): (S.SETTLED, (Do.ANSWER_COMMIT,)),
 }
+
+
+class Unlisted(Exception):  # noqa: N818 - said of an event
+    """An event that cannot be in this state, so that something is wrong with this program."""
+
+    def __init__(self, transaction: Transaction[Any], event: Input) -> None:
+        about = f"{transaction.peer}, {tuple(transaction.id)}"
+        super().__init__(f"{transaction.state.value!r} and {event.value!r} ({about})")
 
 
 class Word(Enum):
@@ -151,6 +180,10 @@ class Transaction(Generic[Change]):
     without: int = 0
     own: int = 0
     used: bool = False
+
+    def has_vote(self, sha256: bytes) -> bool:
+        """Whether the participant has promised, about this model, and the link is still ours."""
+        return self.state is Standing.ACTIVE and self.vote == sha256
 
 
 @dataclass(frozen=True)
@@ -205,6 +238,10 @@ class Agreement(Generic[Change]):
         self.ballot += 1
         return Id(period, exchange, self.ballot)
 
+    def is_new(self, peer: str, id_: Id) -> bool:
+        """Whether nothing of this id is open on the link, or settled."""
+        return (peer, id_) not in self.open and (peer, id_) not in self.settled
+
     def begin(self, peer: str, id_: Id) -> Transaction[Change]:
         """As coordinator: our model goes out with this id."""
         transaction: Transaction[Change] = Transaction(peer, id_, coordinates=True)
@@ -215,14 +252,14 @@ class Agreement(Generic[Change]):
         self, peer: str, id_: Id, change: Change
     ) -> tuple[Transaction[Change], Actions[Change]]:
         """As participant: both models are here. Once only for an id."""
-        if (peer, id_) in self.open or (peer, id_) in self.settled:
+        if not self.is_new(peer, id_):
             return Transaction(peer, id_, coordinates=False), []
         transaction = Transaction(peer, id_, coordinates=False, change=change)
         transaction.life = self._peer(peer).life
         return transaction, self._move(transaction, Input.PREPARE)
 
     def voted(self, transaction: Transaction[Change], change: Change) -> None:
-        """As coordinator: PREPARED was heard, about the model that is held here."""
+        """As coordinator: PREPARED was heard, about the model that is held here (`has_vote`)."""
         transaction.change = change
         self._move(transaction, Input.PREPARE)
 
@@ -230,12 +267,24 @@ class Agreement(Generic[Change]):
         return self._move(transaction, Input.COMMIT)
 
     def abort(self, transaction: Transaction[Change]) -> Actions[Change]:
-        """The coordinator's decision; a participant may leave only what it has not promised."""
-        return self._move(transaction, Input.ABORT) if transaction.coordinates else []
+        """The coordinator's decision; a participant may leave only what it has not promised.
+
+        What was left already (the stream was lost) is left.
+        """
+        is_ours = transaction.coordinates and transaction.state is not Standing.UNKNOWN
+        return self._move(transaction, Input.ABORT) if is_ours else []
 
     def deadline(self, transaction: Transaction[Change]) -> Actions[Change]:
-        """Nothing was heard in time."""
-        return self._move(transaction, Input.DEADLINE)
+        """An exchange waits no longer; in doubt, unless the decision has come."""
+        is_undecided = transaction.state is Standing.PREPARED
+        return self._move(transaction, Input.DEADLINE) if is_undecided else []
+
+    def leave(self) -> Actions[Change]:
+        """Abort what only this edge decides: not what hangs on the link above, in an all-reduce."""
+        promised = {t.id for t in self.open.values() if not t.coordinates}
+        undecided = (Standing.ACTIVE, Standing.PREPARED)
+        mine = [t for t in self.open.values() if t.state in undecided and t.id not in promised]
+        return [action for transaction in mine for action in self.abort(transaction)]
 
     def is_deciding(self, peer: str) -> bool:
         """Whether an exchange waits for a word on this link."""
@@ -319,11 +368,13 @@ class Agreement(Generic[Change]):
         state = Standing.UNKNOWN if own is None else Standing.SETTLED
         passing: Transaction[Change] = Transaction(peer, id_, coordinates=False, state=state)
         passing.own = own or 0
-        _, todo = TABLE[state, Input.ASKED]
+        _, todo = _line(passing, Input.ASKED)
         return [self._action(passing, do) for do in todo]
 
     def _look(self, transaction: Transaction[Change]) -> Actions[Change]:
         """Whether the other end's disk has what was used, as far as we know."""
+        if transaction.state is not Standing.COMMITTED:
+            return []
         peer = self._peer(transaction.peer)
         if transaction.life != peer.life:
             return self._move(transaction, Input.REBORN)
@@ -336,16 +387,16 @@ class Agreement(Generic[Change]):
         was = transaction.state
         actions = self._move(transaction, event)
         if was in (Standing.PREPARED, Standing.IN_DOUBT):
+            # Others of this id can only be a parent's invention.
             below = [t for t in self.open.values() if t.coordinates and t.id == transaction.id]
             for other in below:
-                actions += self._move(other, event)
+                if other.state is was:
+                    actions += self._move(other, event)
         return actions
 
     def _move(self, transaction: Transaction[Change], event: Input) -> Actions[Change]:
         before = transaction.state
-        if (before, event) not in TABLE:
-            return []
-        transaction.state, todo = TABLE[before, event]
+        transaction.state, todo = _line(transaction, event)
         key = transaction.peer, transaction.id
         if transaction.state is Standing.COMMITTED and before is not Standing.COMMITTED:
             transaction.own = self.checkpoint
@@ -379,3 +430,11 @@ class Agreement(Generic[Change]):
         for place, known in enumerate(mine[:-REMEMBERED]):
             if known[1].period < last - 1 or place < len(mine) - MOST:
                 del self.settled[known]
+
+
+def _line(transaction: Transaction[Any], event: Input) -> tuple[Standing, tuple[Do, ...]]:
+    """Return the line of the table. Raises Unlisted."""
+    line = TABLE.get((transaction.state, event))
+    if line is None:
+        raise Unlisted(transaction, event)
+    return line

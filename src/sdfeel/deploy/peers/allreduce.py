@@ -139,7 +139,8 @@ class AllReduce:
         offer = self._take(self.parent, DOWN)
         if offer is None or offer.view != self.view.digest or self._is_over(self.peers):
             return None
-        return offer.vector, offer.id
+        is_new = all(self.links.agreement.is_new(peer, offer.id) for peer in self.peers)
+        return (offer.vector, offer.id) if is_new else None
 
     async def _hand_down(self, mean: Vector, id_: Id) -> bool:
         """Whether everybody below holds the result, and has promised to do as decided."""
@@ -156,7 +157,7 @@ class AllReduce:
             return False
         share = self.topology.share(self.me)
         for child, transaction in below.items():
-            if transaction.vote != self._ups[child].sha256:
+            if not transaction.has_vote(self._ups[child].sha256):
                 return False
             weight = self._mass(child) / share
             agreement.voted(transaction, Change.towards(mean, self._ups[child], weight))

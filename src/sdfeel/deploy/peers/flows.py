@@ -157,7 +157,7 @@ class Flows:
         fields = {"ballot": id_.ballot, "counts": self.counts.tell()}
         link.offer(model, id_[:2], stage=v1.Stage.OFFER, **fields)
         answer = await self._answer_of(link, id_, lambda: transaction.vote is not None)
-        if answer is None or answer[0].sha256 != transaction.vote:
+        if answer is None or not transaction.has_vote(answer[0].sha256):
             self.links.abort(transaction)
             return None
         self._commit(transaction, model, *answer)

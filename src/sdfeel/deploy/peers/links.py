@@ -128,9 +128,7 @@ class Links(dict[str, Link]):
 
     def leave(self) -> None:
         """Abort what only this edge could decide: its neighbours go on at once."""
-        for transaction in list(self.agreement.open.values()):
-            if transaction.state in (Standing.ACTIVE, Standing.PREPARED):
-                self.abort(transaction)
+        self.perform(self.agreement.leave())
 
     @property
     def awaits_decision(self) -> bool:

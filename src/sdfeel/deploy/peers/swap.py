@@ -62,7 +62,7 @@ class Swap:
         if (
             theirs is None
             or theirs.view != self.view.digest
-            or theirs.vector.sha256 != transaction.vote
+            or not transaction.has_vote(theirs.vector.sha256)
             or self._is_over()
         ):
             self.links.abort(transaction)
