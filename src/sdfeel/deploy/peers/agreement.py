@@ -17,11 +17,11 @@ all-reduce it is the parent in the tree) and the other takes part:
 
 The table below is all there is to it: (state, event) -> (state, actions), for one transaction, that
 is one link in one attempt at one exchange. Where nothing is to be done it says so; an event that it
-does not list is a bug of ours and raises `Unlisted`. What the other end says is looked at before: it
-never comes to an event that the table does not have. Both ends follow the same table; TELL is for
-the coordinator's mouth only and ASK in doubt for the participant's. In an all-reduce all links of
-the tree carry the same transaction: what is decided on the link to the parent is decided on those to
-the children.
+does not list is a bug of ours and raises `Unlisted`. What the other end says is looked at before:
+it never comes to an event that the table does not have. Both ends follow the same table; TELL is
+for the coordinator's mouth only and ASK in doubt for the participant's. In an all-reduce all links
+of the tree carry the same transaction: what is decided on the link to the parent is decided on
+those to the children.
 
 The mean is kept because a link's two changes cancel, m-tilde_d change_d + m-tilde_j change_j = 0,
 for exchanges of eq. (5) as for an all-reduce (see `exchange.allreduce`).
