@@ -4,6 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/demo
 
+# Without a compiler on the machine, the demo takes one from a wheel.
+COMPILER := $(if $(shell command -v cc gcc clang),,yes)
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo deploy-demo test test-long lint docs notebooks format clean
 
@@ -12,15 +16,32 @@ help: ## Show this list
 
 setup: $(VENV)/.installed ## Make .venv with everything
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
 
-demo: setup ## Train four schemes on embedded data and draw them over simulated time (QUICK=1: shorter)
-	$(BIN)/sdfeel compare demo --out $(OUT) $(if $(QUICK),--set until=20 --set evaluation.every=20)
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing sdfeel and the tools of its tests and documentation into $(VENV) (2.4 GB) ...'
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.demo $(VENV)/.deploy $@
 
-deploy-demo: setup ## Run 3 edge servers and 9 clients as real processes on this machine
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing sdfeel into $(VENV) (1 GB, mostly PyTorch; only the first time) ...'
+	@$(PIP) --no-compile -e '.$(if $(COMPILER),[compiler])'
+	@touch $@
+
+$(VENV)/.deploy: $(VENV)/.demo
+	@echo 'installing gRPC and TLS for sdfeel into $(VENV) (only the first time) ...'
+	@$(PIP) --no-compile -e '.[deploy]'
+	@touch $@
+
+demo: $(VENV)/.demo ## Train four schemes on embedded data and draw them over simulated time (QUICK=1: shorter)
+	@echo 'training four schemes on 5,000 images, 50 clients and 10 edge servers; about a minute ...'
+	@$(BIN)/sdfeel compare demo --out $(OUT) $(if $(QUICK),--set until=20 --set evaluation.every=20)
+	@echo
+	@echo 'look at $(OUT)/over_time.png, or open $(OUT)/index.html'
+	@echo 'go on with: source $(BIN)/activate; sdfeel run mnist-5k --set schedule.tau1=5'
+
+deploy-demo: $(VENV)/.deploy ## Run 3 edge servers and 9 clients as real processes on this machine
 	$(BIN)/python examples/deployment/demo.py
 
 test: setup ## Run all tests

@@ -39,6 +39,8 @@ def _read(path: Path, field: str, most: int) -> str:
             content = file.read(most + 1)
         if len(content) <= most:
             return content.decode("utf-8")
+    except FileNotFoundError:
+        raise InputError(field, str(path), "there is no such file") from None
     except (OSError, ValueError) as problem:  # a ValueError: no UTF-8, or a NUL in the path
         raise InputError(field, str(path), f"cannot be read: {problem}") from None
     raise InputError(field, str(path), f"at most {most} bytes")

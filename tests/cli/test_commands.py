@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -96,6 +97,16 @@ def test_run_prints_one_object_at_the_end_and_draws_what_came_out(sdfeel, monkey
     assert found["iterations"] == 4
 
 
+def test_run_ends_with_what_came_out_and_what_to_do_next(sdfeel, tmp_path):
+    folder = tmp_path / "first"
+    status, out, err = sdfeel("run", *TINY, "--set", "steps=4", "--out", folder)
+    assert status == 0, err
+    assert re.search(r"sd-feel: 4 iterations, simulated \d+\.\d s, loss .*, accuracy .* %", out)
+    assert f"see {folder / 'curves.png'}" in out
+    assert f"  sdfeel watch {folder}\n" in out
+    assert "100%  done  simulated" in err
+
+
 def test_run_keeps_a_folder_and_resumes_to_the_same_numbers(sdfeel, tmp_path):
     def run(folder, *more):
         return sdfeel("run", *TINY, "--out", tmp_path / folder, *more, "--json")
@@ -142,7 +153,7 @@ def test_compare_writes_figures_a_table_and_a_page_and_does_nothing_twice(sdfeel
         (("run", "--set", "model.name=no_such_module:build"), ["no_such_module", "imported"]),
         (("run", "--set", "data.name=mnits"), ["mnits", "mnist"]),
         (("run", "--resume"), ["--resume", "--out"]),
-        (("run", "missing.toml"), ["missing.toml", "cannot be read"]),
+        (("run", "missing.toml"), ["missing.toml", "no such file"]),
         (("run", "--ranks", "0"), ["--ranks", "at least 1"]),
         (("topology", "ring", "--servers", "0"), ["servers", "at least 1"]),
         (("topology", "rign"), ["rign", "did you mean 'ring'"]),
@@ -154,6 +165,8 @@ def test_compare_writes_figures_a_table_and_a_page_and_does_nothing_twice(sdfeel
         (("plot", "nowhere"), ["nowhere"]),
         (("compare", "--seeds", "0"), ["--seeds", "at least 1"]),
         (("no-such-command",), ["no-such-command"]),
+        (("rum",), ["did you mean 'run'; see `sdfeel --help`"]),
+        (("run", "--seeds", "3"), ["--seeds", "see `sdfeel run --help`"]),
     ],
 )
 def test_a_users_mistake_ends_with_2_and_says_what_would_be_right(sdfeel, arguments, words):
@@ -162,6 +175,7 @@ def test_a_users_mistake_ends_with_2_and_says_what_would_be_right(sdfeel, argume
     for word in words:
         assert word in err
     assert "Traceback" not in err
+    assert any(line.startswith("error: ") for line in err.splitlines())  # one form for all
 
 
 def test_a_file_in_the_place_of_the_folder_is_said_before_training(sdfeel, tmp_path):

@@ -61,20 +61,53 @@ def waiting_share(spans: list[Span], kind: str) -> float:
 
 
 def as_text(spans: list[Span], seconds: float, columns: int = 60) -> list[str]:
-    """A line for each client and server; a sign is what most of its part of the time went into."""
-    lines = []
-    names = list(dict.fromkeys(span.who for span in spans))
+    """Draw a line for each client and server; lines that are equal become one.
+
+    A sign is what most of its part of the time went into. What is too short to be most of any part
+    still has one sign, so that no exchange is lost.
+
+    >>> from sdfeel.algorithm.timeline import Span, as_text
+    >>> as_text([Span("client 0", "computes", 0, 1), Span("client 1", "computes", 0, 1)], 1, 5)
+    ['client 0-1 #####']
+    """
+    drawn: dict[tuple[str, str], list[int]] = {}
+    for name in dict.fromkeys(span.who for span in spans):
+        number = _order(name)[1]
+        line = _line([span for span in spans if span.who == name], seconds, columns)
+        drawn.setdefault((name.partition(" ")[0], line), []).append(number)
+    names = [f"{kind} {_ranges(numbers)}" for (kind, _), numbers in drawn.items()]
     width = max((len(name) for name in names), default=0)
-    for name in names:
-        share = np.zeros((len(SIGNS), columns))
-        for span in (span for span in spans if span.who == name):
-            edges = np.linspace(0, seconds, columns + 1)
-            inside = np.minimum(span.end, edges[1:]) - np.maximum(span.begin, edges[:-1])
-            share[list(SIGNS).index(span.does)] += np.maximum(inside, 0)
-        most = [int(column.argmax()) if column.any() else -1 for column in share.T]
-        signs = [" " if row < 0 else list(SIGNS.values())[row] for row in most]
-        lines.append(f"{name:<{width}} {''.join(signs)}".rstrip())
-    return lines
+    return [
+        f"{name:<{width}} {line}".rstrip() for name, (_, line) in zip(names, drawn, strict=True)
+    ]
+
+
+def _line(spans: list[Span], seconds: float, columns: int) -> str:
+    edges = np.linspace(0, seconds, columns + 1)
+    share = np.zeros((len(SIGNS), columns))
+    for span in spans:
+        inside = np.minimum(span.end, edges[1:]) - np.maximum(span.begin, edges[:-1])
+        share[list(SIGNS).index(span.does)] += np.maximum(inside, 0)
+    most = np.where(share.any(axis=0), share.argmax(axis=0), -1)
+    for span in spans:
+        does = list(SIGNS).index(span.does)
+        first, last = np.searchsorted(edges, (span.begin, span.end), side="right") - 1
+        end = min(span.end, seconds)
+        is_seen = (most[first : last + 1] == does).any() or end - span.begin <= 1e-9 * seconds
+        if not is_seen:
+            most[int((span.begin + end) / 2 / seconds * columns)] = does
+    return "".join(" " if row < 0 else list(SIGNS.values())[row] for row in most)
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Write sorted numbers as people do: 0-2,5."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
 
 
 def _spans(algorithm: Algorithm, event: Event) -> Iterator[Span]:

@@ -40,7 +40,7 @@ app = typer.Typer(
     help="Semi-decentralized federated edge learning: simulate it, plan it, run it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 COMMANDS = {
@@ -72,11 +72,11 @@ def main() -> None:
     warnings.showwarning = _note
     end_with_parent()
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="sdfeel", standalone_mode=False)
     except typer.Exit as done:
         code = done.exit_code
     except UsageMistake as problem:
-        problem.show()
+        say(f"error: {_usage(problem)}", style="red")
         code = 2
     except Stopped as stopped:
         if stopped.says:
@@ -92,6 +92,18 @@ def main() -> None:
         sys.stderr.close()  # the reader (`| head`) went away: nothing to say, and nobody to
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _usage(problem: Any) -> str:
+    """Write a mistake of typer's as ours are: small letters, no full stop, then where to look."""
+    message = str(problem.format_message()).rstrip(".")
+    words = message[:1].lower() + message[1:]
+    words = words.replace(". Did you", "; did you").replace(" Did you", "; did you").rstrip("?")
+    context = getattr(problem, "ctx", None)
+    path = ["sdfeel", *context.command_path.split()[1:]] if context else ["sdfeel"]
+    if path[1:2] == ["-m"]:
+        path = ["sdfeel", *path[3:]]
+    return f"{words}; see `{' '.join(path)} --help`"
 
 
 _noted: set[str] = set()

@@ -7,9 +7,8 @@ from typing import Annotated, cast
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag
+from sdfeel.cli.output import JsonFlag, plain_table
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Network
 from sdfeel.network.clusters import Clusters
@@ -107,7 +106,7 @@ def _show(result: NetworkBound, console: Console) -> None:
         f"Lambda {schedule.Lambda:.4g}   V1 {theorem.V1:.4g}   V2 {theorem.V2:.4g}   "
         f"V3 {schedule.V3:.4g}"
     )
-    table = Table("term", "formula", "value", "share", "what it is")
+    table = plain_table("term", "formula", ">value", ">share", "what it is")
     for name, value in theorem.terms.items():
         formula, meaning = TERMS[name]
         share = f"{value / theorem.bound:.0%}" if 0 < theorem.bound < float("inf") else "-"

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag, console, print_json
+from sdfeel.cli.output import JsonFlag, console, plain_table, print_json
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["clock"]
 
-MOST_LINES = 70  # of a timeline as text
+MOST_LINES = 40  # of a timeline as text
+WIDTH_OF_NAMES, FEWEST_SIGNS = 16, 40
 PERIODS = 3  # of the slowest group, in the timeline of a pace without rounds
 
 
@@ -100,11 +100,11 @@ def clock(
     if as_json:
         print_json(report)
         return
-    table = Table("part of a round", "codec", "bytes", "seconds", "share")
+    table = plain_table("part of a round", "codec", ">bytes", ">seconds", ">share")
 
     def row(part: str, codec: str, sent: float | None, spent: float) -> None:
         count = "" if sent is None else f"{sent:,.0f}"
-        table.add_row(part, codec, count, f"{spent:.6f}", f"{spent / cost.total:.0%}")
+        table.add_row(part, codec, count, f"{spent:.6f}", f"{100 * spent / cost.total:.0f} %")
 
     row("compute", "", None, cost.seconds["compute"])
     for way, codec in (("up", up), ("between", between), ("down", down)):
@@ -132,7 +132,7 @@ def _print_periods(shown: _Shown, as_json: bool) -> None:
     if as_json:
         print_json({"turns": rows, **shown.shares})
         return
-    table = Table("group", "clients", "seconds of a period", "steps of its clients")
+    table = plain_table("group", ">clients", ">seconds of a period", "steps of its clients")
     for row in rows:
         made = " ".join(str(count) for count in row["steps"])
         table.add_row(str(row["group"]), str(len(row["clients"])), f"{row['seconds']:.6f}", made)
@@ -185,16 +185,18 @@ class _Shown:
                 return
 
     def print(self) -> None:
-        """As text: all, or where they are many the servers."""
+        """Print lines of signs; only those of servers where clients would fill the screen."""
         from sdfeel.algorithm.timeline import SIGNS, as_text
 
-        names = dict.fromkeys(span.who for span in self._spans)
-        servers = [span for span in self._spans if span.who.startswith("server")]
-        is_short = len(names) <= MOST_LINES or not servers
         signs = ", ".join(f"{sign} {does}" for does, sign in SIGNS.items())
         console.print(f"the first {self.seconds:.4g} s: {signs}", highlight=False)
-        for line in as_text(self._spans if is_short else servers, self.seconds):
-            console.print(line, highlight=False, markup=False)
+        room = max(console.width - WIDTH_OF_NAMES, FEWEST_SIGNS)
+        lines = as_text(self._spans, self.seconds, room)
+        if len(lines) > MOST_LINES:  # devices that differ: nothing folds
+            servers = [span for span in self._spans if span.who.startswith("server")]
+            lines = as_text(servers or self._spans, self.seconds, room)
+        for line in lines:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
         waits = f"servers wait {self.shares['servers_wait']:.0%} of the time for other clusters"
         console.print(f"{waits}, clients {self.shares['clients_wait']:.0%}", highlight=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,15 @@ from typing import Annotated
 
 import typer
 
-from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
+from sdfeel.cli.output import (
+    JsonFlag,
+    SetOption,
+    console,
+    live_runs,
+    print_json,
+    print_written,
+    say,
+)
 from sdfeel.cli.run import ConfigArgument, Stopped
 
 __all__ = ["announcer", "compare"]
@@ -61,7 +70,9 @@ def compare(
         print_json({"title": title, "runs": written.rows, "written": files})
         return
     console.print(rich_table(written.rows, title))
-    console.print("written:", *files, highlight=False, soft_wrap=True)
+    print_written(*files)
+    console.print("go on with:", highlight=False)
+    console.print(f"  sdfeel watch {shlex.quote(str(out))}", highlight=False, soft_wrap=True)
 
 
 def announcer() -> Callable[[str, str], None]:

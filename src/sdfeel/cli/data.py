@@ -11,7 +11,8 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-from rich.table import Column, Table
+
+from sdfeel.cli.output import console, plain_table
 
 # The data room brings torch, which takes seconds: each command imports it, `--help` does not.
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ def list_datasets(as_json: Json = False) -> None:
     if as_json:
         _print_json(rows)
         return
-    table = Table(
-        "name", "here", "MB", "what it is", Column("where", overflow="fold"), title="Data sets"
-    )
+    table = plain_table("name", "here", ">MB", "what it is", title="Data sets")
     for row in rows:
         size = f"{row['bytes'] / 1e6:.1f}"
-        table.add_row(row["name"], row["state"], size, row["about"], row["folder"])
-    Console().print(table)
+        table.add_row(row["name"], row["state"], size, row["about"])
+    console.print(table)
+    folder = rows[0]["folder"].rpartition("/")[0]
+    console.print(f"they lie in {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _state(dataset: Spec) -> dict[str, Any]:
@@ -156,13 +157,10 @@ def _summary(name: str, how: str, seed: int, counts: NDArray[np.int64]) -> dict[
 def _print_partition(summary: dict[str, Any], counts: NDArray[np.int64]) -> None:
     title = "{dataset} over {clients} clients, {partition}, seed {seed}".format(**summary)
     labels = [str(label) for label in range(counts.shape[1])]
-    table = Table("client", "samples", *labels, title=title)
-    for column in table.columns:
-        column.justify = "right"
+    table = plain_table("client", ">samples", *(f">{label}" for label in labels), title=title)
     for client, row in enumerate(counts):
         cells = [str(count) if count else "." for count in row]
         table.add_row(str(client), str(row.sum()), *cells)
-    console = Console()
     console.print(table)
     console.print(
         "samples per client: least {samples_min}, mean {samples_mean:.1f}, most {samples_max}; "

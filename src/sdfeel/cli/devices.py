@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag, console, print_json
+from sdfeel.cli.output import JsonFlag, console, plain_table, print_json
 
 __all__ = ["devices"]
 
@@ -48,7 +47,9 @@ def devices(
     if as_json:
         print_json({"profile": profile, "seed": seed, "fastest_to_slowest": ratio, "devices": rows})
         return
-    table = Table("client", "class", "speed", "link", "on", title=f"{profile}, seed {seed}")
+    table = plain_table(
+        "client", "class", ">speed", ">link", ">on", title=f"{profile}, seed {seed}"
+    )
     for row in rows:
         numbers = [f"{row[key]:.3f}" for key in ("speed", "link")]
         table.add_row(str(row["client"]), str(row["class"]), *numbers, f"{row['on']:.0%}")

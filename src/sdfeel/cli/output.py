@@ -10,22 +10,56 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from sdfeel.simulation.listening import Progress
 
-__all__ = ["JsonFlag", "SetOption", "console", "errors", "live_runs", "print_json", "say"]
+__all__ = [
+    "JsonFlag", "SetOption", "clock_time", "console", "errors", "live_runs", "plain_table",
+    "print_json", "print_written", "say",
+]  # fmt: skip
 
 console = Console()
 errors = Console(stderr=True)
 
 
 def say(text: str, style: str = "") -> None:
-    """A line for people on standard error, as it is: no markup, no wrapping."""
-    errors.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    """Print lines for people on standard error.
+
+    A terminal breaks them between words; a file gets them whole, so that `grep` finds them. An
+    indented line is a command: it stays in one piece to be copied.
+    """
+    for line in text.splitlines() or [""]:
+        is_whole = line.startswith(" ") or not errors.is_terminal
+        errors.print(line, style=style, highlight=False, markup=False, soft_wrap=is_whole)
+
+
+def plain_table(*columns: str, title: str | None = None) -> Table:
+    """Make a table without frames for 80 columns; a heading that begins with > is of numbers."""
+    table = Table(
+        title=None if title is None else Text(title),
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        show_edge=False,
+    )
+    for column in columns:
+        name = column.removeprefix(">")
+        is_number = name != column
+        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number)
+    return table
+
+
+def print_written(*paths: object) -> None:
+    """Name the files that were written, one a line."""
+    for path in paths:
+        console.print(f"written: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -34,10 +68,6 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting: schedule.tau1=3."),
 ]
 
-COLUMNS = (
-    "run", "iteration", "simulated s", "evaluated at", "loss", "accuracy", "client steps/s",
-    "time left",
-)  # fmt: skip
 # Without a terminal, a line at most this often (seconds).
 LINE_EVERY = 10.0
 
@@ -64,21 +94,27 @@ Show = Callable[[str, "Progress"], None]
 
 @contextmanager
 def live_runs() -> Iterator[Show]:
-    """A table on the terminal (standard error) with a line for each run, kept up to date."""
-    lines: dict[str, tuple[str, ...]] = {}
+    """On a terminal (standard error) a bar for each run; elsewhere a line now and then."""
+    lines: dict[str, Progress] = {}
     if not errors.is_terminal:
         yield _plain_lines()
         return
     with Live(console=errors, auto_refresh=False) as live:
 
         def show(label: str, progress: Progress) -> None:
-            lines[label] = _cells(label, progress)
-            table = Table(*COLUMNS, box=None, pad_edge=False)
-            for cells in lines.values():
-                table.add_row(*cells)
-            live.update(table, refresh=True)
+            lines[label] = progress
+            live.update(_bars(lines), refresh=True)
 
         yield show
+
+
+def _bars(lines: dict[str, Progress]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for label, progress in lines.items():
+        bar = ProgressBar(total=1.0, completed=progress.fraction, width=20)
+        share, time_left, *facts = _cells(progress)
+        table.add_row(Text(label, overflow="fold"), bar, share, time_left, Text("  ".join(facts)))
+    return table
 
 
 def _plain_lines() -> Show:
@@ -86,33 +122,31 @@ def _plain_lines() -> Show:
 
     def show(label: str, progress: Progress) -> None:
         now = time.monotonic()
-        if progress.fraction < 1 and now - last.get(label, -math.inf) < LINE_EVERY:
+        if progress.fraction < 1 and now - last.setdefault(label, now) < LINE_EVERY:
             return
         last[label] = now
-        cells = zip(COLUMNS, _cells(label, progress), strict=True)
-        text = "  ".join(f"{name} {cell}" for name, cell in cells)
-        say(text)
+        say("  ".join([label, *_cells(progress)]))
 
     return show
 
 
-def _cells(label: str, progress: Progress) -> tuple[str, ...]:
+def _cells(progress: Progress) -> tuple[str, ...]:
+    """Return how far a run is, the real time left, the simulated time, loss and accuracy."""
     row = progress.row or {}
     loss = row.get("train_loss", row.get("batch_loss", math.nan))
     accuracy = row.get("test_accuracy", row.get("train_accuracy", math.nan))
+    left = f"{clock_time(progress.left)} left" if progress.fraction < 1 else "done"
     return (
-        label,
-        f"{progress.iteration}",
-        f"{progress.seconds:.1f}",
-        f"{row['iteration']:.0f}" if "iteration" in row else "-",
-        f"{loss:.4f}",
-        f"{accuracy:.1%}" if math.isfinite(accuracy) else "-",
-        f"{progress.client_steps_per_second:,.0f}",
-        _clock(progress.left) if progress.fraction < 1 else "done",
+        f"{progress.fraction:4.0%}",
+        left,
+        f"simulated {progress.seconds:.1f} s",
+        f"loss {loss:.4g}",
+        *([f"accuracy {accuracy:.1%}"] if math.isfinite(accuracy) else []),
     )
 
 
-def _clock(seconds: float) -> str:
+def clock_time(seconds: float) -> str:
+    """Write a time as hours, minutes and seconds; `-` where it is not known yet."""
     if not math.isfinite(seconds):
         return "-"
     minutes, rest = divmod(round(seconds), 60)

@@ -7,9 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag, SetOption, console, print_json, say
+from sdfeel.cli.output import (
+    JsonFlag,
+    SetOption,
+    console,
+    plain_table,
+    print_json,
+    print_written,
+    say,
+)
 from sdfeel.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ def plan(
     alpha: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10",
     averagers: Annotated[
         str, typer.Option(help="Names to choose from; `exact` would be a cloud.")
-    ] = "paper,metropolis,chebyshev,finite-time,all-reduce",
+    ] = "paper, metropolis, chebyshev, finite-time, all-reduce",
     up: CodecOption = None,
     down: CodecOption = None,
     between: CodecOption = None,
@@ -101,7 +108,7 @@ def plan(
         return
     _show(plan)
     if written is not None:
-        console.print("written:", str(written), highlight=False, soft_wrap=True)
+        print_written(written)
 
 
 def constants(
@@ -128,7 +135,7 @@ def constants(
     if as_json:
         print_json(asdict(measured))
         return
-    table = Table("constant", "value", "from", "to", "what it is")
+    table = plain_table("constant", ">value", ">from", ">to", "what it is")
     for name, row in vars(measured).items():
         table.add_row(name, f"{row.value:.4g}", f"{row.low:.4g}", f"{row.high:.4g}", row.words)
     console.print(table)
@@ -182,7 +189,7 @@ def _show(plan: Plan) -> None:
     methods = ("codecs.up", "codecs.down", "codecs.between", "correction")
     has_methods = len({row.methods for row in plan.ranking}) > 1
     also = ("up/down/between/correction",) if has_methods else ()
-    table = Table(*columns, *also, *measured)
+    table = plain_table(*columns, *also, *(f">{name}" for name in measured))
     for row in rows:
         cells = [str(row[name]) for name in columns]
         cells += ["/".join(row[name] for name in methods)] if also else []

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sdfeel.cli.output import JsonFlag, console, print_json
+from sdfeel.cli.output import JsonFlag, print_json, print_written
 
 __all__ = ["plot"]
 
@@ -39,4 +39,4 @@ def plot(
     if as_json:
         print_json({"written": [str(path) for path in written]})
     else:
-        console.print("written:", *map(str, written), highlight=False, soft_wrap=True)
+        print_written(*written)

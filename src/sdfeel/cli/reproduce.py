@@ -17,7 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from sdfeel.cli.compare import announcer
-from sdfeel.cli.output import JsonFlag, SetOption, console, errors, print_json, say
+from sdfeel.cli.output import (
+    JsonFlag,
+    SetOption,
+    console,
+    errors,
+    plain_table,
+    print_json,
+    print_written,
+    say,
+)
 from sdfeel.cli.run import Stopped
 
 if TYPE_CHECKING:
@@ -97,13 +106,13 @@ def reproduce(
         print_json([verdict.as_dict() for verdict in verdicts])
         return
     console.print(_table(verdicts))
-    console.print("written:", str(out / "index.html"), highlight=False, soft_wrap=True)
+    print_written(out / "index.html")
 
 
 def _table(verdicts: list[Verdict]) -> Table:
     from sdfeel.experiments.reproduce.document import verdict_rows
 
-    table = Table("figure", "claim", "verdict", "measured", box=None, pad_edge=False)
+    table = plain_table("figure", "claim", "verdict", "measured")
     for row in verdict_rows(verdicts):
         reading = f" [{row['reading']}]" if row["reading"] else ""
         verdict = str(row["verdict"])

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag, SetOption, console, live_runs, print_json, say
+from sdfeel.cli.output import (
+    JsonFlag,
+    SetOption,
+    console,
+    live_runs,
+    plain_table,
+    print_json,
+    say,
+)
 from sdfeel.cli.ranks import start_ranks, started_here
 from sdfeel.cli.watch import WatchFlag, linger, watching
 
@@ -165,25 +173,35 @@ def _print(result: Result, as_json: bool, timings: bool, figure: Path | None) ->
     if as_json:
         print_json(summary)
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in summary.items():
-        if key != "phases":
-            name = "simulated seconds" if key == "seconds" else key.replace("_", " ")
-            table.add_row(name, _text(value))
-    console.print(table)
     if timings:
         console.print(_timings_table(result))
+    console.print(_ending(summary), highlight=False, markup=False, soft_wrap=True)
+    if figure is not None:
+        console.print(f"see {figure}", highlight=False, markup=False, soft_wrap=True)
+    if figure is not None and not result.interrupted:
+        folder = shlex.quote(str(figure.parent))
+        console.print("go on with:", highlight=False)
+        for command in (f"sdfeel watch {folder}", f"sdfeel plot {folder} OTHER_RUN"):
+            console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _text(value: Any) -> str:
-    return f"{value:,.4f}" if isinstance(value, float) else str(value)
+def _ending(summary: dict[str, Any]) -> str:
+    """Say in a line how a run ended."""
+    loss, accuracy = summary["loss"], summary["accuracy"]
+    parts = [
+        f"{summary['scheme']}: {summary['iterations']:,} iterations",
+        f"simulated {summary['seconds']:,.1f} s",
+        *([] if loss is None else [f"loss {loss:.4g}"]),
+        *([] if accuracy is None else [f"accuracy {100 * accuracy:.1f} %"]),
+    ]
+    return ", ".join(parts)
 
 
 def _timings_table(result: Result) -> Table:
     """Where the real time went, so that a user sees whether local SGD is the bulk of it."""
-    table = Table("phase", "seconds", "share", title="Real time")
+    table = plain_table("phase", ">seconds", ">share", title="Real time")
     measured = sum(result.phases.values())
     rest = max(result.elapsed - measured, 0.0)
     for name, seconds in [*result.phases.items(), ("everything else", rest)]:
-        table.add_row(name, f"{seconds:.2f}", f"{seconds / result.elapsed:.1%}")
+        table.add_row(name, f"{seconds:.2f}", f"{100 * seconds / result.elapsed:.1f} %")
     return table

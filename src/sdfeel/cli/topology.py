@@ -7,9 +7,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.table import Table
 
-from sdfeel.cli.output import JsonFlag, console, print_json
+from sdfeel.cli.output import JsonFlag, console, plain_table, print_json
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network, read_graph
 
@@ -85,7 +84,7 @@ def _as_dict(graph: str, network: Network, averager: Averager) -> dict[str, obje
 def _print(graph: str, network: Network, averager: Averager) -> None:
     links = network.graph.number_of_edges()
     console.print(f"{graph}: {network.servers} servers, {links} links, zeta {network.zeta:.4f}")
-    table = Table("averager", "exchanges", "model times", "contraction", title="All averagers")
+    table = plain_table("averager", ">exchanges", ">model times", ">contraction")
     for name in AVERAGERS:
         alpha = averager.exchanges if averager.takes_alpha else 1
         other = averager if name == averager.name else network.averager(name, max(alpha, 1))
@@ -99,6 +98,6 @@ def _print(graph: str, network: Network, averager: Averager) -> None:
     if network.servers <= 12:
         console.print(f"Operator of {averager.name} (columns: receiving servers):")
         rows = np.array2string(
-            averager.operator, precision=3, suppress_small=True, max_line_width=110
+            averager.operator, precision=3, suppress_small=True, max_line_width=80
         )
         console.print(rows, highlight=False)
