@@ -59,6 +59,11 @@ def number_above_0(value: Any) -> float:
     return _real(lambda x: 0 < x < math.inf, "a finite number above 0", value)
 
 
+def number_from_0(value: Any) -> float:
+    """Check a finite number, not below 0."""
+    return _real(lambda x: 0 <= x < math.inf, "a finite number, not below 0", value)
+
+
 def one_or_each(value: Any) -> float | tuple[float, ...]:
     """Check a finite number above 0 for all, or a list with one for each."""
     if not isinstance(value, list | tuple | np.ndarray):

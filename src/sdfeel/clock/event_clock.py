@@ -177,6 +177,10 @@ class EventClock:
             spent = averager.model_times * slowest + waiting
             self.waited = self.waited + (self.at.max() - self.at)
             self.at = np.full_like(self.at, self.at.max() + spent)
+        elif averager.arcs is not None:
+            arcs = self._timed(averager.arcs)
+            for _ in range(averager.exchanges):
+                self._hear_once(*arcs)
         else:
             links = self._links_of(averager)
             for _ in range(averager.exchanges):
@@ -196,11 +200,19 @@ class EventClock:
 
     def _exchange_once(self, ends: NDArray[np.int64], seconds: Seconds) -> None:
         """Every server waits until it holds the models of all its neighbours."""
-        arrival = self.at[ends].max(axis=1) + seconds + self.uplink.latencies.per_message
-        after = self.at.copy()
-        np.maximum.at(after, ends, arrival[:, None])
+        begun = self.at[ends].max(axis=1, keepdims=True)
+        self._arrive(ends, begun, seconds[:, None])
+
+    def _hear_once(self, arcs: NDArray[np.int64], seconds: Seconds) -> None:
+        """Every server waits for those that it hears, and for nobody that only hears it."""
+        self._arrive(arcs[:, 1], self.at[arcs[:, 0]], seconds)
+
+    def _arrive(self, ends: NDArray[np.int64], begun: Seconds, seconds: Seconds) -> None:
+        """Models that are sent at `begun` arrive; a server goes on with the last of its own."""
+        after, per_message = self.at.copy(), self.uplink.latencies.per_message
+        np.maximum.at(after, ends, begun + seconds + per_message)
         unhindered = np.zeros_like(self.at)  # what it would have taken without waiting
-        np.maximum.at(unhindered, ends, seconds[:, None] + self.uplink.latencies.per_message)
+        np.maximum.at(unhindered, ends, seconds + per_message)
         # A difference of sums has last digits of its own: equal servers wait for nobody.
         waited = after - (self.at + unhindered)
         self.waited = self.waited + np.where(waited > 1e-9 * after, waited, 0.0)

@@ -5,13 +5,15 @@ one number for all, or a list with one for each client (cpu, client_server, clie
 server_client, cloud_client) or each server (server_cloud). Sending models down to clients
 (server_client, cloud_client) takes no time where no rate is given, as in the paper. `[links]` gives
 single server-server links a rate of their own: `"0-1" = 10e6`. Every message takes
-`seconds_per_message` more, whatever its length. `[devices]` makes clients differ by parts of these
-rates, and `[availability]` says when they are there: see `devices.py` and `availability.py`.
+`seconds_per_message` more, whatever its length; over a server-server link also the seconds of
+`[latency]`: `"0-1" = 0.02`. An `underlay` says where servers are, and so how far every link is: see
+`underlays.py`. `[devices]` makes clients differ by parts of these rates, and `[availability]` says
+when they are there: see `devices.py` and `availability.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
@@ -23,12 +25,21 @@ from pydantic import PlainValidator
 
 from sdfeel.clock.availability import Availability, availability_of, table_of
 from sdfeel.clock.devices import Devices
+from sdfeel.clock.underlays import load_underlay
 from sdfeel.errors import InputError, closest, located
 from sdfeel.toml import read_toml
-from sdfeel.validation import NotNegative, OneOrEach, Positive, checked, number_above_0
+from sdfeel.validation import (
+    NotNegative,
+    OneOrEach,
+    Positive,
+    checked,
+    number_above_0,
+    number_from_0,
+)
 
 RATES = ("cpu", "client_server", "server_server", "server_cloud", "client_cloud")
 DOWN = ("server_client", "cloud_client")  # free where they are not given
+Link = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -73,19 +84,30 @@ def _between_servers(value: Any) -> float:
     return number_above_0(value)
 
 
-def _links(value: Any) -> dict[tuple[int, int], float]:
-    """Rates by link: `"0-1"` as files have it, or a pair of servers."""
-    if not isinstance(value, Mapping):
-        raise InputError("", value, "a table; see profile `paper`")
-    links = {}
-    for key, rate in value.items():
-        ends = key.split("-") if isinstance(key, str) else [str(end) for end in key]
-        if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
-            raise InputError("links", key, 'two servers, such as "0-1"')
-        a, b = sorted(int(end) for end in ends)
-        with located(f"links.{a}-{b}"):
-            links[a, b] = number_above_0(rate)
-    return links
+def _by_link(name: str, number: Callable[[Any], float]) -> PlainValidator:
+    """Numbers by link: `"0-1"` as files have it, or a pair of servers."""
+
+    def check(value: Any) -> dict[Link, float]:
+        if not isinstance(value, Mapping):
+            raise InputError("", value, "a table; see profile `paper`")
+        links = {}
+        for key, given in value.items():
+            ends = key.split("-") if isinstance(key, str) else [str(end) for end in key]
+            if len(ends) != 2 or not all(end.isdecimal() for end in ends) or ends[0] == ends[1]:
+                raise InputError(name, key, 'two servers, such as "0-1"')
+            a, b = sorted(int(end) for end in ends)
+            with located(f"{name}.{a}-{b}"):
+                links[a, b] = number(given)
+        return links
+
+    return PlainValidator(check)
+
+
+def _underlay(value: Any) -> str | None:
+    if value is None:
+        return None
+    load_underlay(str(value))
+    return str(value)
 
 
 def _devices(value: Any) -> Devices | None:
@@ -121,9 +143,13 @@ class LatencyProfile:
     bits_per_parameter: Positive = 32.0
     cloud_uplink: Literal["direct", "shared-backhaul"] = "direct"
     summary: str = ""
-    links: Annotated[Mapping[tuple[int, int], float], PlainValidator(_links)] = field(
+    links: Annotated[Mapping[Link, float], _by_link("links", number_above_0)] = field(
         default_factory=dict
     )
+    latency: Annotated[Mapping[Link, float], _by_link("latency", number_from_0)] = field(
+        default_factory=dict
+    )
+    underlay: Annotated[str | None, PlainValidator(_underlay)] = None  # None: links are alike
     devices: Annotated[Devices | None, PlainValidator(_devices)] = None  # None: all alike
     availability: Annotated[Availability | None, PlainValidator(availability_of)] = None
 
@@ -158,9 +184,10 @@ class LatencyProfile:
                 "counted",
                 f"profile {self.name} needs the model's FLOPs: with_flops(...)",
             )
-        for link in self.links:
-            if not all(0 <= server < servers for server in link):
-                raise InputError("links", f"{link[0]}-{link[1]}", f"servers are 0 to {servers - 1}")
+        for name in ("links", "latency"):
+            for a, b in getattr(self, name):
+                if max(a, b) >= servers:
+                    raise InputError(name, f"{a}-{b}", f"servers are 0 to {servers - 1}")
         bits = self.bits(parameters, messages)
         between = bits["between"]
         devices = (self.devices or Devices()).draw(clients, seed)
@@ -177,11 +204,27 @@ class LatencyProfile:
             t_ct_cd=bits["up"] / (self._each("client_cloud", clients) * devices.link),
             t_sr_cd=between / self._each("server_cloud", servers),
             t_sr_sr=between / self.server_server,
-            links={(min(link), max(link)): between / rate for link, rate in self.links.items()},
+            links=self._seconds_of_links(between, servers),
             from_server=down("server_client"),
             from_cloud=down("cloud_client"),
             per_message=self.seconds_per_message,
         )
+
+    def _seconds_of_links(self, bits: float, servers: int) -> dict[Link, float]:
+        """Seconds of a message over each link that is not like the others."""
+        latency, lines = dict(self.latency), {}
+        if self.underlay is not None:
+            underlay = load_underlay(self.underlay)
+            if servers > len(underlay.places):
+                remedy = f"has {len(underlay.places)} places for {servers} servers"
+                raise InputError("underlay", self.underlay, remedy)
+            pairs = [(a, b) for b in range(servers) for a in range(b)]
+            latency = {pair: float(underlay.latency[pair]) for pair in pairs} | latency
+            lines = {pair: int(underlay.lines[pair]) for pair in pairs}
+        rates = {pair: self.server_server / lines.get(pair, 1) for pair in latency} | dict(
+            self.links
+        )
+        return {pair: bits / rate + latency.get(pair, 0.0) for pair, rate in rates.items()}
 
     def _each(self, name: str, count: int) -> NDArray[np.float64]:
         value = getattr(self, name)
@@ -234,6 +277,8 @@ def profile_of(
     availability = table.get("availability")
     if isinstance(availability, dict) and isinstance(availability.get("trace"), str):
         table["availability"] = availability | {"trace": folder / availability["trace"]}
+    if str(table.get("underlay", "")).endswith(".toml"):
+        table["underlay"] = str(folder / table["underlay"])
     try:
         return LatencyProfile(name=name, **rates, **table)
     except InputError as problem:
@@ -252,7 +297,8 @@ def profile_table(profile: LatencyProfile) -> dict[str, Any]:
     table: dict[str, Any] = {key: getattr(profile, key) for key in TABLE}
     table["flops_per_step"] = table["flops_per_step"] or "counted"
     table["rates"] = {key: rate for key, rate in _plain(rates).items() if rate is not None}
-    table["links"] = {f"{a}-{b}": rate for (a, b), rate in profile.links.items()}
+    for key in ("links", "latency"):
+        table[key] = {f"{a}-{b}": value for (a, b), value in getattr(profile, key).items()}
     table["devices"] = profile.devices and profile.devices.table()
     table["availability"] = profile.availability and table_of(profile.availability)
     return {key: value for key, value in table.items() if value not in (None, {})}

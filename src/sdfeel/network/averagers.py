@@ -89,6 +89,14 @@ class Averager:
         off = self.generator - np.diag(self.generator.diagonal())
         return int((off != 0).sum()) * self.exchanges
 
+    @cached_property
+    def arcs(self) -> tuple[tuple[int, int], ...] | None:
+        """Who sends to whom (a to b), where some links carry models one way; else None."""
+        sends = self.generator - np.diag(self.generator.diagonal()) != 0
+        if self.route != "neighbours" or self.among is not None or (sends == sends.T).all():
+            return None
+        return tuple((int(a), int(b)) for a, b in zip(*np.nonzero(sends), strict=True))
+
     def exchange(self, number: int) -> Matrix:
         """The D x D matrix of one exchange, numbered from 0: eq. (5) with p[j, d] its entries."""
         return np.eye(len(self.shares)) - self.steps[number] * self.generator
