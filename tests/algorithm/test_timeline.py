@@ -61,16 +61,16 @@ def test_a_server_that_waits_says_so_in_text() -> None:
 def test_a_short_exchange_is_not_lost_in_text() -> None:
     """It used to be: a sign went to what filled most of its part of the time, and nothing else."""
     spans = [
-        Span("server 0", "collects", 0.0, 9.9),
-        Span("server 0", "exchanges", 9.9, 10.0),
-        Span("server 0", "collects", 10.0, 20.0),
+        Span("server 0", "collect", 0.0, 9.9),
+        Span("server 0", "exchange", 9.9, 10.0),
+        Span("server 0", "collect", 10.0, 20.0),
     ]
     assert as_text(spans, 20.0, columns=10) == ["server 0 ----x-----"]
 
 
 def test_lanes_that_are_equal_are_one_line() -> None:
     """50 clients that do the same are not 50 lines."""
-    spans = [Span(f"client {c}", "computes", 0, 1.0 + (c == 2)) for c in (0, 1, 2, 3, 4, 6)]
+    spans = [Span(f"client {c}", "compute", 0, 1.0 + (c == 2)) for c in (0, 1, 2, 3, 4, 6)]
     assert as_text(spans, 2.0, columns=4) == ["client 0-1,3-4,6 ##", "client 2         ####"]
 
 

@@ -198,7 +198,7 @@ def test_periods_are_those_of_the_run_and_of_the_command(small, tmp_path: Path, 
         assert own[-1].end == pytest.approx(begun[lane], rel=1e-9), "nothing is lost"
         is_star = timeline.kind == "client"
         who = f"{timeline.kind} {lane}"
-        kinds = {"computes": ("compute",)} if is_star else {"collects": COLLECTS}
+        kinds = {"compute": ("compute",)} if is_star else {"collect": COLLECTS}
         for does, parts in kinds.items():
             wanted = [(s.begin, s.end - s.begin) for s in spans if (s.who, s.does) == (who, does)]
             found = [(box.start, sum(box.parts[part] for part in parts)) for box in own]

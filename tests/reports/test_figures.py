@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+import sdfeel
 import sdfeel.reports
 from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.errors import InputError
@@ -28,7 +30,11 @@ from sdfeel.reports.style import line_style, line_styles
 
 
 def legend_texts(figure):
-    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    """What names the curves: a legend, or labels at their ends."""
+    direct = [
+        text.get_text() for on in figure.axes for text in on.texts if text.get_gid() == "label"
+    ]
+    return direct or [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
 def drawn(figure):
@@ -37,13 +43,17 @@ def drawn(figure):
     return figure.canvas.get_renderer()
 
 
+def overlap(box, other):
+    return box.padded(-1).overlaps(other.padded(-1))
+
+
 def test_one_line_and_legend_entry_per_label(curve):
     figure = plot_curves({"sd-feel": curve(10), "fedavg": curve(20)}, title="A title")
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["sd-feel", "fedavg"]
     np.testing.assert_allclose(axes.lines[0].get_ydata(), curve(10)["train_loss"])
-    assert legend_texts(figure) == ["sd-feel", "fedavg"]
-    assert figure.legends[0].get_title().get_text() == ""
+    assert sorted(legend_texts(figure)) == ["fedavg", "sd-feel"]
+    assert not figure.legends, "labels stand at the ends of the curves"
     assert axes.get_xlabel() == "simulated time (s)"
     assert axes.get_ylabel() == "training loss"
     assert figure.get_suptitle() == "A title"
@@ -55,7 +65,7 @@ def test_layout_of_figure_3(curve):
         "(a) training loss",
         "(b) test accuracy",
     ]
-    assert legend_texts(figure) == ["a", "b"]
+    assert sorted(legend_texts(figure)) == ["a", "b"]
     assert all(len(axes.lines) == 2 for axes in figure.axes)
 
 
@@ -162,15 +172,46 @@ def test_panels_with_different_curves_share_a_legend_and_a_curve_looks_the_same_
     assert len({*drawn_as[0].values(), *drawn_as[1].values()}) == 3
 
 
+def test_labels_at_the_ends_stand_in_the_order_of_the_ends_and_apart(curve):
+    """Two curves that end at nearly the same value would have one label over the other."""
+    ends = {"first": 1.0, "second": 1.001, "third": 0.2}
+    frames = {
+        n: curve().assign(train_loss=lambda f, s=s: f["train_loss"] * s) for n, s in ends.items()
+    }
+    figure = plot_curves(frames)
+    renderer = drawn(figure)
+    (axes,) = figure.axes
+    boxes = {text.get_text(): text.get_window_extent(renderer) for text in axes.texts}
+    assert sorted(boxes, key=lambda label: -boxes[label].y0) == ["second", "first", "third"]
+    assert not overlap(boxes["first"], boxes["second"])
+    colours = {line.get_label(): line.get_color() for line in axes.lines}
+    assert {text.get_text(): text.get_color() for text in axes.texts} == colours
+
+
+def test_a_curve_that_ends_early_gets_a_legend(curve):
+    """A label at the right edge would be far from where the curve ends."""
+    figure = plot_curves({"long": curve(), "short": curve().iloc[:3]})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["long", "short"]
+
+
+def test_bands_that_overlap_have_edges_of_their_own(curve):
+    """As flat fills two of them were one grey."""
+    seeds = [curve(seed=seed) for seed in (0, 1)]
+    (axes,) = plot_curves({"sd-feel": seeds, "fedavg": seeds}).axes
+    edges = [band.get_edgecolor()[0].tolist() for band in axes.collections]
+    assert edges[0] != edges[1]
+    assert all(band.get_linewidth()[0] > 0 for band in axes.collections)
+
+
 def test_a_legend_is_read_row_by_row_in_the_order_of_the_curves(curve):
-    """Matplotlib fills columns; with five entries in two columns it would begin with 1, 4, 2."""
-    labels = [f"curve number {number}" for number in range(5)]
+    """Matplotlib fills columns; with five entries in two columns it would begin with 1, 5, 2."""
+    labels = [f"curve number {number}" for number in range(7)]  # too many for labels at the ends
     figure = plot_curves({label: curve(4 + number) for number, label in enumerate(labels)})
     renderer = drawn(figure)
     boxes = {text.get_text(): text.get_window_extent(renderer) for text in
              figure.legends[0].get_texts()}  # fmt: skip
     rows = {round(box.y0) for box in boxes.values()}
-    assert 1 < len(rows) < 5
+    assert 1 < len(rows) < 7
     assert sorted(boxes, key=lambda label: (-round(boxes[label].y0), boxes[label].x0)) == labels
 
 
@@ -208,10 +249,6 @@ def test_every_curve_of_a_figure_has_a_look_of_its_own(labels):
     assert len({(look.colour, look.dashes, look.marker) for look in looks.values()}) == len(labels)
 
 
-def overlap(box, other):
-    return box.padded(-1).overlaps(other.padded(-1))
-
-
 @pytest.mark.parametrize("count", [1, 4, 9])
 @pytest.mark.parametrize("words", [1, 12])
 @pytest.mark.parametrize("panels", [1, 2])
@@ -240,6 +277,19 @@ def test_nothing_overlaps_and_nothing_is_clipped(curve, count, words, panels):
         assert sheet.x0 <= box.x0
         assert box.x1 <= sheet.x1
         assert sheet.y0 <= box.y0
+
+
+def test_the_page_has_the_looks_of_the_figures():
+    """One colour for one scheme and one activity, on paper and on the live page."""
+    static = Path(sdfeel.__file__).parent / "page" / "static"
+    script = (static / "util.js").read_text()
+    (listed,) = re.findall(r"const SCHEMES = \[(.*?)\]", script, re.DOTALL)
+    assert tuple(re.findall(r'"([\w-]+)"', listed)) == style.SCHEMES
+    light = (static / "style.css").read_text().partition("}")[0]
+    parts = {"compute": "compute", "upload": "upload", "exchange": "exchange", "waiting": "wait"}
+    for name, does in parts.items():
+        (colour,) = re.findall(rf"--{name}: (#\w+);", light)
+        assert colour.upper() == style.ACTIVITIES[does].upper()
 
 
 def test_no_two_curves_look_alike():

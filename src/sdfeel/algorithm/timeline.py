@@ -16,13 +16,13 @@ import numpy as np
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.events import SPANS, Event
 
-Does = Literal["computes", "sends", "waits", "collects", "exchanges"]
+Does = Literal["compute", "upload", "wait", "collect", "exchange"]
 SIGNS: dict[Does, str] = {
-    "computes": "#",
-    "sends": ">",
-    "waits": ".",
-    "collects": "-",
-    "exchanges": "x",
+    "compute": "#",
+    "upload": ">",
+    "wait": ".",
+    "collect": "-",
+    "exchange": "x",
 }
 
 
@@ -56,7 +56,7 @@ def waiting_share(spans: list[Span], kind: str) -> float:
     """The share of their time that all of a kind ("server" or "client") wait."""
     spans_of_kind = [span for span in spans if span.who.startswith(kind)]
     total = sum(span.end - span.begin for span in spans_of_kind)
-    waited = sum(span.end - span.begin for span in spans_of_kind if span.does == "waits")
+    waited = sum(span.end - span.begin for span in spans_of_kind if span.does == "wait")
     return waited / total if total else 0.0
 
 
@@ -67,7 +67,7 @@ def as_text(spans: list[Span], seconds: float, columns: int = 60) -> list[str]:
     still has one sign, so that no exchange is lost.
 
     >>> from sdfeel.algorithm.timeline import Span, as_text
-    >>> as_text([Span("client 0", "computes", 0, 1), Span("client 1", "computes", 0, 1)], 1, 5)
+    >>> as_text([Span("client 0", "compute", 0, 1), Span("client 1", "compute", 0, 1)], 1, 5)
     ['client 0-1 #####']
     """
     drawn: dict[tuple[str, str], list[int]] = {}
@@ -134,9 +134,9 @@ def _server(number: int, begin: float, length: dict[str, float]) -> Iterator[Spa
     who = f"server {number}"
     collected = begin + length["compute"] + length["upload"] + length["slack"]
     waited = collected + length["wait"]
-    yield Span(who, "collects", begin, collected)
-    yield Span(who, "waits", collected, waited)
-    yield Span(who, "exchanges", waited, waited + length["exchange"] + length["download"])
+    yield Span(who, "collect", begin, collected)
+    yield Span(who, "wait", collected, waited)
+    yield Span(who, "exchange", waited, waited + length["exchange"] + length["download"])
 
 
 def _client(
@@ -145,9 +145,9 @@ def _client(
     who = f"client {number}"
     computed = begin + steps * float(algorithm.uplink.latencies.t_cmp[number])
     sent = computed + (sending if steps else 0.0)
-    yield Span(who, "computes", begin, computed)
-    yield Span(who, "sends", computed, sent)
-    yield Span(who, "waits", sent, max(end, sent))
+    yield Span(who, "compute", begin, computed)
+    yield Span(who, "upload", computed, sent)
+    yield Span(who, "wait", sent, max(end, sent))
 
 
 def _order(who: str) -> tuple[str, int]:

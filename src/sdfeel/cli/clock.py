@@ -107,8 +107,9 @@ def clock(
         table.add_row(part, codec, count, f"{spent:.6f}", f"{100 * spent / cost.total:.0f} %")
 
     row("compute", "", None, cost.seconds["compute"])
-    for way, codec in (("up", up), ("between", between), ("down", down)):
-        row(way, codec, cost.bytes[way], seconds_by_way[way])
+    ways = (("upload", "up", up), ("exchange", "between", between), ("download", "down", down))
+    for part, way, codec in ways:
+        row(part, codec, cost.bytes[way], seconds_by_way[way])
     if waiting > 0:
         row("wait", "", None, waiting)
     whole = f"{sum(cost.bytes.values()):,.0f}"

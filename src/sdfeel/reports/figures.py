@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from sdfeel.errors import InputError, closest
 from sdfeel.files import write_report
 from sdfeel.reports.bands import BAND_NAMES, Band, BandKind, band
+from sdfeel.reports.labels import label_ends
 from sdfeel.reports.style import (
     COLUMN,
     PAGE,
@@ -38,6 +39,7 @@ IN_MINUTES_FROM = 600.0  # seconds
 TITLE_WIDTH, NOTE_WIDTH = 13, 16  # characters that fit in an inch
 TITLE_LINE = 0.17  # inches
 FEW_POINTS = 15
+BAND_FILL, BAND_EDGE = 0.12, 0.6  # opacity
 # What others write, and would become c.jpg.png here.
 OTHER_KINDS = {".bmp", ".eps", ".gif", ".html", ".jpeg", ".jpg", ".ps", ".tif", ".tiff", ".webp"}
 
@@ -209,7 +211,8 @@ def _figure(
             handles.get(label) or Line2D([], [], **_look(label, looks, " (not recorded)"))
             for label in labels
         ]
-        legend_below(figure, lines, note)
+        has_labels = len(handles) == len(labels) and label_ends(figure, axes[-1], labels)
+        legend_below(figure, [] if has_labels else lines, note)
     return figure
 
 
@@ -242,7 +245,12 @@ def _draw(
         look, x = _look(label, looks), of.x / unit
         (lines[label],) = axes.plot(x, of.middle, markevery=every, **look)
         if of.seeds > 1:
-            axes.fill_between(x, of.low, of.high, color=look["color"], alpha=0.18, linewidth=0)
+            # An edge in the dashes of the curve: bands that overlap stay two bands.
+            fill, edge = ((look["color"], alpha) for alpha in (BAND_FILL, BAND_EDGE))
+            axes.fill_between(
+                x, of.low, of.high, facecolor=fill, edgecolor=edge, linewidth=0.6,
+                linestyle=look["linestyle"],
+            )  # fmt: skip
     if not lines:
         axes.text(0.5, 0.5, "not recorded", ha="center", transform=axes.transAxes)
         axes.set(xticks=[], yticks=[])

@@ -25,8 +25,17 @@ PAGE = 7.16
 DPI = 200
 MOST_COLUMNS = 6  # of a legend
 
-# Okabe and Ito's palette without yellow, which disappears on white paper.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
+# Okabe and Ito's palette without yellow, which disappears on white paper, and with grey in place of
+# its second blue. The live page has the same order, page/static/style.css.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#808080", "#E69F00")
+# What clients and servers do has one colour in figures and on the live page.
+ACTIVITIES = {
+    "compute": "#0072B2",
+    "upload": "#D55E00",
+    "exchange": "#009E73",
+    "collect": "#CC79A7",
+    "wait": "#C9CDD1",
+}
 # 7 colours, 5 dashes and 6 markers: no two of the first 210 curves look alike, and curves that
 # are near in colour differ in dashes and marker.
 DASHES: tuple[Any, ...] = (
@@ -88,6 +97,11 @@ def legend_below(
         note: a line above the entries.
         handle: length of the handles in font sizes, where the style's is not right.
     """
+    if not handles and note:
+        legend = figure.legend(handles=[], loc="outside lower center", title=note, borderpad=0)
+        legend.get_title().set_multialignment("center")
+        box = legend.get_window_extent()
+        figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
     for columns in range(min(len(handles), MOST_COLUMNS), 0, -1):
         # Matplotlib fills column after column, and people read row after row.
         by_rows = [line for column in range(columns) for line in handles[column::columns]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from sdfeel.reports.style import COLOURS, PAGE, drawing, new_figure
+from sdfeel.reports.style import ACTIVITIES, PAGE, drawing, new_figure
 
 BAR = 0.11  # inches
 
@@ -15,10 +15,9 @@ BAR = 0.11  # inches
 def figure_of_timeline(
     spans: Sequence[tuple[str, str, float, float]], seconds: float, title: str
 ) -> Figure:
-    """Draw a row of bars for each name; `spans` are (name, what it does, from, to)."""
+    """Draw a row of bars for each name; `spans` are (name, key of ACTIVITIES, from, to)."""
     names = list(dict.fromkeys(who for who, *_ in spans))
-    doing = list(dict.fromkeys(does for _, does, *_ in spans))
-    colours = {does: "#e4e4e4" if does == "waits" else COLOURS[doing.index(does)] for does in doing}
+    doing = [does for does in ACTIVITIES if any(does == other for _, other, *_ in spans)]
     with drawing():
         figure = new_figure(PAGE, 1.2 + BAR * len(names))
         axes = figure.add_subplot()
@@ -27,7 +26,7 @@ def figure_of_timeline(
             axes.broken_barh(
                 [(begin, min(end, seconds) - begin) for _, _, begin, end in bars],
                 (row - 0.42, 0.84),
-                facecolors=[colours[does] for _, does, _, _ in bars],
+                facecolors=[ACTIVITIES[does] for _, does, _, _ in bars],
             )
         axes.set_yticks(range(len(names)), names, fontsize=5)
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -35,6 +34,6 @@ def figure_of_timeline(
         axes.set_xlabel("simulated time (s)")
         axes.set_title(title)
         axes.grid(visible=False, axis="y")
-        handles = [Patch(color=colours[does], label=does) for does in doing]
+        handles = [Patch(color=ACTIVITIES[does], label=does) for does in doing]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(doing))
     return figure

@@ -1,7 +1,7 @@
 // Losses and accuracies of all runs, over simulated time, iterations or real time.
 
 import { Chart } from "./plot.js";
-import { ask, el, keepIfSame, look, svg } from "./util.js";
+import { ask, el, keepIfSame, looks, svg } from "./util.js";
 
 const XS = { seconds: "simulated seconds", iteration: "iterations", elapsed: "real seconds" };
 const FIRST = [["train_loss", "batch_loss", "test_loss"], ["test_accuracy", "train_accuracy"]];
@@ -44,7 +44,8 @@ export class Curves {
       if (grouped && runs.length > 1) found.push({ name: group, label: `${group} (${runs.length} seeds)`, runs });
       else for (const run of runs) found.push({ name: run.name, label: run.name, runs: [run] });
     }
-    return found.map((entry, n) => ({ ...entry, look: look(n) }));
+    const chosen = looks(found.map((entry) => entry.label));
+    return found.map((entry, n) => ({ ...entry, look: chosen[n] }));
   }
 
   draw() {

@@ -14,7 +14,7 @@ export class TimeView {
     this.words = el("p", { class: "empty" });
     this.lanes = el("div", { class: "wide", "data-testid": "lanes" });
     this.stack = el("div", { class: "wide", "data-testid": "stack" });
-    const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part));
+    const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part === "waiting" ? "wait" : part));
     this.choose = [el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds)];
     section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);

@@ -50,9 +50,33 @@ export function colour(name) {
 
 const DASHES = ["", "9 3", "2 3", "12 3 2 3", "18 5"];
 
-// The same order as the figures on paper: colours first, then dashes.
+// The same order as in the figures on paper.
 export function look(number) {
-  return { colour: `c${number % 7}`, dash: DASHES[Math.floor(number / 7) % 5] };
+  return { colour: `c${number % 7}`, dash: DASHES[number % 5] };
+}
+
+// A scheme looks the same here and on paper: its place in this list is the number of its look.
+const SCHEMES = [
+  "sd-feel", "hierfavg", "fedavg", "feel", "fedbuff", "fedasync", "d-psgd", "feel-all", "sync-sgd", "local",
+];
+
+// For each label a look of its own: that of the scheme it names, or the first one that is left.
+export function looks(labels) {
+  const numbers = labels.map((label) =>
+    label.split("/").map((part) => SCHEMES.indexOf(part.split(/[\s,:(]/)[0])).find((n) => n >= 0) ?? -1);
+  const taken = new Set();
+  const own = numbers.map((n) => {
+    if (n < 0 || taken.has(n)) return -1;
+    taken.add(n);
+    return n;
+  });
+  let next = 0;
+  return own.map((n) => {
+    if (n >= 0) return look(n);
+    while (taken.has(next)) next += 1;
+    taken.add(next);
+    return look(next);
+  });
 }
 
 // Round numbers between two others.
