@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
+from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.data import ClientData, Pixels
 from sdfeel.engines.choose import ENGINES
@@ -23,7 +26,16 @@ from sdfeel.simulation.state import State
 from speed.plain_loop import PlainLoop
 from speed.zoo import ZOO, ZOO_SHAPES
 
-__all__ = ["SHAPES", "Contender", "Job", "Parts", "make_contender", "make_model", "simulation_of"]
+__all__ = [
+    "LOSSES",
+    "SHAPES",
+    "Contender",
+    "Job",
+    "Parts",
+    "make_contender",
+    "make_model",
+    "simulation_of",
+]
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "mnist-cnn": (1, 28, 28),
@@ -38,6 +50,25 @@ PRODUCT = 2048  # rows and columns of the matrices whose product is timed
 
 # Real seconds by what they went into; "work" is what the units are counted in.
 Parts = dict[str, float]
+
+
+def _focal(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the focal loss: one that a user would write, which no table knows."""
+    missed = F.log_softmax(outputs, dim=-1).gather(-1, targets[:, None])
+    return -((1 - missed.exp()).square() * missed).mean()
+
+
+# Losses by name: with class numbers as targets, or else numbers as many as the outputs.
+LOSSES: dict[str, Callable[[Any, Any], Tensor]] = {
+    "cross-entropy": F.cross_entropy,
+    "label smoothing": nn.CrossEntropyLoss(label_smoothing=0.1),
+    "class weights": nn.CrossEntropyLoss(weight=torch.arange(1.0, 11.0)),
+    "own (focal)": _focal,
+    "mse": F.mse_loss,
+    "bce": F.binary_cross_entropy_with_logits,
+    "smooth l1": F.smooth_l1_loss,
+}
+OF_NUMBERS = ("mse", "bce", "smooth l1")
 
 
 @dataclass(frozen=True)
@@ -58,6 +89,8 @@ class Job:
     batch_size: int = 10
     tau1: int = TAU1
     pixels: bool = False  # whether images are bytes in memory, as those of `sdfeel run` are
+    loss: str = "cross-entropy"  # a name of `LOSSES`
+    optimizer: str = "sgd"
     aggregate: bool = False  # whether aggregation is carried out (and timed) after each segment
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,6 +130,8 @@ def synthetic_data(job: Job) -> ClientData:
     else:
         inputs = torch.rand(shape, generator=generator)
     targets = torch.randint(0, 10, (rows,), generator=generator)
+    if job.loss in OF_NUMBERS:
+        targets = F.one_hot(targets, 10).float()
     return ClientData(inputs, targets, np.arange(job.clients + 1) * job.samples)
 
 
@@ -111,9 +146,11 @@ def simulation_of(job: Job, **more: Any) -> Simulation:
     """The same simulation for every contender of a setting; `more` are other settings of a run."""
     schedule = Schedule(job.tau1, 1, ALPHA)
     given = {"schedule": schedule, "batch_size": job.batch_size, "train_samples": 1}
+    given |= {"optimizer": OPTIMIZERS[job.optimizer]()}
     settings = Settings.of({**given, **more})
     data = synthetic_data(job)
-    return Simulation.assemble(make_model(job), data, settings, network=network_of(job))
+    model, loss = make_model(job), LOSSES[job.loss]
+    return Simulation.assemble(model, data, settings, network=network_of(job), loss=loss)
 
 
 def make_contender(job: Job, **more: Any) -> Contender:

@@ -17,8 +17,9 @@ processor time of one thread, batch 10, 50 clients, 5 steps a call:
 
 from __future__ import annotations
 
-from .compiled import CompiledModel, compile_model, loss_name
+from .compiled import CompiledModel, compile_model
 from .errors import Unsupported
+from .losses import loss_form
 from .rule import AffineRule
 
-__all__ = ["AffineRule", "CompiledModel", "Unsupported", "compile_model", "loss_name"]
+__all__ = ["AffineRule", "CompiledModel", "Unsupported", "compile_model", "loss_form"]

@@ -6,14 +6,13 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn import functional
 
 from sdfeel.errors import InputError
 from sdfeel.trees import Pixels
@@ -21,6 +20,8 @@ from sdfeel.trees import Pixels
 from . import cache
 from .compiler import compile_text, find_toolchain
 from .errors import Unsupported
+from .losses import LossForm, loss_form
+from .outer import OuterLoss
 from .plan import Plan, make_plan
 from .proof import Proof
 from .rule import AffineRule
@@ -29,32 +30,15 @@ from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
 Inputs = Array | Pixels
 
+# How many clients go side by side where Python computes the loss, and what memory they may take in
+# all threads. More share the price of a call of autograd; fewer stay in the cache.
+OUTER_CLIENTS = 16
+OUTER_BYTES = 2**29
+
 _TYPES: dict[torch.dtype, type[np.floating[Any]]] = {
     torch.float32: np.float32,
     torch.float64: np.float64,
 }
-
-
-def loss_name(loss: object) -> str:
-    """`cross-entropy` or `mse`, for a name, a function of torch or a loss module as it comes."""
-    if loss in ("cross-entropy", functional.cross_entropy):
-        return "cross-entropy"
-    if loss in ("mse", functional.mse_loss):
-        return "mse"
-    if type(loss) is nn.CrossEntropyLoss:
-        if (
-            loss.weight is None
-            and loss.reduction == "mean"
-            and loss.ignore_index == -100
-            and loss.label_smoothing == 0
-        ):
-            return "cross-entropy"
-        raise Unsupported(f"{loss} with options other than the defaults")
-    if type(loss) is nn.MSELoss:
-        if loss.reduction == "mean":
-            return "mse"
-        raise Unsupported(f"{loss} with reduction {loss.reduction!r}")
-    raise Unsupported(f"loss {getattr(loss, '__name__', loss)!r} is not supported")
 
 
 class CompiledModel:
@@ -66,7 +50,7 @@ class CompiledModel:
     def __init__(
         self,
         plan: Plan,
-        loss: str,
+        loss: LossForm,
         dtype: torch.dtype,
         sample_shape: tuple[int, ...],
         rule: AffineRule,
@@ -80,7 +64,7 @@ class CompiledModel:
         self.rule = rule
         self.tables = tables  # of what bytes stand for; 0: inputs are real numbers
         self._real = _TYPES[dtype]
-        self._target: type[np.generic] = np.int64 if loss == "cross-entropy" else self._real
+        self._target: type[np.generic] = np.int64 if loss.has_labels else self._real
         self._sample = plan.sample
         self.sample_shape = sample_shape
         self._library = library
@@ -146,7 +130,7 @@ class CompiledModel:
         return as_array("inputs", inputs.values, np.uint8, length), table
 
     def _targets(self, targets: Array, samples: int) -> NDArray[Any]:
-        size = 1 if self.loss == "cross-entropy" else self.outputs
+        size = 1 if self.loss.has_labels else self.outputs
         return as_array("targets", targets, self._target, samples * size)
 
     def _refuse(self, status: int) -> None:
@@ -181,6 +165,7 @@ class CompiledModel:
         whole: NDArray[np.bool_] | None = None,
         empty: NDArray[np.bool_] | None = None,
         threads: int = 1,
+        outer: OuterLoss | None = None,
     ) -> NDArray[np.float64]:
         """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
 
@@ -197,6 +182,8 @@ class CompiledModel:
         - `control`: where its model less its row of `origin`, over `reach`, is added, a row of
           its own; it may be its row of `shift`. Where its sum is `whole` with the clients of this
           call, the sum less `origin`, over `reach`, is taken off again.
+
+        With `outer` that is the loss, and `targets` are not looked at.
 
         Returns the mean mini-batch loss before each update, of shape (clients, most iterations),
         NaN beyond a client's own.
@@ -216,7 +203,8 @@ class CompiledModel:
             raise InputError("origin", origin, "goes with control, and control with it")
         call = Arguments(self._real, self.parameters)
         samples = len(inputs)
-        given = (*self._inputs(inputs), self._targets(targets, samples), samples)
+        labels = self._targets(targets, samples) if outer is None else np.zeros(0, self._target)
+        given = (*self._inputs(inputs), labels, samples)
         call.data(*given, offsets, clients, client_ids, batch_size, seed)
         call.iterations(first, last, rates, first_rate)
         call.rows(
@@ -234,8 +222,56 @@ class CompiledModel:
                 shared = ctypes.byref(call.task)
                 self._refuse(self._library.local_updates(work, shared, pointer(chosen)))
 
-        self._spread(threads, task)
+        self._spread(threads, task if outer is None else self._outer_task(call, outer, threads))
         return call.held["losses"]
+
+    def _outer_task(self, call: Arguments, outer: OuterLoss, threads: int) -> Callable[[], None]:
+        """Return what a thread does with a loss that Python computes: a chunk after the other."""
+        order, count = call.held["order"], int(call.task.count)
+        room = max(1, OUTER_BYTES // (self._work_bytes * threads))
+        size = min(OUTER_CLIENTS, room, -(-count // threads))
+        chunks = iter([order[at : at + size] for at in range(0, count, size)])
+        lock = threading.Lock()
+
+        def task() -> None:
+            try:
+                while not call.held["stop"][0]:
+                    with lock:
+                        chunk = next(chunks, None)
+                    if chunk is None:
+                        return
+                    self._outer_chunk(call, outer, chunk)
+            except BaseException:
+                call.held["stop"][0] = 1  # others may wait for what this chunk would have added
+                raise
+
+        return task
+
+    def _outer_chunk(self, call: Arguments, outer: OuterLoss, chunk: NDArray[np.int64]) -> None:
+        """Carry clients from their first to their last iteration, all of them side by side."""
+        held, width = call.held, call.longest
+        steps = (held["last"] - held["first"] + 1)[chunk]
+        bounds = held["offset"]
+        samples = np.diff(bounds)[held["client"][chunk]]
+        lengths = np.minimum(samples, int(call.task.batch_size))
+        rows = np.zeros((len(chunk), width), dtype=np.int64)
+        outputs = np.zeros((len(chunk), width, self.outputs), dtype=self._real)
+        gradients = np.zeros_like(outputs)
+        library, clients = self._library, np.ascontiguousarray(chunk)
+        with ExitStack() as stack:
+            each = [stack.enter_context(self._work()).value for _ in chunk]
+            works = np.array(each, dtype=np.uintp)
+            common = pointer(works), ctypes.byref(call.task), pointer(clients)
+            count = ctypes.c_int64(len(chunk))
+            library.outer_begin(*common, count)
+            for number in range(int(steps.max(initial=0))):
+                place = count, ctypes.c_int64(number), ctypes.c_int64(width), pointer(rows)
+                library.outer_forward(*common, *place, pointer(outputs))
+                busy = np.where(number < steps, lengths, 0)
+                values = outer.gradients(outputs, rows, busy, gradients)
+                held["losses"][chunk[busy > 0], number] = values[busy > 0]
+                library.outer_backward(*common, *place, pointer(gradients))
+            library.outer_end(*common, count)
 
     def gradient(self, model: Array, inputs: Inputs, targets: Array) -> tuple[float, NDArray[Any]]:
         """The mean loss over all samples and its gradient, in the order of the parameters."""
@@ -267,7 +303,7 @@ class CompiledModel:
     ) -> tuple[float, int]:
         """The mean loss, and how many samples have their largest output at the label (else 0)."""
         mean, outputs = self._evaluate(model, inputs, targets, threads)
-        if self.loss != "cross-entropy":
+        if not self.loss.has_labels:
             return mean, 0
         labels = targets.numpy() if isinstance(targets, torch.Tensor) else targets
         return mean, int((outputs.argmax(axis=1) == labels.reshape(-1)).sum())
@@ -300,12 +336,13 @@ class CompiledModel:
             self._refuse(status)
 
         self._spread(min(threads, blocks), task)
-        return float(losses.sum() / max(samples, 1)), outputs
+        whole = samples if targets is None else self.loss.whole(torch.as_tensor(targets))
+        return float(losses.sum() / max(whole, 1e-300)), outputs
 
 
 def compile_model(
     module: nn.Module,
-    loss: object,
+    loss: LossForm | object,
     sample_shape: tuple[int, ...],
     dtype: torch.dtype = torch.float32,
     optimise: str = "-O3",
@@ -324,11 +361,12 @@ def compile_model(
     """
     if dtype not in _TYPES:
         raise Unsupported(f"{dtype}: only float32 and float64 are supported")
-    shape, name = tuple(sample_shape), loss_name(loss)
+    shape, form = tuple(sample_shape), loss_form(loss)
     plan = make_plan(module, shape)
+    form.check(plan.shapes[-1].elements)
     rule = rule or AffineRule()
     text = generate(
-        plan, name, "float64" if dtype == torch.float64 else "float32", rule.terms, tables
+        plan, form, "float64" if dtype == torch.float64 else "float32", rule.terms, tables
     )
     toolchain = find_toolchain(optimise, target)
     key = toolchain.key(text)
@@ -339,7 +377,7 @@ def compile_model(
     library = entry.library if entry else compile_text(text, toolchain)
     if library is None:
         raise Unsupported(proof.refusal)
-    model = CompiledModel(plan, name, dtype, shape, rule, tables, cache.load(library))
+    model = CompiledModel(plan, form, dtype, shape, rule, tables, cache.load(library))
     extended = proof.extended(model, module, batch_size)
     if extended != proof:
         cache.keep(key, library if extended.agrees else None, extended.notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,16 @@ from sdfeel.algorithm.methods.rates import RateTable
 from sdfeel.engines.engine import Engine, Sums, Work
 from sdfeel.engines.fast.compiled import CompiledModel, compile_model
 from sdfeel.engines.fast.errors import Unsupported
+from sdfeel.engines.fast.losses import IGNORED, LossForm, loss_form
+from sdfeel.engines.fast.outer import OuterLoss, check_draws_nothing
+from sdfeel.engines.fast.plan import make_plan
 from sdfeel.engines.fast.rule import AffineRule
 from sdfeel.engines.idle_cores import free_cores
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Pixels, Tree
+
+# What a network is compiled with whose loss Python computes.
+OUTER = LossForm("mse")
 
 
 class FastEngine(Engine):
@@ -41,14 +48,16 @@ class FastEngine(Engine):
         if problem.hooks:
             raise Unsupported("a parameter has a gradient hook")
         data = problem.data
-        if not isinstance(data.inputs, Tensor | Pixels) or not isinstance(data.targets, Tensor):
-            raise Unsupported("inputs or targets are not one tensor")
-        if data.targets.ndim > 1 and not data.targets.is_floating_point():
-            raise Unsupported("targets are whole numbers, more than one for each sample")
+        if not isinstance(data.inputs, Tensor | Pixels):
+            raise Unsupported("inputs are not one tensor")
         self.problem = problem
+        sample = tuple(problem.data.inputs.shape[1:])
+        self._outputs = make_plan(problem.model, sample).output_shape
+        self._form = _form(problem, self._outputs)
         self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
         self._tables, self._rates = _tables(data.inputs), RateTable(problem.rate)
         self._plain = self._by(self._rule(shifted=False), self._tables)
+        self._outer = None if self._form else self._outer_loss()
 
     def about(self) -> Mapping[str, Any]:
         return {"name": self.name, "proof": self._plain.proof}
@@ -66,9 +75,8 @@ class FastEngine(Engine):
         compiled = self._by(self._rule(shifted=False), _tables(inputs))
         if isinstance(inputs, Tensor):
             inputs = inputs.contiguous()
-        return torch.from_numpy(
-            compiled.forward(model.contiguous(), inputs, torch.get_num_threads())
-        )
+        outputs = compiled.forward(model.contiguous(), inputs, torch.get_num_threads())
+        return torch.from_numpy(outputs.reshape(len(outputs), *self._outputs))
 
     def _rule(self, shifted: bool) -> AffineRule:
         chain = self.problem.chain
@@ -83,7 +91,7 @@ class FastEngine(Engine):
             problem = self.problem
             self._compiled[rule, tables] = compile_model(
                 problem.model,
-                problem.loss,
+                self._form or OUTER,
                 tuple(problem.data.inputs.shape[1:]),
                 problem.layout.dtype,
                 batch_size=problem.batch_size,
@@ -118,7 +126,7 @@ class FastEngine(Engine):
             work.clients,
             self.problem.client_ids[work.clients],
             data.inputs,
-            data.targets,
+            data.targets if self._outer is None else torch.empty(0),
             data.offsets,
             seed=self.problem.seed,
             batch_size=self.problem.batch_size,
@@ -127,8 +135,16 @@ class FastEngine(Engine):
             rates=self._rates.between(first, last),
             first_rate=first,
             threads=torch.get_num_threads(),
+            outer=self._outer,
             **rows,
         )
+
+    def _outer_loss(self) -> OuterLoss:
+        problem = self.problem
+        inputs, targets = problem.data.part(slice(2))
+        outputs = self.predict(problem.layout.vector(problem.model), inputs)
+        check_draws_nothing(problem.loss, outputs, targets)
+        return OuterLoss(problem.loss, problem.data.targets, self._outputs)
 
     def _shift(self, work: Work, affine: Affine) -> dict[str, Any]:
         """Return what is added to gradients: rows where they lie, if the kernels can add them."""
@@ -148,6 +164,27 @@ class FastEngine(Engine):
             rows = work.rows[name] if name in work.rows else work.laid_out[name]
             total = by * rows if total is None else total.add_(rows, alpha=by)
         return {"shift": (total, each)}
+
+
+def _form(problem: Problem, outputs: tuple[int, ...]) -> LossForm | None:
+    """Return the loss in numbers, if compiled code can compute it from these targets.
+
+    outputs  the shape of a sample's
+    """
+    targets = problem.data.targets
+    if not isinstance(targets, Tensor):
+        return None
+    try:
+        form = loss_form(problem.loss)
+    except Unsupported:
+        return None
+    if form.has_labels:
+        if targets.is_floating_point() or targets.ndim > 1:
+            return None
+        is_ignored = form.ignore is None and bool((targets == IGNORED).any())
+        return replace(form, ignore=IGNORED) if is_ignored else form
+    fits = targets.is_floating_point() and tuple(targets.shape[1:]) == outputs
+    return form if fits else None
 
 
 def _tables(inputs: Tree) -> int:

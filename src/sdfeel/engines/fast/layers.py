@@ -122,7 +122,7 @@ def _conv(
             f"{int(bool(pool))}, {repeats}, {shape_text(after)}, n, work->d{n}, {dy}, {index}, "
             f"work->place{n}, work->model + {weight}, lists);"
         )
-    place = f"{file.state - weight}, shifted(whole(work), {weight}), s);"
+    place = f"{file.state - weight}, shifted(everything(work), {weight}), s);"
     file.backward += [
         f"if (!own) before_gradient({place}",
         f"convolution_weights({shape_text(before)}, {window}, {int(bool(pool))}, "
@@ -151,10 +151,10 @@ def _linear(
         )
 
     file.forward.append(
-        walk("BY_RULE", 1, "whole(work)", debt) + (" work->debt.n = 0;" if first else "")
+        walk("BY_RULE", 1, "everything(work)", debt) + (" work->debt.n = 0;" if first else "")
     )
     if first:
-        paid = walk("BY_RULE", 0, "whole(work)", debt)
+        paid = walk("BY_RULE", 0, "everything(work)", debt)
         file.settle.append(f"const int n = 0; {paid} work->debt.n = 0;")
     dy = f"work->d{n + 1}"
     if relu:
@@ -167,7 +167,7 @@ def _linear(
         )
     owed = f"(Debt){{n, {x}, {dy}, s}}"
     later = f"if (later) {{ work->debt = {owed}; work->flip ^= 1; }} else " if first else ""
-    by_rule = walk("BY_RULE", 0, "whole(work)", owed)
+    by_rule = walk("BY_RULE", 0, "everything(work)", owed)
     add_only = walk("ADD_ONLY", 0, "((Place){to, 0, 0})", owed)
     file.backward.append(f"{later}if (RULED && !own) {by_rule} else {add_only}")
 
@@ -223,5 +223,5 @@ def write_layers(file: SourceFile, plan: Plan) -> None:
     file.backward = [line for lines in reversed(calls) for line in lines]
     for offset, count in _unused(plan):
         at = file.vector(count, offset)
-        place = f"{rounded_up(count)}, shifted(whole(work), {at}), s);"
+        place = f"{rounded_up(count)}, shifted(everything(work), {at}), s);"
         file.backward += [f"if (!own) before_gradient({place}", f"if (!own) after_gradient({place}"]

@@ -58,7 +58,12 @@ class Flatten:
     features: int | None = None  # what the user says comes out, where the user says it
 
 
-Op = Conv | Linear | MaxPool | AveragePool | AdaptivePool | Activation | Flatten
+@dataclass(frozen=True)
+class Squeeze:
+    """One number for a sample instead of a vector of one."""
+
+
+Op = Conv | Linear | MaxPool | AveragePool | AdaptivePool | Activation | Flatten | Squeeze
 
 
 def _pair(value: Any) -> Pair:
@@ -123,6 +128,12 @@ def _flatten(start_dim: int = 0, end_dim: int = -1) -> Flatten:
     return Flatten()
 
 
+def _squeeze(dim: Any = None) -> Squeeze:
+    if dim not in (1, -1):
+        raise Unsupported(f"squeeze({dim}): only squeeze(1) and squeeze(-1) are supported")
+    return Squeeze()
+
+
 def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> None:  # noqa: ARG001
     if training and p > 0:
         raise Unsupported(f"dropout (p = {p}) draws random numbers: not supported")
@@ -166,6 +177,7 @@ MEANINGS: tuple[tuple[Callable[..., Op | None], *tuple[Any, ...]], ...] = (
     (_average_pool, functional.avg_pool2d, nn.AvgPool2d),
     (_adaptive, functional.adaptive_avg_pool2d, nn.AdaptiveAvgPool2d),
     (_flatten, torch.flatten, "flatten", nn.Flatten),
+    (_squeeze, torch.squeeze, "squeeze"),
     (_nothing, "contiguous", nn.Identity),
 )
 

@@ -65,6 +65,12 @@ class Plan:
     flat_input: bool
     sample: int  # elements of an input
     parameters: int
+    squeezed: bool = False  # outputs are a number for each sample
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of a sample's outputs."""
+        return () if self.squeezed else (self.shapes[-1].elements,)
 
     def multiplications(self, lanes: int) -> int:
         """Count multiplications of a sample, forward and backward, with those in empty lanes."""
@@ -137,6 +143,8 @@ class _Walk:
 
     def step(self, layer: Layer) -> None:
         shape, op = self.shapes[-1], layer.op
+        if isinstance(op, ops.Squeeze):
+            raise Unsupported("squeeze before the network's last layer")
         if isinstance(op, ops.Flatten):
             if op.features not in (None, shape.elements):
                 raise Unsupported(f"view to {op.features} features, but there are {shape.elements}")
@@ -206,10 +214,15 @@ def make_plan(module: nn.Module, sample_shape: tuple[int, ...]) -> Plan:
     shape = (
         Shape(1, 1, elements) if flat else Shape(sample_shape[1], sample_shape[2], sample_shape[0])
     )
+    squeezed = chain[-1] == ops.Squeeze()
+    if squeezed:
+        chain = chain[:-1]
     walk = _Walk(places, flat, [shape], [])
     for layer in _folded(chain):
         walk.step(layer)
     last = walk.shapes[-1]
     if not walk.flat or (last.height * last.width > 1 and last.channels > 1):
         raise Unsupported("the network must end in a vector (batch, outputs)")
-    return Plan(tuple(walk.layers), tuple(walk.shapes), flat, elements, total)
+    if squeezed and last.elements != 1:
+        raise Unsupported(f"squeeze of {last.elements} outputs")
+    return Plan(tuple(walk.layers), tuple(walk.shapes), flat, elements, total, squeezed)

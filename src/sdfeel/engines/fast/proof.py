@@ -17,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional
 
 from sdfeel.trees import Pixels, ready
 
+from .losses import LossForm
+from .outer import OuterLoss
 from .rule import AffineRule
 
 if TYPE_CHECKING:
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 
 AGREES = "agrees with autograd"
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross-entropy": functional.cross_entropy,
-    "mse": functional.mse_loss,
-}
 STEPS = 3
 STRIDE = 0.05  # what the first update moves the weight that it moves most
 # Largest error, as a part of the largest value of the same parameter; in float32 what an update
@@ -134,10 +131,7 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
     which = torch.randint(INPUTS, (batch,), generator=generator)
     given = inputs[which].contiguous()
     drawn = given if not model.tables else _bytes(given, model.tables, model.dtype)
-    if model.loss == "cross-entropy":
-        targets = torch.randint(model.outputs, (batch,), generator=generator)
-    else:
-        targets = uniform(batch, model.outputs)
+    targets = _targets(model, batch, uniform, generator)
     terms = model.rule.terms
     rule = AffineRule(
         weight_decay=0.3 if terms.decay else 0.0,
@@ -149,6 +143,20 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
     shift, common = 0.1 * uniform(2, 1, model.parameters).numpy()
     parts = shift, common if terms.pull and batch % 2 else None
     return _Case(torch.cat(weights).numpy(), drawn, targets, rule, *parts)
+
+
+def _targets(
+    model: CompiledModel, batch: int, uniform: Callable[..., Tensor], generator: torch.Generator
+) -> Tensor:
+    """Labels, some of which are left out where one is; or numbers, from 0 to 1 as parts are."""
+    loss = model.loss
+    if not loss.has_labels:
+        values = uniform(batch, model.outputs)
+        return values if loss.kind != "bce" else (values + 1) / 2
+    labels = torch.randint(model.outputs, (batch,), generator=generator)
+    if loss.ignore is not None:
+        labels[1::3] = loss.ignore
+    return labels
 
 
 def _bytes(inputs: Tensor, tables: int, dtype: torch.dtype) -> Pixels:
@@ -163,8 +171,8 @@ def _bytes(inputs: Tensor, tables: int, dtype: torch.dtype) -> Pixels:
 class _Autograd:
     """The network in float64, as torch computes it, with weights given as one vector."""
 
-    def __init__(self, module: nn.Module, loss: str) -> None:
-        self._module, self._loss = module, LOSSES[loss]
+    def __init__(self, module: nn.Module, loss: LossForm) -> None:
+        self._module, self._loss = module, loss
         self._shapes = {name: p.shape for name, p in module.named_parameters()}
         self.sizes = [shape.numel() for shape in self._shapes.values()]
 
@@ -221,6 +229,17 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
         f"{STEPS} updates",
         _error(rows[0] - case.weights.astype(np.float64), moved, reference.sizes),
     )
+    if model.loss == LossForm("mse"):  # which stands in for a loss that Python computes
+        again = case.weights[None].copy()
+        model.local_updates(
+            here, zero, case.inputs, case.targets, np.array([0, batch]),
+            seed=0, batch_size=batch, first=here + 1, last=here + STEPS,
+            rates=np.full(STEPS, rate), first_rate=1, start=(again, here), out=(again, here),
+            rule=rule, outer=OuterLoss(model.loss, case.targets, (model.outputs,)),
+            shift=learns.get("shift"), common=learns.get("common"),
+        )  # fmt: skip
+        off = _error(again[0] - case.weights.astype(np.float64), moved, reference.sizes)
+        yield f"{STEPS} updates by a loss of Python", off
     model_now, begun = rows[0].astype(np.float64), case.weights.astype(np.float64)
     mean = begun + 0.5 * model_now
     yield "a sum", _error(sums[0], mean, reference.sizes)

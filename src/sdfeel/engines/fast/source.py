@@ -10,16 +10,19 @@ from dataclasses import asdict
 from importlib.resources import files
 
 from .layers import WIDEST, SourceFile, rounded_up, shape_text, size_text, write_layers
+from .losses import LossForm
 from .plan import Plan
 from .rule import Terms
 
-_FUNCTIONS = {"EXP": "exp", "EXPM1": "expm1", "TANH_": "tanh", "ERF": "erf"}
-_HEADERS = ("vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h")
+_FUNCTIONS = {"EXP": "exp", "EXPM1": "expm1", "LOG1P": "log1p", "TANH_": "tanh", "ERF": "erf"}
+_HEADERS = (
+    "vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h", "losses.h",
+)  # fmt: skip
 
 
-def _function(head: str, lines: list[str], kind: str = "static") -> str:
+def _function(head: str, lines: list[str], kind: str = "static", gives: str = "void") -> str:
     body = "\n".join(f"    {line}" for line in lines)
-    return f"{kind} void {head} {{\n{body}\n}}\n"
+    return f"{kind} {gives} {head} {{\n{body}\n}}\n"
 
 
 def _apart(name: str, parameters: str, arguments: str, before: list[str], calls: list[str]) -> str:
@@ -44,7 +47,65 @@ def _wide(plan: Plan, double: bool) -> bool:
     return plan.multiplications(2 * lanes) <= 1.1 * plan.multiplications(lanes)
 
 
-def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -> str:
+def _literals(name: str, values: tuple[float, ...]) -> tuple[str, str]:
+    """Return an array of constants, and what to call it; nothing, and 0, where there are none."""
+    if not values:
+        return "", "0"
+    listed = ", ".join(f"{value!r}" for value in values)
+    return f"static const double {name}[{len(values)}] = {{{listed}}};", name
+
+
+def _loss(loss: LossForm, outputs: int, size: str, last: int) -> str:
+    """Return the function `loss` of a block, and `whole_of` a batch: what it is a mean over."""
+    weights, named = _literals("loss_weights", loss.weights)
+    scales, scaled = _literals("loss_scales", loss.scales)
+    block = f"n, whole, work->x{last}, work->d{last}, wanted"
+    sizes = f"{outputs}, {size}"
+    ignored = f"{loss.ignore or 0}, {int(loss.ignore is not None)}"
+    if loss.kind == "cross-entropy" and not (loss.is_weighted or loss.smoothing):
+        scored = f"cross_entropy({sizes}, {block}, bad)"
+    elif loss.kind == "cross-entropy":
+        numbers = f"{loss.smoothing!r}, {ignored}, {named}"
+        scored = f"weighted_cross_entropy({sizes}, {numbers}, {block}, bad)"
+    elif loss.kind == "mse":
+        scored = f"squared_error({sizes}, {block})"
+    elif loss.kind == "bce":
+        scored = f"binary_cross_entropy({sizes}, {named}, {scaled}, {block})"
+    else:
+        kind = loss.kind.upper().replace("-", "_")
+        scored = f"absolute_error({kind}, (real){loss.beta!r}, {sizes}, {block})"
+    weight = f"{named}[label]" if loss.weights else "1"
+    known = f"label >= 0 && label < {outputs}"
+    counted = f"{known} && label != {loss.ignore}" if loss.ignore is not None else known
+    whole = (
+        [
+            "double sum = 0;",
+            "for (int64_t i = 0; i < n; i++) {",
+            "    const int64_t label = targets[first + (chosen ? chosen[i] : i)];",
+            f"    if ({counted}) sum += {weight};",
+            "}",
+            "return sum;",
+        ]
+        if loss.is_weighted
+        else ["(void)targets, (void)chosen, (void)first;", "return (double)n;"]
+    )
+    return "\n".join(
+        [
+            weights,
+            scales,
+            "static double loss(Work *work, int n, double whole, const target *const *wanted, "
+            f"int *bad) {{\n    (void)bad;\n    return {scored};\n}}",
+            _function(
+                "whole_of(const target *targets, const int64_t *chosen, int64_t first, int64_t n)",
+                whole,
+                "static",
+                "double",
+            ),
+        ]
+    )
+
+
+def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int = 0) -> str:
     """The whole C file as text.
 
     tables  0 for inputs that are real numbers; for bytes how many tables say what they stand for
@@ -74,13 +135,8 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
     ]
     kernels = files(__package__).joinpath("kernels")
     headers = [kernels.joinpath(name).read_text() for name in _HEADERS]
-    labels = loss == "cross-entropy"
+    labels = loss.has_labels
     size = size_text(plan.shapes[-1])
-    scored = (
-        f"cross_entropy({outputs}, {size}, n, whole, work->x{last}, work->d{last}, wanted, bad)"
-        if labels
-        else f"squared_error({outputs}, {size}, n, whole, work->x{last}, work->d{last}, wanted)"
-    )
     x = f"current(work) + b * {size_text(plan.shapes[0])}"
     read = (
         f"read_flat({plan.sample}, {shape_text(plan.shapes[0])}, from, table, {x});"
@@ -119,7 +175,7 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
         "#endif",
         f"    Debt debt; const real *table; int flip; real slack[{WIDEST}];",
         "} Work;",
-        "INLINE Place whole(Work *work) {",
+        "INLINE Place everything(Work *work) {",
         "    Place p = {work->model, 0, 0};",
         "#if PULL",
         "    p.pull = work->pull;",
@@ -142,18 +198,21 @@ def generate(plan: Plan, loss: str, dtype: str, terms: Terms, tables: int = 0) -
             ["const real *table = work->table;", read],
         ),
         _apart("forward", "Work *work, int n", "work, n", [lists], file.forward),
-        "static double loss(Work *work, int n, double whole, const target *const *wanted, int *bad)"
-        f" {{\n    (void)bad;\n    return {scored};\n}}\n",
+        _loss(loss, outputs, size, last),
         _apart(
             "backward",
             "Work *work, int own, int n, Step s, int later",
             "work, own, n, s, later",
-            ["real *to = own ? work->gradient : MOMENTUM ? whole(work).v : work->model;", lists],
+            [
+                "real *to = own ? work->gradient : MOMENTUM ? everything(work).v : work->model;",
+                lists,
+            ],
             file.backward,
         ),
         _function("settle(Work *work)", [lists, *file.settle]),
         f"static const real *output_of(const Work *work, int b) {{ return work->x{last} + b * "
         f"{size}; }}\n",
+        f"static real *gradient_of(Work *work, int b) {{ return work->d{last} + b * {size}; }}\n",
         kernels.joinpath("driver.h").read_text(),
     ]
     return "\n".join(parts)

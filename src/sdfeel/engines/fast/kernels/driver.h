@@ -2,7 +2,8 @@
    Work, BLOCK, SAMPLE (elements of an input), TARGET (elements of a target), target (its type),
    given (the type of an input: real, or bytes whose meaning stands in Work's `table`),
    PARAMETERS, STATE (elements of a model in our own order), OUTPUTS, start_work, unpack, pack,
-   add, refresh, read_sample, forward, loss, backward, settle, output_of. */
+   add, refresh, read_sample, forward, loss, whole_of, backward, settle, output_of,
+   gradient_of. */
 
 #include <sched.h>
 
@@ -197,18 +198,23 @@ static Step step_of(const Task *task, double rate) {
                   (real)beta, (real)lag, (real)(rate + lag)};
 }
 
+/* The samples of a client at k, from `begin` on: how many, and their numbers. */
+static int64_t draw(const Task *task, int64_t c, int64_t k, int64_t *begin, int64_t *chosen) {
+    *begin = task->offset[task->client[c]];
+    const int64_t samples = task->offset[task->client[c] + 1] - *begin;
+    return draw_batch(task->seed, task->id[c], k, samples, task->batch_size, chosen);
+}
+
 /* One iteration of a client; its mean loss. */
 static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_t *chosen,
                       int *bad) {
-    const int64_t begin = task->offset[task->client[c]];
-    const int64_t samples = task->offset[task->client[c] + 1] - begin;
-    const int64_t n =
-        draw_batch(task->seed, task->id[c], k, samples, task->batch_size, chosen);
+    int64_t begin;
+    const int64_t n = draw(task, c, k, &begin, chosen);
     const Step step = step_of(task, task->rates[k - task->first_rate]);
+    const double whole = whole_of(task->targets, chosen, begin, n);
     double total = 0;
     if (n <= BLOCK) {
-        total = block_forward(work, task->inputs, task->targets, chosen, begin, (int)n, (double)n,
-                              bad);
+        total = block_forward(work, task->inputs, task->targets, chosen, begin, (int)n, whole, bad);
         if (!*bad) backward(work, 0, (int)n, step, k < task->last[c]);
     } else {
         settle(work);
@@ -216,13 +222,13 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
         for (int64_t done = 0; done < n && !*bad; done += BLOCK) {
             const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
             total += block_forward(work, task->inputs, task->targets, chosen + done, begin, m,
-                                   (double)n, bad);
+                                   whole, bad);
             if (!*bad) backward(work, 1, m, (Step){.scale = 1}, 0);
         }
-        apply_gradient(STATE, whole(work), work->gradient, step);
+        apply_gradient(STATE, everything(work), work->gradient, step);
     }
     refresh(work);
-    return total / (double)n;
+    return total / whole;
 }
 
 /* Takes clients until none is left; each trains from its first to its last iteration. */
@@ -247,21 +253,93 @@ EXPORT int local_updates(Work *work, const Task *task, int64_t *chosen) {
     return 0;
 }
 
+/* ---- a loss that the caller computes: clients go forward, the caller makes gradients of their
+   outputs, they go back. Clients of a call have a Work each; `width` samples have room in `chosen`,
+   `outputs` and `d`, one client after the other. ---- */
+
+EXPORT void outer_begin(Work *const *works, const Task *task, const int64_t *clients,
+                        int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        works[i]->table = task->table;
+        begin(works[i], task, clients[i]);
+    }
+}
+
+/* Step `number` of each client that has so many. */
+EXPORT void outer_forward(Work *const *works, const Task *task, const int64_t *clients,
+                          int64_t count, int64_t number, int64_t width, int64_t *chosen,
+                          real *outputs) {
+    for (int64_t i = 0; i < count; i++, chosen += width, outputs += width * OUTPUTS) {
+        const int64_t c = clients[i], k = task->first[c] + number;
+        if (k > task->last[c]) continue;
+        int64_t begin;
+        const int64_t n = draw(task, c, k, &begin, chosen);
+        if (n > BLOCK) settle(works[i]);
+        for (int64_t done = 0; done < n; done += BLOCK) {
+            const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+            block_forward(works[i], task->inputs, 0, chosen + done, begin, m, 1, 0);
+            for (int b = 0; b < m; b++)
+                memcpy(outputs + (done + b) * OUTPUTS, output_of(works[i], b),
+                       sizeof(real) * OUTPUTS);
+        }
+        for (int64_t b = 0; b < n; b++) chosen[b] += begin;
+    }
+}
+
+static void take_gradients(Work *work, int m, const real *d) {
+    for (int b = 0; b < m; b++)
+        memcpy(gradient_of(work, b), d + b * OUTPUTS, sizeof(real) * OUTPUTS);
+}
+
+/* A batch longer than a block goes forward again: only the last block's activations are there. */
+EXPORT void outer_backward(Work *const *works, const Task *task, const int64_t *clients,
+                           int64_t count, int64_t number, int64_t width, const int64_t *chosen,
+                           const real *d) {
+    for (int64_t i = 0; i < count; i++, chosen += width, d += width * OUTPUTS) {
+        Work *work = works[i];
+        const int64_t c = clients[i], k = task->first[c] + number;
+        if (k > task->last[c]) continue;
+        const int64_t at = task->client[c], samples = task->offset[at + 1] - task->offset[at];
+        const int64_t n = samples < task->batch_size ? samples : task->batch_size;
+        const Step step = step_of(task, task->rates[k - task->first_rate]);
+        if (n <= BLOCK) {
+            take_gradients(work, (int)n, d);
+            backward(work, 0, (int)n, step, k < task->last[c]);
+        } else {
+            memset(work->gradient, 0, sizeof work->gradient);
+            for (int64_t done = 0; done < n; done += BLOCK) {
+                const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+                block_forward(work, task->inputs, 0, chosen + done, 0, m, 1, 0);
+                take_gradients(work, m, d + done * OUTPUTS);
+                backward(work, 1, m, (Step){.scale = 1}, 0);
+            }
+            apply_gradient(STATE, everything(work), work->gradient, step);
+        }
+        refresh(work);
+    }
+}
+
+EXPORT void outer_end(Work *const *works, const Task *task, const int64_t *clients,
+                      int64_t count) {
+    for (int64_t i = 0; i < count; i++) end(works[i], task, clients[i]);
+}
+
 /* The gradient of the mean loss over all samples given. */
 EXPORT int gradient(Work *work, const real *model, const given *inputs, const real *table,
                     const target *targets, int64_t count, double *mean, real *out) {
     int bad = 0;
     work->table = table;
     double total = 0;
+    const double whole = whole_of(targets, 0, 0, count);
     take(work, model);
     memset(work->gradient, 0, sizeof work->gradient);
     for (int64_t done = 0; done < count; done += BLOCK) {
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
-        total += block_forward(work, inputs, targets, 0, done, m, (double)count, &bad);
+        total += block_forward(work, inputs, targets, 0, done, m, whole, &bad);
         if (bad) return 1;
         backward(work, 1, m, (Step){.scale = 1}, 0);
     }
-    *mean = total / (double)count;
+    *mean = total / whole;
     pack(work->gradient, out);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Activations that are not folded into the layer before them, and the losses. */
+/* Activations that are not folded into the layer before them. */
 
 enum { RELU, LEAKY_RELU, ELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, SOFTPLUS };
 
@@ -60,40 +60,4 @@ INLINE void activation_backward(const int kind, const real slope, const Shape in
                 const int to = b * out.size + origin_of(out) + r * row_of(out) + i;
                 dx[from] = dy[to] * derivative(kind, slope, x[from], y[to]);
             }
-}
-
-/* Losses: the sum over the block of each sample's loss; d gets the gradient of the mean over
-   `whole` samples. A label out of range gives -1 in `bad`. */
-INLINE double cross_entropy(const int classes, const int size, int n, double whole, const real *y,
-                            real *d, const int64_t *const *labels, int *bad) {
-    double total = 0;
-    for (int b = 0; b < n; b++) {
-        const real *logit = y + b * size;
-        const int64_t label = *labels[b];
-        if (label < 0 || label >= classes) {
-            *bad = 1;
-            return NAN;
-        }
-        real top = logit[0], sum = 0;
-        for (int c = 1; c < classes; c++) top = logit[c] > top ? logit[c] : top;
-        for (int c = 0; c < classes; c++) sum += d[b * size + c] = EXP(logit[c] - top);
-        const real scale = (real)(1 / ((double)sum * whole));
-        for (int c = 0; c < classes; c++) d[b * size + c] *= scale;
-        d[b * size + label] -= (real)(1 / whole);
-        total += log((double)sum) - ((double)logit[label] - (double)top);
-    }
-    return total;
-}
-
-INLINE double squared_error(const int outs, const int size, int n, double whole, const real *y,
-                            real *d, const real *const *targets) {
-    double total = 0;
-    const real scale = (real)(2 / (whole * outs));
-    for (int b = 0; b < n; b++)
-        for (int o = 0; o < outs; o++) {
-            const real error = y[b * size + o] - targets[b][o];
-            d[b * size + o] = scale * error;
-            total += (double)error * (double)error / outs;
-        }
-    return total;
 }
