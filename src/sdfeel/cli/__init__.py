@@ -26,6 +26,7 @@ from sdfeel.cli.ranks import end_with_parent, explain
 from sdfeel.cli.reproduce import reproduce
 from sdfeel.cli.run import Stopped, run
 from sdfeel.cli.topology import topology
+from sdfeel.cli.verify import verify
 from sdfeel.cli.watch import watch
 from sdfeel.errors import InputError, SdfeelError
 
@@ -45,7 +46,7 @@ app = typer.Typer(
 )
 COMMANDS = {
     "Simulate": (run, compare, plot, watch, devices),
-    "Understand and plan": (topology, clock, bound, constants, plan, reproduce),
+    "Understand and plan": (topology, clock, bound, constants, plan, reproduce, verify),
     "Deploy": (edge, client, launch, status, export, rollback),
 }
 app.add_typer(provision_app, name="provision", rich_help_panel="Deploy")

@@ -31,7 +31,7 @@ from sdfeel.cli.run import Stopped
 
 if TYPE_CHECKING:
     from sdfeel.experiments.jobs import JobProgress
-    from sdfeel.experiments.reproduce import Verdict
+    from sdfeel.experiments.reproduce import Reproduction, Verdict
 
 __all__ = ["reproduce"]
 
@@ -73,14 +73,13 @@ def reproduce(
     stop it at any time, the same command goes on. Started twice, the two share the runs.
     """
     from sdfeel.errors import InputError
-    from sdfeel.experiments.jobs import Interrupted
-    from sdfeel.experiments.reproduce import TARGETS, carry_out, reproduction_of, write_reports
+    from sdfeel.experiments.reproduce import TARGETS, reproduction_of
     from sdfeel.experiments.reproduce.choice import choose, kept
     from sdfeel.files import check_writable
 
     if quick and full:
         raise InputError("--full", True, "not together with --quick")
-    check_writable(out)
+    check_writable(out)  # before the planner works for minutes
     ask = partial(choose, tell=lambda what: say(f"planner: {what}"), laboratories={})
     plan = reproduction_of(
         TARGETS if "all" in figures else figures,
@@ -90,6 +89,21 @@ def reproduce(
         settings=settings or [],
         ask=kept(out / "planner", ask),
     )
+    verdicts = carried_out(plan, out)
+    if as_json:
+        print_json([verdict.as_dict() for verdict in verdicts])
+        return
+    console.print(_table(verdicts))
+    print_written(out / "index.html")
+
+
+def carried_out(plan: Reproduction, out: Path) -> list[Verdict]:
+    """Do the runs of a plan with a bar, write what they show, and return the verdicts."""
+    from sdfeel.experiments.jobs import Interrupted
+    from sdfeel.experiments.reproduce import carry_out, write_reports
+    from sdfeel.files import check_writable
+
+    check_writable(out)
     verdicts: list[Verdict] = []
     try:
         with _live() as show:
@@ -102,11 +116,7 @@ def reproduce(
             )
     except Interrupted as stopped:
         raise Stopped("the same command", stopped.folder, signal.SIGINT) from None
-    if as_json:
-        print_json([verdict.as_dict() for verdict in verdicts])
-        return
-    console.print(_table(verdicts))
-    print_written(out / "index.html")
+    return verdicts
 
 
 def _table(verdicts: list[Verdict]) -> Table:

@@ -31,6 +31,7 @@ class GraphTurn(Strict):
     graph: str = "ring"
     options: dict[str, float] = Field(default_factory=dict)
     graph_file: str | None = None
+    links: list[tuple[int, int]] | None = None
     rounds: int = Field(default=1, ge=1)  # for how many it lasts
 
 
@@ -40,6 +41,7 @@ class NetworkConfig(Strict):
     clients_per_server: int | list[int] = 5
     options: dict[str, float] = Field(default_factory=dict)  # of random and small-world graphs
     graph_file: str | None = None  # one link `a b` per line; in place of `graph`
+    links: list[tuple[int, int]] | None = None  # pairs of servers; in place of `graph`
     clusters: list[list[int]] | None = None  # client numbers; in place of clients_per_server
     graphs: list[GraphTurn] | None = None  # one after the other, over and over; in place of graph
     clients_graph: str = "ring"  # of all clients, for d-psgd; by name, cluster by cluster

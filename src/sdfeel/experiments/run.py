@@ -14,11 +14,12 @@ from torch import nn
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.api import Result, carry_out
 from sdfeel.data import ClientSource, load, partition
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, located
 from sdfeel.experiments.brought import Brought, bring_data, bring_loss, bring_model, bring_trainers
 from sdfeel.experiments.config import DataConfig, GraphTurn, NetworkConfig, RunConfig
 from sdfeel.models import build
 from sdfeel.network import ChangingNetwork, Clusters, Network, build_graph, read_graph
+from sdfeel.network.graphs import as_graph
 from sdfeel.simulation.evaluation import Samples, subset
 from sdfeel.simulation.listening import Progress
 from sdfeel.simulation.simulation import Simulation
@@ -158,6 +159,9 @@ def build_network(config: NetworkConfig) -> Network:
 
 
 def _graph_of(config: NetworkConfig | GraphTurn, servers: int) -> nx.Graph:
+    if config.links is not None:
+        with located("network."):
+            return as_graph(config.links, servers)
     if config.graph_file is not None:
         return read_graph(config.graph_file, servers)
     return build_graph(config.graph, servers, **config.options)

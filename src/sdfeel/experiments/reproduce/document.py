@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sdfeel.experiments.reproduce.plan import Reproduction
-from sdfeel.experiments.reproduce.spec import TARGETS, Claim, Target
+from sdfeel.experiments.reproduce.spec import PAPER, Claim, Target
 from sdfeel.experiments.reproduce.verdicts import Verdict
 from sdfeel.reports.rendering import markdown_table
 from sdfeel.reports.tables import Row
@@ -38,12 +38,15 @@ class FigureResult:
 def command(plan: Reproduction) -> str:
     """Return the command that gives this plan."""
     names = [target.name for target in plan.targets]
-    words = ["sdfeel", "reproduce", *(["all"] if names == list(TARGETS) else names)]
+    collection = plan.collection
+    everything = collection.targets
+    words = ["sdfeel", collection.command, *(["all"] if names == [*everything] else names)]
     if plan.profile != "default":
         words.append(f"--{plan.profile}")
-    if any(target.profile[plan.profile].seeds != plan.seeds for target in plan.targets):
+    usual = [(t.profile[plan.profile].seeds, plan.curves[t.name]) for t in plan.targets]
+    if any(len(folders) != seeds for seeds, curves in usual for folders in curves.values()):
         words += ["--seeds", str(plan.seeds)]
-    if plan.dataset != "cifar10":
+    if collection is PAPER and plan.dataset != "cifar10":
         words += ["--dataset", plan.dataset]
     for setting in plan.settings:
         words += ["--set", setting]
@@ -67,10 +70,23 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Row]:
     ]
 
 
+def title(plan: Reproduction) -> str:
+    """What the page of all results is called."""
+    on = f"reproduced on {plan.dataset}"
+    return (
+        f"The paper's figures, {on}" if plan.collection is PAPER else "Others' experiments, redone"
+    )
+
+
 def notes(target: Target, plan: Reproduction) -> list[str]:
     """Return what the settings say of a figure, and what the planner chose for it."""
     chosen = plan.chosen.get(target.name, {})
-    return [*target.notes, *(f"{label}: {choice.words()}" for label, choice in chosen.items())]
+    source = [f"Published in {target.source}."] if target.source else []
+    return [
+        *source,
+        *target.notes,
+        *(f"{label}: {choice.words()}" for label, choice in chosen.items()),
+    ]
 
 
 def sentence(verdict: Verdict) -> str:
@@ -78,9 +94,10 @@ def sentence(verdict: Verdict) -> str:
     claim = verdict.claim
     reading = f" *[{claim.reading}]*" if claim.reading else ""
     paper = f'The paper: "{claim.paper}".' if claim.paper else "(Our statement.)"
+    paper = paper if claim.published is None else ""
     return (
         f"- **{WORDS[verdict.verdict]}**{reading}: {claim.says}. Measured {_measured(verdict)}, "
-        f"asked {_asked(claim)}; {verdict.note}. {paper}"
+        f"asked {_asked(claim)}; {verdict.note}. {paper}".rstrip()
     )
 
 
@@ -96,7 +113,7 @@ def results_document(
     outcomes: list[str] = [verdict.verdict for verdict in verdicts]
     counts = ", ".join(f"{outcomes.count(kind)} {word.lower()}" for kind, word in WORDS.items())
     lines = [
-        f"# Results on {plan.dataset}",
+        f"# {title(plan)}",
         f"`{command(plan)}`",
         "\n".join(f"- {key}: {value}" for key, value in about.items()),
         f"{len(verdicts)} statements: {counts}.",
@@ -117,7 +134,7 @@ def _section(result: FigureResult, plan: Reproduction) -> list[str]:
     lines += notes(target, plan)
     lines += [f"![{d.title}]({target.name}/{d.name}.png)" for d in target.drawing]
     lines.append("\n".join(sentence(verdict) for verdict in result.verdicts))
-    lines.append(markdown_table(result.rows).rstrip())
+    lines += [markdown_table(result.rows).rstrip()] if result.rows else []
     for rows in result.biases.values():
         lines += [BIAS, markdown_table(rows).rstrip()]
     return lines
@@ -127,7 +144,8 @@ def _measured(verdict: Verdict) -> str:
     """Say the value with its spread over seeds."""
     if verdict.value is None:
         return "–"
-    text = f"{verdict.value:.3g}"
+    digits = 3 if verdict.claim.published is None else 5
+    text = f"{verdict.value:.{digits}g}"
     if verdict.spread is not None:
         text += f" ({verdict.spread[0]:.3g} to {verdict.spread[1]:.3g})"
     return f"{text} {verdict.unit}"
@@ -135,5 +153,7 @@ def _measured(verdict: Verdict) -> str:
 
 def _asked(claim: Claim) -> str:
     """Say what the value had to be."""
-    is_bound = claim.kind in ("within", "keeps", "most")
+    if claim.tolerance is not None:
+        return f"{claim.published:g} ± {claim.tolerance:g}"
+    is_bound = claim.kind in ("within", "keeps", "most", "lasts")
     return f"{'≤' if is_bound else '>'} {claim.threshold:g}"

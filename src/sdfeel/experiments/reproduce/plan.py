@@ -19,7 +19,15 @@ from sdfeel.errors import InputError, closest
 from sdfeel.experiments.config import RunConfig, run_config
 from sdfeel.experiments.jobs import Job, JobProgress, Started, run_all, run_from, slug
 from sdfeel.experiments.reproduce.choice import Choice, Choose, choose
-from sdfeel.experiments.reproduce.spec import TARGETS, Profile, Target, read_target, setting
+from sdfeel.experiments.reproduce.spec import (
+    PAPER,
+    Collection,
+    Profile,
+    Setting,
+    Target,
+    read_target,
+    setting,
+)
 from sdfeel.experiments.run import build_network
 from sdfeel.models import build, count_flops
 from sdfeel.toml import merge, with_settings
@@ -56,6 +64,7 @@ class Reproduction:
     curves: Mapping[str, Mapping[str, Sequence[str]]]
     settings: tuple[str, ...] = field(default=())
     chosen: Mapping[str, Mapping[str, Choice]] = field(default_factory=dict)
+    collection: Collection = PAPER
 
 
 def reproduction_of(
@@ -66,29 +75,32 @@ def reproduction_of(
     seeds: int | None = None,
     settings: Sequence[str] = (),
     ask: Choose = choose,
+    collection: Collection = PAPER,
 ) -> Reproduction:
     """Plan the runs of some figures.
 
     Args:
-        names: of the figures.
+        names: of the figures, which are all of one collection.
         profile: "quick", "default" or "full".
         dataset: on what.
         seeds: in place of the profile's number.
         settings: `key=value` for every run, such as data.partition=dirichlet.
         ask: the planner, called once for every planned curve.
+        collection: of the paper's figures, or of others' experiments.
     """
-    common = setting()
+    common = setting(collection)
     if dataset not in common.length:
         raise InputError("--dataset", dataset, closest(dataset, common.length))
     if seeds is not None and seeds < 1:
         raise InputError("--seeds", seeds, "at least 1")
     if not names:
-        raise InputError("figure", "", closest("", [*TARGETS, "all"]))
-    targets = tuple(read_target(name) for name in dict.fromkeys(names))
+        raise InputError("figure", "", closest("", [*collection.targets, "all"]))
+    targets = tuple(read_target(name, collection) for name in dict.fromkeys(names))
     seeds_of = {target.name: seeds or target.profile[profile].seeds for target in targets}
     chosen: dict[str, dict[str, Choice]] = {target.name: {} for target in targets}
     configs = {
-        t.name: _configs(t, profile, dataset, settings, ask, chosen[t.name]) for t in targets
+        t.name: _configs(t, common, profile, dataset, settings, ask, chosen[t.name])
+        for t in targets
     }
     jobs: dict[str, PlannedRun] = {}
     curves: dict[str, dict[str, list[str]]] = {target.name: {} for target in targets}
@@ -100,7 +112,9 @@ def reproduction_of(
                 jobs.setdefault(job.folder, job)
                 curves[name].setdefault(label, []).append(job.folder)
     runs = tuple(jobs.values())
-    return Reproduction(targets, profile, dataset, most, runs, curves, tuple(settings), chosen)
+    return Reproduction(
+        targets, profile, dataset, most, runs, curves, tuple(settings), chosen, collection
+    )
 
 
 def carry_out(
@@ -115,7 +129,8 @@ def carry_out(
 
     on_seed  called with the number of seeds that are complete: after the first, and at the end
     """
-    fetch(plan.dataset)
+    if plan.jobs:
+        fetch(plan.dataset)
     first = {number for number, job in enumerate(plan.jobs) if job.seed == 0}
 
     def note(left: set[int]) -> None:
@@ -129,6 +144,7 @@ def carry_out(
 
 def _configs(
     target: Target,
+    common: Setting,
     profile: str,
     dataset: str,
     settings: Sequence[str],
@@ -136,7 +152,7 @@ def _configs(
     chosen: dict[str, Choice],
 ) -> dict[str, RunConfig]:
     """Make the config of every curve, its length and its evaluations; fill in what is chosen."""
-    common, extent = setting(), target.profile[profile]
+    extent = target.profile[profile]
     sampling = common.evaluation[profile].model_dump()
     base = merge(common.run, {"evaluation": sampling, "data": {"name": dataset}})
     base, part = merge(base, target.run), common.length[dataset]
@@ -152,9 +168,17 @@ def _configs(
             )
             table = merge(table, chosen[curve.label].settings())
         config = run_config(table, f"{target.name}: {curve.label}")
-        table = merge(table, _length(config, extent, part * curve.length))
+        length = _own_length(table, extent) or _length(config, extent, part * curve.length)
+        table = merge(table, length)
         configs[curve.label] = run_config(with_settings(table, settings))
     return configs
+
+
+def _own_length(table: Mapping[str, Any], profile: Profile) -> dict[str, Any] | None:
+    """Take the steps and evaluations that a curve has itself, bounded by the profile's."""
+    if "steps" not in table:
+        return None
+    return {"steps": min(int(table["steps"]), int(profile.iterations or table["steps"]))}
 
 
 def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
@@ -171,9 +195,13 @@ def _length(config: RunConfig, profile: Profile, part: float) -> dict[str, Any]:
 
 
 def _algorithm(config: RunConfig) -> Algorithm:
-    """Assume clusters of equal size, which is near enough to say how long a run is."""
+    """Assume clusters of equal size, which is near enough to say how long a run is.
+
+    So is the size of another data set, where the user's function makes the data.
+    """
     network = build_network(config.network)
-    parameters, flops = _size(config.model.name, config.data.name, config.settings.batch_size)
+    dataset = config.data.name if ":" not in config.data.name else "mnist"
+    parameters, flops = _size(config.model.name, dataset, config.settings.batch_size)
     return config.settings.algorithm(network, config.settings.latency.with_flops(flops), parameters)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -17,6 +18,7 @@ from sdfeel.experiments.reproduce.document import (
     command,
     notes,
     results_document,
+    title,
     verdict_rows,
 )
 from sdfeel.experiments.reproduce.plan import RUNS, Reproduction
@@ -48,7 +50,7 @@ def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
     figures: dict[str, Figure] = {}
     for target in plan.targets:
         records = _records(plan, out, target)
-        if records:
+        if records or not target.curve:
             folder = out / target.name
             results[target.name] = _write_figure(plan, target, records, folder)
             figures |= {d.title: _draw(d, records, folder) for d in target.drawing}
@@ -58,12 +60,12 @@ def write_reports(plan: Reproduction, out: Path) -> list[Verdict]:
     write_report(out / "results.md", results_document(plan, results, about).encode())
     tables: dict[str, Sequence[Row]] = {"Verdicts": verdict_rows(verdicts)}
     for result in results.values():
-        tables[result.target.title] = result.rows
+        tables |= {result.target.title: result.rows} if result.rows else {}
         tables |= {f"Losses by cluster, {label}": rows for label, rows in result.biases.items()}
     paragraphs = [note for result in results.values() for note in notes(result.target, plan)]
     write_page(
         out / "index.html",
-        f"Semi-decentralized federated edge learning, reproduced on {plan.dataset}",
+        title(plan),
         figures,
         tables,
         {"command": command(plan)},
@@ -78,8 +80,14 @@ def _write_figure(
 ) -> FigureResult:
     """Write the tables of a figure and its verdicts."""
     metrics = {label: [run.metrics for run in of] for label, of in records.items()}
-    verdicts = [judge(target.name, claim, metrics) for claim in target.claim]
+    lasted = {
+        label: [float((run.summary or {}).get("elapsed", math.nan)) for run in of]
+        for label, of in records.items()
+    }
+    verdicts = [judge(target.name, claim, metrics, lasted) for claim in target.claim]
     _write_verdicts(folder, verdicts)
+    if not records:
+        return FigureResult(target, verdicts, [])
     rows = compare_table(records)
     for row, tables in zip(rows, metrics.values(), strict=True):
         ends = [table["idle_share"].iloc[-1] for table in tables if "idle_share" in table]

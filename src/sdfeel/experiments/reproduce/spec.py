@@ -1,7 +1,8 @@
-"""The files of `settings/`: what each figure runs, draws and claims."""
+"""The files of `settings/` and `published/`: what each figure runs, draws and claims."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,27 @@ TARGETS = (
     "planner",
     "methods",
     "devices",
+)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Figures that belong together.
+
+    command  of the command line that carries them out
+    folder   of their files, beside this one
+    targets  their names, in order
+    """
+
+    command: str
+    folder: str
+    targets: tuple[str, ...]
+
+
+PAPER = Collection("reproduce", "settings", TARGETS)
+# Experiments of others, with the numbers that they published.
+PUBLISHED = Collection(
+    "verify", "published", ("mll-sgd", "dumbbell", "cycle-times", "flute", "hierfl")
 )
 
 X = Literal["seconds", "iteration"]
@@ -52,7 +74,8 @@ class Planning(Strict):
 class Profile(Strict):
     """The length of runs and the number of seeds, for `--quick`, the default and `--full`.
 
-    seconds, iterations  a run is long enough for both: the panel over time, that over iterations
+    seconds, iterations  a run is long enough for both: the panel over time, that over iterations;
+                         where a curve has `steps` of its own, iterations bound them
     points               evaluations of a run, which fall on ends of rounds
     planning             for figures with a planned curve: its budget is `seconds`, or its own
     """
@@ -147,7 +170,13 @@ class Claim(Strict):
                         `threshold` times the first's says nothing
                rougher  the first curve is `threshold` times as unsteady as the second
                falls    each curve still falls from its middle to its end
+               value    the curve is `published`, give or take `tolerance`; at x = `where`, or on
+                        the average of its last fifth
+               lasts    the run takes less than `threshold` real seconds
+               cycle    the cycle time of `overlay` on `underlay` is `published`, give or take
+                        `tolerance`
     at         end: the last fifth of the stretch that all curves cover; whole: all of it
+    published  a number of others; tolerance: how far ours may be from it, stated beforehand
     """
 
     name: str
@@ -155,19 +184,32 @@ class Claim(Strict):
     paper: str = ""
     reading: str = ""
     kind: Literal[
-        "order", "best", "within", "keeps", "most", "behind", "sooner", "rougher", "falls"
-    ]
-    curves: list[str]
-    x: X
-    y: Y
+        "order", "best", "within", "keeps", "most", "behind", "sooner", "rougher", "falls",
+        "value", "lasts", "cycle",
+    ]  # fmt: skip
+    curves: list[str] = Field(default_factory=list)
+    x: X = "iteration"
+    y: Y = "train_loss"
     at: Literal["end", "whole"] = "end"
     threshold: float = 0.0
     level: float | None = None
+    where: float | None = None
+    published: float | None = None
+    tolerance: Positive | None = None
+    underlay: str | None = None
+    overlay: Literal["star", "tree", "ring"] | None = None
 
     @model_validator(mode="after")
-    def _levelled(self) -> Claim:
+    def _whole(self) -> Claim:
         if (self.kind == "sooner") != (self.level is not None):
             raise ValueError(f"{self.name}: `level` goes with the kind sooner, and with no other")
+        has_number = self.published is not None and self.tolerance is not None
+        if (self.kind in ("value", "cycle")) and not has_number:
+            raise ValueError(f"{self.name}: {self.kind} needs `published` and `tolerance`")
+        is_cycle = self.kind == "cycle"
+        has_cycle = [self.underlay is not None, self.overlay is not None, not self.curves]
+        if has_cycle != [is_cycle] * 3:
+            raise ValueError(f"{self.name}: a cycle has `underlay` and `overlay`, others `curves`")
         return self
 
 
@@ -186,24 +228,28 @@ class Bias(Strict):
 
 
 class Target(Strict):
-    """A file of settings: the runs of a figure, how it is drawn and what it must show."""
+    """A file of settings: the runs of a figure, how it is drawn and what it must show.
+
+    source  whose numbers they are, where they are not the paper's: repository and file
+    """
 
     name: str
     title: str
+    source: str = ""
     notes: list[str] = Field(default_factory=list)
     run: dict[str, Any] = Field(default_factory=dict)
     profile: dict[str, Profile]
-    curve: list[CurveSpec]
-    drawing: list[Drawing]
+    curve: list[CurveSpec] = Field(default_factory=list)
+    drawing: list[Drawing] = Field(default_factory=list)
     claim: list[Claim]
     bias: list[Bias] = Field(default_factory=list)
 
 
-def read_target(name: str) -> Target:
+def read_target(name: str, collection: Collection = PAPER) -> Target:
     """Read and check the settings of a figure."""
-    if name not in TARGETS:
-        raise InputError("figure", name, closest(name, [*TARGETS, "all"]))
-    target = Target.model_validate({"name": name, **_table(name)})
+    if name not in collection.targets:
+        raise InputError("figure", name, closest(name, [*collection.targets, "all"]))
+    target = Target.model_validate({"name": name, **_table(name, collection)})
     is_planned = any(curve.planned for curve in target.curve)
     for key, profile in target.profile.items():
         if is_planned != (profile.planning is not None):
@@ -220,10 +266,10 @@ def read_target(name: str) -> Target:
     return target
 
 
-def setting() -> Setting:
+def setting(collection: Collection = PAPER) -> Setting:
     """Read what all figures share."""
-    return Setting.model_validate(_table("setting"))
+    return Setting.model_validate(_table("setting", collection))
 
 
-def _table(name: str) -> dict[str, Any]:
-    return read_toml(Path(__file__).with_name("settings") / f"{name}.toml", name)
+def _table(name: str, collection: Collection) -> dict[str, Any]:
+    return read_toml(Path(__file__).parent / collection.folder / f"{name}.toml", name)

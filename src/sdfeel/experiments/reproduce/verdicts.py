@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from sdfeel.experiments.reproduce.cycles import measured_cycle
 from sdfeel.experiments.reproduce.measures import (
     END,
     MIDDLE,
@@ -46,6 +47,7 @@ UNITS = {
     "falls": "relative fall",
     "keeps": "of the second's",
     **dict.fromkeys(("behind", "sooner", "rougher"), "ratio"),
+    **dict.fromkeys(("lasts", "cycle"), "s"),
 }
 PARTS = {"end": END, "whole": WHOLE}
 # Student's t, 97.5 %, for 1, 2, ... degrees of freedom.
@@ -114,6 +116,8 @@ class Verdict:
             "value": self.value,
             "unit": self.unit,
             "threshold": claim.threshold,
+            "published": claim.published,
+            "tolerance": claim.tolerance,
             "spread": self.spread,
             "interval": self.interval,
             "seeds": len(self.values),
@@ -122,17 +126,32 @@ class Verdict:
         }
 
 
-def judge(figure: str, claim: Claim, runs: Mapping[str, Sequence[pd.DataFrame]]) -> Verdict:
+def judge(
+    figure: str,
+    claim: Claim,
+    runs: Mapping[str, Sequence[pd.DataFrame]],
+    lasted: Mapping[str, Sequence[float]] | None = None,
+) -> Verdict:
     """Decide on a claim; `runs` has for every label one table of metrics per seed, in order.
 
-    Seeds that not every curve of the claim has are left out.
+    Seeds that not every curve of the claim has are left out. `lasted` has the runs' real seconds.
     """
     seeds = min((len(runs.get(label, ())) for label in claim.curves), default=0)
-    findings = [
-        FINDERS[claim.kind](claim, [_curve(runs[label][seed], claim) for label in claim.curves])
-        for seed in range(seeds)
-    ]
+    if claim.kind == "cycle":
+        findings = [_published(claim, measured_cycle(claim))]
+    elif claim.kind == "lasts":
+        longest = [
+            max((lasted or {})[label][seed] for label in claim.curves) for seed in range(seeds)
+        ]
+        findings = [Finding(seconds, claim.threshold - seconds, 0.0) for seconds in longest]
+    else:
+        find = FINDERS[claim.kind]
+        findings = [
+            find(claim, [_curve(runs[label][seed], claim) for label in claim.curves])
+            for seed in range(seeds)
+        ]
     verdict, note = decide(findings)
+    note = "computed, nothing is drawn" if claim.kind == "cycle" else note
     return Verdict(figure, claim, verdict, note, tuple(finding.value for finding in findings))
 
 
@@ -152,7 +171,8 @@ def _one_seed(finding: Finding) -> tuple[Outcome, str]:
     if abs(finding.margin) <= finding.tolerance:
         return "open", "one seed, no spread; within the noise of the curves"
     outcome: Outcome = "confirmed" if finding.margin > 0 else "not confirmed"
-    return outcome, "one seed, no spread; beyond the noise of the curves"
+    beyond = "; beyond the noise of the curves" if finding.tolerance else ""
+    return outcome, f"one seed, no spread{beyond}"
 
 
 def _many_seeds(findings: Sequence[Finding]) -> tuple[Outcome, str]:
@@ -249,6 +269,23 @@ def _falls(claim: Claim, curves: Sequence[Curve]) -> Finding:
     return min(falls, key=lambda finding: finding.margin)
 
 
+def _value(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    """Take the curve where others published it; beyond its end nothing was recorded."""
+    (curve,) = curves
+    if claim.where is None:
+        return _published(claim, level(curve, curve.last, PARTS[claim.at]))
+    is_there = curve.x[0] <= claim.where <= curve.last
+    return _published(
+        claim, float(np.interp(claim.where, curve.x, curve.y)) if is_there else math.nan
+    )
+
+
+def _published(claim: Claim, value: float) -> Finding:
+    assert claim.published is not None  # noqa: S101 - the claim was validated
+    assert claim.tolerance is not None  # noqa: S101
+    return Finding(value, claim.tolerance - abs(value - claim.published), 0.0)
+
+
 FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
     "order": _order,
     "best": lambda claim, curves: _gaps(claim, [(curves[0], rival) for rival in curves[1:]]),
@@ -259,6 +296,7 @@ FINDERS: dict[str, Callable[[Claim, Sequence[Curve]], Finding]] = {
     "sooner": _sooner,
     "rougher": _rougher,
     "falls": _falls,
+    "value": _value,
 }
 
 
