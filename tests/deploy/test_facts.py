@@ -147,7 +147,7 @@ def test_prometheus_understands_the_alerts() -> None:
 
 
 def test_the_page_of_failures_names_events_that_there_are() -> None:
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
     table = page.partition("| you see |")[2].partition("\n\n")[0]
     named = set(re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE)) - {"count"}
     assert len(named) > 20
