@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sdfeel.engines.fast import AffineRule, CompiledModel, compile_model
+from sdfeel.engines.fast import CompiledModel, Rule, compile_model
 from sdfeel.engines.problem import Problem
 from speed.jobs import Job, simulation_of
 from speed.plain_loop import PlainLoop
@@ -39,10 +39,10 @@ Floats = NDArray[np.float64]
 class Period:
     """An upload period of all clients: from rows of their own, or from their servers' to sums."""
 
-    def __init__(self, problem: Problem, target: str, rule: AffineRule | None = None) -> None:
+    def __init__(self, problem: Problem, target: str, rule: Rule | None = None) -> None:
         shape = tuple(problem.data.inputs.shape[1:])
         self.compiled: CompiledModel = compile_model(
-            problem.model, "cross-entropy", shape, target=target, rule=rule or AffineRule()
+            problem.model, "cross-entropy", shape, target=target, rule=rule or Rule()
         )
         self.data = problem.data
         vector = problem.layout.vector(problem.model)
@@ -128,12 +128,12 @@ def compare(repetitions: int, cores: int, target: str) -> None:
 
 
 RULES = {
-    "decay": AffineRule(weight_decay=1e-4),
-    "prox": AffineRule(prox=0.1),
-    "shift": AffineRule(shifted=True),
-    "momentum": AffineRule(momentum=0.9),
-    "nesterov + decay": AffineRule(momentum=0.9, nesterov=True, weight_decay=1e-4),
-    "all": AffineRule(1e-4, 0.1, 0.9, nesterov=True, shifted=True),
+    "decay": Rule(weight_decay=1e-4),
+    "prox": Rule(prox=0.1),
+    "shift": Rule(shifted=True),
+    "momentum": Rule(momentum=0.9),
+    "nesterov + decay": Rule(momentum=0.9, nesterov=True, weight_decay=1e-4),
+    "all": Rule(1e-4, 0.1, 0.9, nesterov=True, shifted=True),
 }
 
 
@@ -142,7 +142,7 @@ def rules(repetitions: int, target: str) -> None:
     for name in NETWORKS:
         problem = problem_of(name)
         calls = {}
-        for rule_name, rule in {"sgd": AffineRule(), **RULES}.items():
+        for rule_name, rule in {"sgd": Rule(), **RULES}.items():
             period = Period(problem, target, rule)
             shift = torch.zeros_like(period.clients)
             more = {"shift": (shift, period.every)} if rule.shifted else {}

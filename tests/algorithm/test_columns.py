@@ -69,15 +69,11 @@ def test_what_a_client_remembers_is_of_its_period_or_of_the_run(rule, memory) ->
     np.testing.assert_allclose(vector(mine.model), vector(model.model), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("rule", "why"),
-    [(sdfeel.Adam(), "not affine"), (sdfeel.SGD(clip=1.0), "clips it")],
-)
-def test_what_compiled_code_cannot_do_falls_back_and_says_why(small, rule, why) -> None:
+def test_what_compiled_code_cannot_do_falls_back_and_says_why(small) -> None:
     small.model = torch.nn.Linear(4, 3)
-    result = train(small, optimizer=rule, engine="fast")
+    result = train(small, optimizer=sdfeel.Adam(eps=0.0), engine="fast")
     assert result.engine == "vectorised"
-    assert why in result.engine_reason
+    assert "eps" in result.engine_reason
 
 
 @pytest.mark.parametrize("rule", OPTIMIZERS)

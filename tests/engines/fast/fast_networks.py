@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.engines.fast import AffineRule, compile_model
+from sdfeel.engines.fast import Rule, compile_model
 
 LOSSES = {"cross-entropy": functional.cross_entropy, "mse": functional.mse_loss}
 
@@ -147,12 +147,12 @@ def plain_loop(
     batch_size: int,
     rates: NDArray[np.float64],
     first_rate: int,
-    rule: AffineRule | None = None,
+    rule: Rule | None = None,
     anchor: NDArray[Any] | None = None,
     shift: NDArray[Any] | None = None,
 ) -> list[float]:
     """Local updates as a reader of the paper would write them with torch.optim; trains `module`."""
-    rule = rule or AffineRule()
+    rule = rule or Rule()
     start = torch.from_numpy(vector(module) if anchor is None else anchor)
     parameters = list(module.parameters())
     optimiser = torch.optim.SGD(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sdfeel.algorithm.randomness import draw_batches
-from sdfeel.engines.fast import AffineRule, CompiledModel, compile_model
+from sdfeel.engines.fast import CompiledModel, Rule, compile_model
 from sdfeel.errors import InputError
 
 
@@ -46,13 +46,13 @@ NETWORKS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "idle": (Idle(), (5,)),
 }
 RULES = {
-    "sgd": AffineRule(),
-    "decay": AffineRule(weight_decay=0.1),
-    "prox": AffineRule(prox=0.2),
-    "shift": AffineRule(shifted=True),
-    "momentum": AffineRule(momentum=0.9),
-    "nesterov": AffineRule(momentum=0.8, nesterov=True, weight_decay=0.05),
-    "all": AffineRule(0.05, 0.2, 0.7, nesterov=True, shifted=True),
+    "sgd": Rule(),
+    "decay": Rule(weight_decay=0.1),
+    "prox": Rule(prox=0.2),
+    "shift": Rule(shifted=True),
+    "momentum": Rule(momentum=0.9),
+    "nesterov": Rule(momentum=0.8, nesterov=True, weight_decay=0.05),
+    "all": Rule(0.05, 0.2, 0.7, nesterov=True, shifted=True),
 }
 
 
@@ -77,7 +77,7 @@ class World:
         self.rows, self.anchor, self.shift = self.start + 0.1 * noise[0], noise[1], 0.1 * noise[2]
         self.rows = self.rows.astype(self.start.dtype)
 
-    def compile(self, rule: AffineRule, optimise: str = "-O1") -> CompiledModel:
+    def compile(self, rule: Rule, optimise: str = "-O1") -> CompiledModel:
         return compile_model(self.module, self.loss, self.shape, self.dtype, optimise, rule=rule)
 
     def train(self, compiled: CompiledModel, batch_size: int, **changes: Any) -> Any:
@@ -91,7 +91,7 @@ class World:
         )
 
     def expected(
-        self, client: int, batch_size: int, rule: AffineRule
+        self, client: int, batch_size: int, rule: Rule
     ) -> tuple[list[float], np.ndarray[Any, Any]]:
         own = copy.deepcopy(self.module)
         torch.nn.utils.vector_to_parameters(
@@ -285,7 +285,7 @@ def test_a_call_for_many_is_a_call_for_each(given_data: st.DataObject) -> None:
     )
     world = World("mlp", sizes, torch.float32)
     every = np.arange(len(sizes))
-    compiled = world.compile(AffineRule())
+    compiled = world.compile(Rule())
     server = np.array(draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes))))
     steps = draw(st.lists(st.integers(0, 3), min_size=len(sizes), max_size=len(sizes)))
     world.last = world.first + np.array(steps) - 1
@@ -355,7 +355,7 @@ def test_bad_data_is_named() -> None:
 def test_a_bad_label_ends_all_threads_and_leaves_no_trace() -> None:
     """Those that wait for the turn of the client that failed must not wait for ever."""
     world, every = World("mlp", [12] * 6, torch.float32), np.arange(6)
-    compiled = world.compile(AffineRule())
+    compiled = world.compile(Rule())
     good, sums = world.targets.clone(), np.zeros((1, len(world.start)), np.float32)
     world.targets[5] = 10  # of the first client, for whom all others wait
     with pytest.raises(InputError, match="labels must lie in 0 to 9"):
@@ -411,7 +411,7 @@ READ_ONLY.flags.writeable = False
         ({"origin": (ROW, TWO)}, "origin"),
         ({"common": (ROW, TWO)}, "common"),
         ({"whole": np.ones(2, bool)}, "whole"),
-        ({"rule": AffineRule(weight_decay=0.1)}, "rule"),
+        ({"rule": Rule(weight_decay=0.1)}, "rule"),
         ({"inputs": np.zeros((6, 3), np.float32)}, "inputs"),
         ({"targets": np.zeros(5, np.int64)}, "targets"),
     ],
@@ -440,4 +440,4 @@ def test_what_c_must_not_see_is_refused_by_name(change: dict[str, Any], named: s
 )
 def test_a_rule_that_makes_no_sense_is_refused(arguments: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
-        AffineRule(**arguments)
+        Rule(**arguments)

@@ -11,7 +11,7 @@ import torch
 from fast_networks import paper_cnn
 from torch import nn
 
-from sdfeel.engines.fast import AffineRule, Unsupported, compile_model, compiled
+from sdfeel.engines.fast import Rule, Unsupported, compile_model, compiled
 from sdfeel.engines.fast.proof import batches_to_check
 
 NETWORK = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(108, 5))
@@ -22,7 +22,7 @@ SHAPE = (1, 8, 8)
 MISTAKES = {
     "a lane": ("v += SWAPPED(v, 1);", ";"),
     "long lists": ("return lanes_sum(a + b) + rest;", "return lanes_sum(a) + rest;"),
-    "a second block": ("apply_gradient(STATE, whole(work), work->gradient, step);", ";"),
+    "a second block": ("apply_gradient(STATE, everything(work), work->gradient, step);", ";"),
     "not a number": (
         "pack(work->gradient, out",
         "work->gradient[0] = NAN; pack(work->gradient, out",
@@ -36,7 +36,7 @@ MISTAKES = {
     "what is learned": ("part * (model[i] - origin[i])", "part * model[i]"),
     "the mean": ("control[i] -= moved[i]", "control[i] += moved[i]"),
 }
-EVERYTHING = AffineRule(0.1, 0.1, 0.9, nesterov=True, shifted=True)
+EVERYTHING = Rule(0.1, 0.1, 0.9, nesterov=True, shifted=True)
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sdfeel.algorithm.methods.method import Affine, Method, Row, Rows, Step
+from sdfeel.algorithm.methods.method import Affine, InNumbers, Method, Row, Rows, Step
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, SGD, Optimizer
 from sdfeel.errors import InputError
 
@@ -60,16 +60,30 @@ class Chain:
     @cached_property
     def affine(self) -> Affine | None:
         """Return the chain in numbers if it is affine in the gradient; rows are `name.row`."""
-        decay = prox = 0.0
+        last = self.optimizer.affine
+        return None if last is None else self._joined(last)
+
+    @cached_property
+    def in_numbers(self) -> InNumbers | None:
+        """Return all of the chain in numbers, as far as compiled code knows it."""
+        last = self.optimizer.in_numbers
+        if last is None:
+            affine = self.affine
+            return None if affine is None else InNumbers(affine)
+        affine = self._joined(last.affine)
+        return None if affine is None else replace(last, affine=affine)
+
+    def _joined(self, last: Affine) -> Affine | None:
+        """Return corrections and an optimizer in one; None if a correction is not affine."""
+        decay, prox = last.decay, last.prox
         shift: dict[str, float] = {}
-        for method in (*self.corrections, self.optimizer):
+        for method in self.corrections:
             affine = method.affine
-            if affine is None or (affine.momentum and method is not self.optimizer):
+            if affine is None or affine.momentum:
                 return None
             decay, prox = decay + affine.decay, prox + affine.prox
             shift |= {f"{method.name}.{name}": by for name, by in (affine.shift or {}).items()}
-        last = self.optimizer.affine
-        assert last is not None  # noqa: S101 - the loop has asked
+        shift |= {f"{self.optimizer.name}.{n}": by for n, by in (last.shift or {}).items()}
         return Affine(decay, prox, shift, last.momentum, last.nesterov)
 
     def update(self, w: Tensor, g: Tensor, rows: Mapping[str, Tensor], step: Step) -> None:

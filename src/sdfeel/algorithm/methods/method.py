@@ -149,6 +149,23 @@ class Affine:
     nesterov: bool = False
 
 
+@dataclass(frozen=True)
+class InNumbers:
+    """A built-in optimizer in numbers, so that compiled code can do it; as `optimizers` has them.
+
+    affine     decay, prox and momentum
+    clip       the largest norm of g; None for any
+    betas      of adam; None: it is not adam
+    decoupled  the weight decay of adamw
+    """
+
+    affine: Affine
+    clip: float | None = None
+    betas: tuple[float, float] | None = None
+    eps: float = 0.0
+    decoupled: float = 0.0
+
+
 class Method:
     """Do nothing; see the head of this file.
 

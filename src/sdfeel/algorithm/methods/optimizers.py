@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from sdfeel.algorithm.methods.method import Affine, Method, Row, Rows, Step
+from sdfeel.algorithm.methods.method import Affine, InNumbers, Method, Row, Rows, Step
 from sdfeel.validation import BelowOne, Flag, NotNegative, Positive, checked
 
 if TYPE_CHECKING:
@@ -72,6 +72,21 @@ class Optimizer(Method):
             return None
         return Affine(decay=self.weight_decay, prox=self.prox)
 
+    @property
+    def in_numbers(self) -> InNumbers | None:
+        """Return what compiled code needs to know of it; None for an optimizer of the user's own.
+
+        More than `affine`: clipping and Adam are no affine functions of the gradient.
+        """
+        return None
+
+    def _numbers(self, **more: Any) -> InNumbers | None:
+        """Return decay, prox and clip with `more`, unless it is a subclass."""
+        if type(self) not in OPTIMIZERS.values():
+            return None
+        decay = 0.0 if self.is_decoupled else self.weight_decay
+        return InNumbers(Affine(decay, self.prox), self.clip, **more)
+
     @final
     def conditioned(self, g: Tensor, w: Tensor, step: Step) -> Tensor:
         """Clip g, and add weight decay and FedProx: what comes before corrections."""
@@ -92,6 +107,10 @@ class SGD(Optimizer):
     >>> sdfeel.SGD(weight_decay=1e-4, prox=0.1).prox
     0.1
     """
+
+    @property
+    def in_numbers(self) -> InNumbers | None:
+        return self._numbers()
 
 
 @checked("optimizer")
@@ -117,8 +136,17 @@ class Momentum(Optimizer):
     def affine(self) -> Affine | None:
         if self.clip is not None:
             return None
+        return self._affine
+
+    @property
+    def _affine(self) -> Affine:
         is_nesterov = self.nesterov and self.momentum > 0
         return Affine(self.weight_decay, self.prox, None, self.momentum, is_nesterov)
+
+    @property
+    def in_numbers(self) -> InNumbers | None:
+        numbers = self._numbers()
+        return None if numbers is None else replace(numbers, affine=self._affine)
 
 
 @checked("optimizer")
@@ -144,6 +172,12 @@ class Adam(Optimizer):
         size = (1 - self.beta1**t).to(w.dtype)
         moved: Tensor = (first / size).div_(second.sqrt().div_(root).add_(self.eps))
         return moved
+
+    @property
+    def in_numbers(self) -> InNumbers | None:
+        decoupled = self.weight_decay if self.is_decoupled else 0.0
+        betas = (self.beta1, self.beta2)
+        return self._numbers(betas=betas, eps=self.eps, decoupled=decoupled)
 
 
 @checked("optimizer")

@@ -20,6 +20,6 @@ from __future__ import annotations
 from .compiled import CompiledModel, compile_model
 from .errors import Unsupported
 from .losses import loss_form
-from .rule import AffineRule
+from .rule import Rule
 
-__all__ = ["AffineRule", "CompiledModel", "Unsupported", "compile_model", "loss_form"]
+__all__ = ["CompiledModel", "Rule", "Unsupported", "compile_model", "loss_form"]

@@ -24,7 +24,7 @@ from .losses import LossForm, loss_form
 from .outer import OuterLoss
 from .plan import Plan, make_plan
 from .proof import Proof
-from .rule import AffineRule
+from .rule import Rule
 from .source import generate
 from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
@@ -53,7 +53,7 @@ class CompiledModel:
         loss: LossForm,
         dtype: torch.dtype,
         sample_shape: tuple[int, ...],
-        rule: AffineRule,
+        rule: Rule,
         tables: int,
         library: ctypes.CDLL,
     ) -> None:
@@ -154,11 +154,13 @@ class CompiledModel:
         start: Rows,
         out: Rows | None = None,
         sums: Sums | None = None,
-        rule: AffineRule | None = None,
+        rule: Rule | None = None,
         anchor: Rows | None = None,
         shift: Rows | None = None,
         common: Rows | None = None,
         velocity: Rows | None = None,
+        second: Rows | None = None,
+        steps: Rows | None = None,
         origin: Rows | None = None,
         control: Rows | None = None,
         reach: float = 1.0,
@@ -177,8 +179,9 @@ class CompiledModel:
         - `out`: where its model is left, a row of its own; it may be its row of `start`;
         - `sums`: its model times its weight is added there, in the order of `clients` for every
           row whatever the number of threads, eq. (3); it begins at zero where its sum is `empty`;
-        - `anchor` (else its row of `start`), `shift` and `velocity` as `AffineRule` has them;
+        - `anchor` (else its row of `start`), `shift` and `velocity` as `Rule` has them;
           without `velocity` it begins at zero and is forgotten; `common` is added to `shift`;
+          with `adam` `velocity` is m, `second` is q and `steps` is t, a number for each client;
         - `control`: where its model less its row of `origin`, over `reach`, is added, a row of
           its own; it may be its row of `shift`. Where its sum is `whole` with the clients of this
           call, the sum less `origin`, over `reach`, is taken off again.
@@ -194,7 +197,9 @@ class CompiledModel:
         for name, rows, wanted in (
             ("shift", shift, rule.shifted),
             ("common", common, shift is not None),
-            ("velocity", velocity, rule.momentum > 0),
+            ("velocity", velocity, rule.momentum > 0 or rule.adam is not None),
+            ("second", second, rule.adam is not None),
+            ("steps", steps, rule.adam is not None),
             ("control", control, rule.shifted),
         ):
             if rows is not None and not wanted:
@@ -209,12 +214,13 @@ class CompiledModel:
         call.iterations(first, last, rates, first_rate)
         call.rows(
             start=start, out=out, anchor=anchor, shift=shift, common=common, velocity=velocity,
-            origin=origin, control=control,
+            second=second, origin=origin, control=control,
         )  # fmt: skip
         call.task.reach = reach
         threads = max(1, min(threads, len(clients)))
         call.sum_up(sums, threads, whole, empty)
         call.by(rule)
+        call.counts(steps)
 
         def task() -> None:
             chosen = np.empty(call.longest, dtype=np.int64)
@@ -348,7 +354,7 @@ def compile_model(
     optimise: str = "-O3",
     target: str = "native",
     batch_size: int | None = None,
-    rule: AffineRule | None = None,
+    rule: Rule | None = None,
     tables: int = 0,
 ) -> CompiledModel:
     """Compile `module` for inputs of `sample_shape`, or say by `Unsupported` why it cannot be.
@@ -364,7 +370,7 @@ def compile_model(
     shape, form = tuple(sample_shape), loss_form(loss)
     plan = make_plan(module, shape)
     form.check(plan.shapes[-1].elements)
-    rule = rule or AffineRule()
+    rule = rule or Rule()
     text = generate(
         plan, form, "float64" if dtype == torch.float64 else "float32", rule.terms, tables
     )

@@ -19,7 +19,7 @@ from sdfeel.engines.fast.errors import Unsupported
 from sdfeel.engines.fast.losses import IGNORED, LossForm, loss_form
 from sdfeel.engines.fast.outer import OuterLoss, check_draws_nothing
 from sdfeel.engines.fast.plan import make_plan
-from sdfeel.engines.fast.rule import AffineRule
+from sdfeel.engines.fast.rule import AdamNumbers, Rule
 from sdfeel.engines.idle_cores import free_cores
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Pixels, Tree
@@ -54,7 +54,7 @@ class FastEngine(Engine):
         sample = tuple(problem.data.inputs.shape[1:])
         self._outputs = make_plan(problem.model, sample).output_shape
         self._form = _form(problem, self._outputs)
-        self._compiled: dict[tuple[AffineRule, int], CompiledModel] = {}
+        self._compiled: dict[tuple[Rule, int], CompiledModel] = {}
         self._tables, self._rates = _tables(data.inputs), RateTable(problem.rate)
         self._plain = self._by(self._rule(shifted=False), self._tables)
         self._outer = None if self._form else self._outer_loss()
@@ -78,15 +78,22 @@ class FastEngine(Engine):
         outputs = compiled.forward(model.contiguous(), inputs, torch.get_num_threads())
         return torch.from_numpy(outputs.reshape(len(outputs), *self._outputs))
 
-    def _rule(self, shifted: bool) -> AffineRule:
+    def _rule(self, shifted: bool) -> Rule:
         chain = self.problem.chain
-        if chain.affine is None:
-            wrong = next(m for m in (*chain.corrections, chain.optimizer) if m.affine is None)
-            raise Unsupported(f"{wrong.name} is not affine in the gradient, or clips it")
-        rule = chain.affine
-        return AffineRule(rule.decay, rule.prox, rule.momentum, rule.nesterov, shifted)
+        numbers = chain.in_numbers
+        if numbers is None:
+            wrong = (m for m in chain.corrections if m.affine is None)
+            name = next(wrong, chain.optimizer).name
+            raise Unsupported(f"{name} is not affine in the gradient, nor Adam")
+        if numbers.betas and not numbers.eps:
+            raise Unsupported("adam with eps = 0")
+        adam = None
+        if numbers.betas:
+            adam = AdamNumbers(*numbers.betas, numbers.eps, numbers.decoupled)
+        rule, clip = numbers.affine, numbers.clip or 0.0
+        return Rule(rule.decay, rule.prox, rule.momentum, rule.nesterov, shifted, clip, adam)
 
-    def _by(self, rule: AffineRule, tables: int) -> CompiledModel:
+    def _by(self, rule: Rule, tables: int) -> CompiledModel:
         if (rule, tables) not in self._compiled:
             problem = self.problem
             self._compiled[rule, tables] = compile_model(
@@ -104,8 +111,9 @@ class FastEngine(Engine):
         if len(work.clients) == 0:
             return work.no_losses()
         work.look_up()
-        affine, row_of_client = self.problem.chain.affine, np.arange(len(work.clients))
-        assert affine is not None  # noqa: S101 - `_rule` has refused others
+        numbers, row_of_client = self.problem.chain.in_numbers, np.arange(len(work.clients))
+        assert numbers is not None  # noqa: S101 - `_rule` has refused others
+        affine = numbers.affine
         rule = self._rule(bool(affine.shift))
         start, begin = work.start
         rows["start"] = (start.contiguous(), begin)
@@ -115,11 +123,11 @@ class FastEngine(Engine):
             rows["origin"] = rows["start"]
             rows["reach"] = work.learning.reach
             rows["whole"] = np.ones(len(row_of_client), dtype=bool)
-        if rule.momentum:
+        if rule.momentum or rule.adam:
             optimizer = self.problem.chain.optimizer
-            name = f"{optimizer.name}.{next(iter(optimizer.rows))}"
-            if name in work.rows:
-                rows["velocity"] = (work.rows[name], row_of_client)
+            for name, row in zip(("velocity", "second", "steps"), optimizer.rows, strict=False):
+                if (kept := work.rows.get(f"{optimizer.name}.{row}")) is not None:
+                    rows[name] = (kept, row_of_client)
         free_cores()
         data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
         return self._by(rule, self._tables).local_updates(

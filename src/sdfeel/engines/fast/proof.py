@@ -22,7 +22,7 @@ from sdfeel.trees import Pixels, ready
 
 from .losses import LossForm
 from .outer import OuterLoss
-from .rule import AffineRule
+from .rule import AdamNumbers, Rule
 
 if TYPE_CHECKING:
     from .compiled import CompiledModel
@@ -110,7 +110,7 @@ class _Case:
     weights: NDArray[Any]
     inputs: Tensor | Pixels
     targets: Tensor
-    rule: AffineRule
+    rule: Rule
     shift: NDArray[Any]  # of this client, and what is common to several
     common: NDArray[Any] | None
 
@@ -133,12 +133,14 @@ def _draw(model: CompiledModel, module: nn.Module, batch: int, seed: int) -> _Ca
     drawn = given if not model.tables else _bytes(given, model.tables, model.dtype)
     targets = _targets(model, batch, uniform, generator)
     terms = model.rule.terms
-    rule = AffineRule(
+    rule = Rule(
         weight_decay=0.3 if terms.decay else 0.0,
         prox=0.2 if terms.decay and terms.pull else 0.0,
         momentum=0.9 if terms.momentum else 0.0,
         nesterov=terms.momentum and batch % 2 == 0,
         shifted=terms.pull,
+        clip=1.0 if terms.clip else 0.0,  # of the norm, as is set once the gradient is known
+        adam=AdamNumbers(0.8, 0.95, 1e-3, 0.1) if terms.adam else None,
     )
     shift, common = 0.1 * uniform(2, 1, model.parameters).numpy()
     parts = shift, common if terms.pull and batch % 2 else None
@@ -208,7 +210,9 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
     wanted = reference.gradient(case.weights, case)
     _, gradient = model.gradient(case.weights, case.inputs, case.targets)
     yield "the gradient", _error(gradient, wanted, reference.sizes)
-    rate = STRIDE / max(float(np.abs(wanted).max()), 1e-6)
+    largest = max(float(np.abs(wanted).max()), 1e-6)
+    case = replace(case, rule=_suited(case.rule, largest, float(np.linalg.norm(wanted))))
+    rate = STRIDE if case.rule.adam else STRIDE / largest
     moved = _moved(reference, case, wanted, rate)
     rows, sums = case.weights[None].copy(), case.weights[None].copy()
     control, origin = case.shift.copy(), case.weights[None] / 2
@@ -248,20 +252,34 @@ def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator
         yield "what a correction learns", _error(control[0], gained, reference.sizes)
 
 
+def _suited(rule: Rule, largest: float, norm: float) -> Rule:
+    """Return the rule with numbers of the gradient's size: one that clips, and no division by 0."""
+    adam = replace(rule.adam, eps=largest) if rule.adam else None
+    return replace(rule, clip=max(0.7 * norm, 1e-6) if rule.clip else 0.0, adam=adam)
+
+
 def _moved(
     reference: _Autograd,
     case: _Case,
     gradient: NDArray[np.float64],
     rate: float,
 ) -> NDArray[np.float64]:
-    """Return what the updates of `AffineRule` move."""
+    """Return what the updates of `Rule` move."""
     rule, anchor = case.rule, case.weights.astype(np.float64)
-    w, v = anchor, np.zeros_like(anchor)
+    w, v, q = anchor, np.zeros_like(anchor), np.zeros_like(anchor)
     for step in range(STEPS):
         g = gradient if step == 0 else reference.gradient(w, case)
+        if rule.clip:
+            g = g * min(1.0, rule.clip / (float(np.linalg.norm(g)) + 1e-6))
         g = g + rule.weight_decay * w + rule.prox * (w - anchor)
         if rule.shifted:
             g = g + case.shift[0] + (0 if case.common is None else case.common[0])
+        if rule.adam:
+            by, t = rule.adam, step + 1
+            v, q = by.beta1 * v + (1 - by.beta1) * g, by.beta2 * q + (1 - by.beta2) * g * g
+            root = np.sqrt(q / (1 - by.beta2**t))
+            w = w - rate * (v / (1 - by.beta1**t) / (root + by.eps) + by.decoupled * w)
+            continue
         v = rule.momentum * v + g
         w = w - rate * (g + rule.momentum * v if rule.nesterov else v)
     moved: NDArray[np.float64] = w - anchor

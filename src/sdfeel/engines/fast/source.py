@@ -14,7 +14,14 @@ from .losses import LossForm
 from .plan import Plan
 from .rule import Terms
 
-_FUNCTIONS = {"EXP": "exp", "EXPM1": "expm1", "LOG1P": "log1p", "TANH_": "tanh", "ERF": "erf"}
+_FUNCTIONS = {
+    "EXP": "exp",
+    "EXPM1": "expm1",
+    "LOG1P": "log1p",
+    "SQRT": "sqrt",
+    "TANH_": "tanh",
+    "ERF": "erf",
+}
 _HEADERS = (
     "vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h", "losses.h",
 )  # fmt: skip
@@ -170,8 +177,12 @@ def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int =
         "#if PULL",
         "    real pull[STATE] __attribute__((aligned(64)));",
         "#endif",
-        "#if MOMENTUM",
+        "#if MOMENTUM || ADAM",
         "    real velocity[STATE] __attribute__((aligned(64)));",
+        "#endif",
+        "#if ADAM",
+        "    real second[STATE] __attribute__((aligned(64)));",
+        "    double steps;",
         "#endif",
         f"    Debt debt; const real *table; int flip; real slack[{WIDEST}];",
         "} Work;",

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sdfeel.errors import InputError
 
-from .rule import AffineRule
+from .rule import Rule
 
 Array = NDArray[Any] | torch.Tensor
 Integers = NDArray[np.int64]
@@ -46,8 +46,19 @@ class _Rows(ctypes.Structure):
     _fields_ = [("rows", ctypes.c_void_p), ("row", ctypes.c_void_p)]
 
 
-_WHERE = ("start", "out", "anchor", "shift", "common", "velocity", "origin", "control", "sums")
-_WRITTEN = ("out", "velocity", "control", "sums")
+_WHERE = (
+    "start",
+    "out",
+    "anchor",
+    "shift",
+    "common",
+    "velocity",
+    "second",
+    "origin",
+    "control",
+    "sums",
+)
+_WRITTEN = ("out", "velocity", "second", "control", "sums")
 
 
 class Task(ctypes.Structure):
@@ -65,6 +76,8 @@ class Task(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("weight", "turn", "turns", "whole", "empty")),
         *((name, ctypes.c_double) for name in ("weight_decay", "prox", "momentum", "reach")),
         ("nesterov", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("clip", "beta1", "beta2", "eps", "decoupled")),
+        ("steps", _Rows),
         ("losses", ctypes.c_void_p),
         ("columns", ctypes.c_int64),
     ]
@@ -161,11 +174,11 @@ class Arguments:
         self.hold("losses", np.full((count, self.task.columns), np.nan))
 
     def rows(self, **given: Rows | None) -> None:
-        """Matrices and rows by name: out, velocity and control are written, the others read."""
+        """Matrices and rows by name: those of `_WRITTEN` are written, the others read."""
         for name, rows in given.items():
             if rows is not None:
                 self._rows(name, *rows)
-        for name in ("out", "velocity", "control"):
+        for name in ("out", "velocity", "second", "control"):
             index = self.held.get(f"{name}.row")
             if index is not None and len(np.unique(index)) < len(index):
                 raise InputError(name, index, "must be a row of its own for every client")
@@ -206,9 +219,29 @@ class Arguments:
         for name in ("next", "stop"):
             self.hold(name, np.zeros(1, dtype=np.int64))
 
-    def by(self, rule: AffineRule) -> None:
+    def by(self, rule: Rule) -> None:
         self.task.weight_decay, self.task.prox = rule.weight_decay, rule.prox
         self.task.momentum, self.task.nesterov = rule.momentum, int(rule.nesterov)
+        self.task.clip = rule.clip
+        if rule.adam:
+            for name in ("beta1", "beta2", "eps", "decoupled"):
+                setattr(self.task, name, getattr(rule.adam, name))
+
+    def counts(self, steps: Rows | None) -> None:
+        """Set how many steps of Adam each client has made; that is counted on."""
+        if steps is None:
+            return
+        matrix, index = steps
+        array = as_array("steps", matrix, self.real)
+        rows = np.ascontiguousarray(index, dtype=np.int64)
+        if array.ndim != 2 or array.shape[1] != 1 or rows.shape != (self.task.count,):
+            raise InputError("steps", list(array.shape), "must be a number for each client")
+        if ((rows < 0) | (rows >= len(array))).any() or len(np.unique(rows)) < len(rows):
+            raise InputError("steps", index, f"must be different rows of {len(array)}")
+        if not array.flags.writeable:
+            raise InputError("steps", "a matrix that cannot be written", "must be writable")
+        self.held["steps.rows"], self.held["steps.row"] = array, rows
+        self.task.steps = _Rows(array.ctypes.data, rows.ctypes.data)
 
     def _rows(self, name: str, matrix: Array, index: Integers) -> None:
         array = as_array(name, matrix, self.real)

@@ -82,7 +82,7 @@ typedef struct {
     int64_t batch_size;
     const double *rates;
     int64_t first_rate;
-    Rows start, out, anchor, shift, common, velocity, origin, control, sums;
+    Rows start, out, anchor, shift, common, velocity, second, origin, control, sums;
     const double *weight;
     const int64_t *turn; /* how many clients add to the same sum before this one */
     int64_t *turns;      /* how many have done so */
@@ -90,6 +90,8 @@ typedef struct {
     const int64_t *empty; /* whether the sum has nothing before this call, whatever stands there */
     double weight_decay, prox, momentum, reach;
     int64_t nesterov;
+    double clip, beta1, beta2, eps, decoupled;
+    Rows steps; /* a number for each client: how many Adam has made */
     double *losses;
     int64_t columns;
 } Task;
@@ -125,10 +127,16 @@ static void begin(Work *work, const Task *task, int64_t c) {
     find_pull(work, (real)task->prox, row_for(anchor, c), row_for(task->shift, c),
               row_for(task->common, c));
 #endif
-#if MOMENTUM
+#if MOMENTUM || ADAM
     const real *velocity = row_for(task->velocity, c);
     if (velocity) unpack(velocity, work->velocity);
     else memset(work->velocity, 0, sizeof work->velocity);
+#endif
+#if ADAM
+    const real *second = row_for(task->second, c);
+    if (second) unpack(second, work->second);
+    else memset(work->second, 0, sizeof work->second);
+    work->steps = task->steps.rows ? (double)task->steps.rows[task->steps.row[c]] : 0;
 #endif
 }
 
@@ -175,9 +183,14 @@ static void learn_mean(Work *work, const Task *task, int64_t last) {
 
 static void end(Work *work, const Task *task, int64_t c) {
     settle(work);
-#if MOMENTUM
+#if MOMENTUM || ADAM
     real *velocity = row_for(task->velocity, c);
     if (velocity) pack(work->velocity, velocity);
+#endif
+#if ADAM
+    real *second = row_for(task->second, c);
+    if (second) pack(work->second, second);
+    if (task->steps.rows) task->steps.rows[task->steps.row[c]] = (real)work->steps;
 #endif
     real *model = row_for(task->out, c), *control = row_for(task->control, c);
     const int only_added = !model && !control; /* then it is not written down before */
@@ -198,6 +211,23 @@ static Step step_of(const Task *task, double rate) {
                   (real)beta, (real)lag, (real)(rate + lag)};
 }
 
+/* A step along work->gradient, which is whole. */
+static void make_step(Work *work, const Task *task, Step step) {
+#if CLIP
+    clip_gradient(STATE, work->gradient, (real)task->clip);
+#endif
+#if ADAM
+    const double t = work->steps += 1;
+    const Moments moments = {(real)task->beta1, (real)task->beta2,
+                             (real)(1 - pow(task->beta1, t)), (real)sqrt(1 - pow(task->beta2, t)),
+                             (real)task->eps, (real)task->decoupled};
+    adam_step(STATE, everything(work), work->gradient, work->velocity, work->second, step, moments);
+#else
+    (void)task;
+    apply_gradient(STATE, everything(work), work->gradient, step);
+#endif
+}
+
 /* The samples of a client at k, from `begin` on: how many, and their numbers. */
 static int64_t draw(const Task *task, int64_t c, int64_t k, int64_t *begin, int64_t *chosen) {
     *begin = task->offset[task->client[c]];
@@ -213,7 +243,7 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
     const Step step = step_of(task, task->rates[k - task->first_rate]);
     const double whole = whole_of(task->targets, chosen, begin, n);
     double total = 0;
-    if (n <= BLOCK) {
+    if (n <= BLOCK && !GATHERED) {
         total = block_forward(work, task->inputs, task->targets, chosen, begin, (int)n, whole, bad);
         if (!*bad) backward(work, 0, (int)n, step, k < task->last[c]);
     } else {
@@ -225,7 +255,7 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
                                    whole, bad);
             if (!*bad) backward(work, 1, m, (Step){.scale = 1}, 0);
         }
-        apply_gradient(STATE, everything(work), work->gradient, step);
+        make_step(work, task, step);
     }
     refresh(work);
     return total / whole;
@@ -302,9 +332,14 @@ EXPORT void outer_backward(Work *const *works, const Task *task, const int64_t *
         const int64_t at = task->client[c], samples = task->offset[at + 1] - task->offset[at];
         const int64_t n = samples < task->batch_size ? samples : task->batch_size;
         const Step step = step_of(task, task->rates[k - task->first_rate]);
-        if (n <= BLOCK) {
+        if (n <= BLOCK && !GATHERED) {
             take_gradients(work, (int)n, d);
             backward(work, 0, (int)n, step, k < task->last[c]);
+        } else if (n <= BLOCK) {
+            memset(work->gradient, 0, sizeof work->gradient);
+            take_gradients(work, (int)n, d);
+            backward(work, 1, (int)n, (Step){.scale = 1}, 0);
+            make_step(work, task, step);
         } else {
             memset(work->gradient, 0, sizeof work->gradient);
             for (int64_t done = 0; done < n; done += BLOCK) {
@@ -313,7 +348,7 @@ EXPORT void outer_backward(Work *const *works, const Task *task, const int64_t *
                 take_gradients(work, m, d + done * OUTPUTS);
                 backward(work, 1, m, (Step){.scale = 1}, 0);
             }
-            apply_gradient(STATE, everything(work), work->gradient, step);
+            make_step(work, task, step);
         }
         refresh(work);
     }

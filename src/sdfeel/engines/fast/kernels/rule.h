@@ -1,4 +1,4 @@
-/* What a client does with a gradient g at the weights w; all that is affine in g:
+/* What a client does with a gradient g at the weights w. First all that is affine in g:
 
        g' = g + weight_decay w + prox (w - anchor) + shift
        v <- momentum v + g';   w <- w - rate v      (nesterov: w - rate (g' + momentum v))
@@ -15,6 +15,9 @@ typedef struct {
     real rate, decay, momentum;
     real lag, lead; /* w <- w + lag v - lead v' */
 } Step;
+
+/* What is done with a gradient only once it is whole: it is summed up first, apart. */
+#define GATHERED (CLIP || ADAM)
 
 /* A piece of the weights and what belongs to it. */
 typedef struct {
@@ -92,3 +95,43 @@ static void apply_gradient(int count, Place p, const real *gradient, Step s) {
     for (int i = 0; i < count; i += VL)
         finish(BY_RULE, p, i, opened(BY_RULE, p, i, s) + s.scale * load(gradient + i), s);
 }
+
+#if CLIP
+/* Scales a gradient down to a norm, as `torch.nn.utils.clip_grad_norm_`; NaN stays NaN. */
+static void clip_gradient(int count, real *restrict gradient, real most) {
+    V total = {0};
+    for (int i = 0; i < count; i += VL) total += load(gradient + i) * load(gradient + i);
+    real factor = most / (SQRT(lanes_sum(total)) + (real)1e-6);
+    if (factor > 1) factor = 1;
+    for (int i = 0; i < count; i += VL) save(gradient + i, factor * load(gradient + i));
+}
+#endif
+
+#if ADAM
+typedef struct {
+    real keep, keep_squares; /* beta1, beta2 */
+    real size, root;         /* 1 - beta1^t and the root of 1 - beta2^t */
+    real eps, decoupled;
+} Moments;
+
+/* m and q are the means of gradients and of their squares; elements that no parameter has stay 0. */
+static void adam_step(int count, Place p, const real *restrict gradient, real *restrict m,
+                      real *restrict q, Step s, Moments a) {
+    real *restrict w = p.w;
+    const real *restrict pull = p.pull;
+    (void)pull;
+    for (int i = 0; i < count; i++) {
+        real g = gradient[i];
+#if DECAY
+        g += s.decay * w[i];
+#endif
+#if PULL
+        g -= pull[i];
+#endif
+        m[i] += (1 - a.keep) * (g - m[i]);
+        q[i] = a.keep_squares * q[i] + (1 - a.keep_squares) * g * g;
+        const real moved = m[i] / a.size / (SQRT(q[i]) / a.root + a.eps);
+        w[i] -= s.rate * (moved + a.decoupled * w[i]);
+    }
+}
+#endif
