@@ -20,6 +20,7 @@ extensions = [
     "equations",
     "notebook_pages",
     "reference",
+    "themes",
 ]
 exclude_patterns = ["reproduction/*/*.md", "reproduction/verdicts.md"]  # results.md holds them all
 
@@ -98,3 +99,4 @@ html_show_copyright = False
 html_show_sphinx = False
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
+html_js_files = ["copy.js"]

@@ -4,13 +4,14 @@
     python docs/notebooks.py --write          # and keeps what the cells print
     python docs/notebooks.py docs/notebooks/compare.ipynb
 
-Without Jupyter: a cell's output is what it prints and the text of its last expression.
+Without Jupyter: a cell's output is what it prints, and its last expression as text or figure.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import base64
 import contextlib
 import io
 import json
@@ -26,8 +27,9 @@ FOLDER = Path(__file__).resolve().parent / "notebooks"
 LIMIT = 600  # seconds after which a notebook is hopeless
 
 
-def run_cell(source: str, names: dict[str, Any], title: str) -> str:
-    """Carry out one cell; what it says."""
+def run_cell(source: str, names: dict[str, Any], title: str) -> tuple[str, bytes | None]:
+    """Carry out one cell; return what it prints, and the figure that it ends with."""
+    figure = None
     tree = ast.parse(source, title)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     said = io.StringIO()
@@ -37,12 +39,26 @@ def run_cell(source: str, names: dict[str, Any], title: str) -> str:
             if last is not None:
                 end = ast.Expression(last.value)
                 value = eval(compile(end, title, "eval"), names)  # noqa: S307
-                if value is not None:
+                if hasattr(value, "_repr_png_"):
+                    figure = value._repr_png_()
+                elif value is not None:
                     print(value)
     except BaseException:
         print(said.getvalue())
         raise
-    return said.getvalue()
+    return said.getvalue(), figure
+
+
+def outputs(said: str, figure: bytes | None) -> list[dict[str, Any]]:
+    """Return the outputs of a cell as a notebook has them."""
+    kept: list[dict[str, Any]] = []
+    if said:
+        text = said.splitlines(keepends=True)
+        kept.append({"name": "stdout", "output_type": "stream", "text": text})
+    if figure is not None:
+        data = {"image/png": base64.b64encode(figure).decode()}
+        kept.append({"data": data, "metadata": {}, "output_type": "display_data"})
+    return kept
 
 
 def run_here(path: Path, write: bool) -> None:
@@ -55,10 +71,9 @@ def run_here(path: Path, write: bool) -> None:
     for number, cell in enumerate(notebook["cells"], 1):
         if cell["cell_type"] != "code":
             continue
-        said = run_cell("".join(cell["source"]), names, f"{path.name}, cell {number}")
+        said, figure = run_cell("".join(cell["source"]), names, f"{path.name}, cell {number}")
         if write:
-            output = {"name": "stdout", "output_type": "stream", "text": said.splitlines(True)}
-            cell["outputs"] = [output] if said else []
+            cell["outputs"] = outputs(said, figure)
     if write:
         path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Notebooks as pages: their cells as Markdown, code with what it printed."""
+"""Notebooks as pages: their cells as Markdown, code with what it printed and drew."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ def to_markdown(text: str) -> str:
         ).rstrip()
         if said:
             parts.append(f"```text\n{said}\n```")
+        for output in cell["outputs"]:
+            if picture := output.get("data", {}).get("image/png"):
+                source = f"data:image/png;base64,{picture}"
+                parts.append(f'<img class="figure" alt="What the cell draws" src="{source}">')
     return "\n\n".join(parts) + "\n"
 
 

@@ -14,9 +14,11 @@ import notebooks as runner  # docs/notebooks.py
 import numpy as np
 import pytest
 import torch
+import typer
 from torch import nn
 
 import sdfeel
+from sdfeel.cli import app
 from sdfeel.clock import load_profile, profile_of, profile_table
 from sdfeel.experiments.config import merge, read_table, run_config, with_settings
 from sdfeel.experiments.run import run, simulation_of
@@ -176,3 +178,87 @@ def test_every_notebook_is_whole_and_on_the_site(docs: Path) -> None:
         assert text.startswith("# ")
         assert "```python\n" in text
         assert "```text\n" in text  # what the cells printed is kept
+
+
+def test_a_notebook_keeps_the_figure_that_a_cell_ends_with(tmp_path: Path) -> None:
+    drawn = (
+        "from sdfeel.reports import plot_curves\nimport pandas as pd\n"
+        "plot_curves({'a': pd.DataFrame({'seconds': [0, 1], 'train_loss': [1, 0]})})"
+    )
+    path = notebook(tmp_path / "draws.ipynb", drawn)
+    assert runner.main([str(path), "--write"]) == 0
+    (output,) = json.loads(path.read_text())["cells"][0]["outputs"]
+    assert output["data"]["image/png"].startswith("iVBOR")  # PNG in base64
+
+
+# Commands. They are not run here: their tests run them. What they are called with must exist.
+
+LINE = re.compile(r"^ {4}(?:OMP_\S+ )?((?:sdfeel|make|python) .*)$", re.MULTILINE)
+FENCED = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+# Kinds of blocks, and where what they hold is tested.
+KINDS = {
+    "python": "test_the_python_of_a_page_runs_from_top_to_bottom",
+    "pycon": "tests/docs/test_references.py",
+    "toml": "test_every_table_of_a_page_is_understood",
+    "sh": "tests/deploy/test_docs.py and test_every_command_of_a_page_could_be_called",
+    "bash": "a job of SLURM, which is not there to be tested",
+    "yaml": "Prometheus's, which is not there to be tested",
+    "json": "what a program prints",
+    "text": "what a program prints",
+    "bibtex": "for a paper",
+    "math": "an equation: tests/docs/test_site.py",
+    "{math}": "an equation: tests/docs/test_site.py",
+}
+EVERY_PAGE = [README, *sorted(DOCS.glob("*.md")), DOCS / "reproduction" / "index.md"]
+
+
+def commands_of(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    found = LINE.findall(text)
+    for kind, body in FENCED.findall(text):
+        found += re.findall(r"^(sdfeel .*)$", body, re.MULTILINE) if kind == "sh" else []
+    return [re.sub(r"\s+#.*$", "", line).strip() for line in found if not line.endswith("\\")]
+
+
+COMMANDS = sorted({line for path in EVERY_PAGE for line in commands_of(path)})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_of_a_page_could_be_called(line: str) -> None:
+    """With these options: a page once named one that no longer was."""
+    words = shlex.split(line)
+    if words[0] == "make":
+        targets = re.findall(r"^([a-z-]+):", (DOCS.parent / "Makefile").read_text(), re.MULTILINE)
+        assert words[1] in targets
+    elif words[0] == "python":
+        assert (DOCS.parent / words[1]).is_file()
+    else:
+        command = typer.main.get_command(app)
+        context = command.make_context("sdfeel", words[1:2], resilient_parsing=True)
+        at = 1
+        while hasattr(command, "commands") and at < len(words) and not words[at].startswith("-"):
+            command, at = command.commands[words[at]], at + 1
+        known = {
+            name for option in command.params for name in (*option.opts, *option.secondary_opts)
+        }
+        given = {word.partition("=")[0] for word in words[at:] if word.startswith("--")}
+        assert given <= known | {"--help", "--install-completion", "--show-completion"}, context
+
+
+@pytest.mark.parametrize("path", EVERY_PAGE, ids=lambda path: path.stem)
+def test_every_kind_of_block_has_a_test_or_a_reason(path: Path) -> None:
+    kinds = {
+        kind
+        for kind, _ in re.findall(
+            r"^ *```([\w{}-]+)\n(.*?)^ *```",
+            path.read_text(encoding="utf-8"),
+            re.DOTALL | re.MULTILINE,
+        )
+    }
+    assert kinds <= set(KINDS)
+
+
+@pytest.mark.parametrize("path", EVERY_PAGE, ids=lambda path: path.stem)
+def test_every_table_of_a_page_is_understood(path: Path) -> None:
+    for text in blocks(path, "toml"):
+        tomllib.loads(text)

@@ -3,7 +3,9 @@
 Its equations once were raw LaTeX on every page, and nobody looked: so a test does.
 """
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,6 +16,7 @@ import pytest
 
 pytest.importorskip("sphinx", reason="the documentation's tools come with sdfeel[dev]")
 
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 RAW = re.compile(r"\\[(\[]|\$\$|\$`|`\$|\\[a-z]{2,}")  # LaTeX that was left as it was written
 VERBATIM = {"code", "pre", "script", "style"}
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -75,20 +78,77 @@ def faults(site: Path) -> list[str]:
     return found
 
 
-def test_built_pages_are_whole(docs: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    strictly = ["--fail-on-warning", "--keep-going", "--quiet", "-d", str(tmp_path / "doctrees")]
+@pytest.fixture(scope="module")
+def site(docs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the documentation once for the tests here."""
+    folder = tmp_path_factory.mktemp("site")
+    strictly = ["--fail-on-warning", "--keep-going", "--quiet", "-d", str(folder / "doctrees")]
     built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *strictly, str(docs), str(site)],
+        [sys.executable, "-m", "sphinx", *strictly, str(docs), str(folder / "site")],
         capture_output=True,
         text=True,
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    assert faults(site.resolve()) == []
+    return (folder / "site").resolve()
+
+
+def test_built_pages_are_whole(site: Path) -> None:
+    assert faults(site) == []
     theory = Page(site / "theory.html")
     assert theory.equations > 100, "Theorem 1 is made of equations"
     assert (site / "index.html").is_file()
+
+
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.mark.slow
+def test_no_page_scrolls_sideways(site: Path) -> None:
+    """They did at 1440 pixels, by 32: the text was set too wide for the two side bars."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="comes with sdfeel[dev]")
+    if CHROMIUM is None:
+        pytest.skip("no chromium on this machine; `.ci/run` installs it")
+    wide = []
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        for width in (1440, 900, 390):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            for path in sorted(site.rglob("*.html")):
+                page.goto(path.as_uri())
+                if page.evaluate(WIDER) > 0:
+                    wide.append((path.name, width))
+        browser.close()
+    assert not wide
+
+
+def test_every_question_is_answered_within_two_clicks_of_home(site: Path) -> None:
+    """Home leads to the questions, and each of the twenty to an answer that is there."""
+    home = Page(site / "index.html")
+    assert "questions.html" in home.links
+    text = (site / "questions.html").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"<tr class=\"row-(?:even|odd)\"><td>(.*?)</td>\s*<td>(.*?)</td>", text, re.DOTALL
+    )
+    assert len(rows) == 20
+    for question, answer in rows:
+        assert "?" in question
+        links = re.findall(r'href="([^"#]+)', answer)
+        assert links, question
+        assert all((site / link).is_file() for link in links), question
+
+
+def test_screenshots_and_figures_fit_the_theme(site: Path) -> None:
+    page = (site / "page.html").read_text(encoding="utf-8")
+    for theme in ("light", "dark"):
+        assert re.search(rf'class="[^"]*only-{theme}[^"]*"[^>]*page-curves-{theme}', page)
+    assert re.search(r'class="[^"]*figure[^"]*"', (site / "index.html").read_text(encoding="utf-8"))
+
+
+def test_notebooks_show_their_figures(site: Path) -> None:
+    for name in ("compare", "own", "deploy"):
+        text = (site / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+        assert '<img class="figure"' in text, name
 
 
 @pytest.mark.parametrize(
