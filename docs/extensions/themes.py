@@ -1,7 +1,7 @@
 """Pictures for both themes: a screenshot in the dark on dark pages, figures on a light card.
 
-Of `images/x-light.png` and `images/x-dark.png` a page names one; a reader gets the one that fits. Other
-pictures get a class, by which `static/pages.css` knows them.
+Of `images/x-light.png` and `images/x-dark.png` a page names one; a reader gets the one that fits.
+Other pictures get a class, by which `static/pages.css` knows them.
 """
 
 from __future__ import annotations
