@@ -28,6 +28,8 @@ from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.peers import dialler
+from sdfeel.deploy.peers.agreement import REMEMBERED
+from sdfeel.deploy.peers.file_versions import file_digest
 from sdfeel.deploy.topology import Topology
 
 logs.RECENT = logs.KEPT  # whole histories are looked at
@@ -89,6 +91,16 @@ class Disk:
             self.world.checker.saved(self.name)
 
 
+_files: dict[int, tuple[Deployment, str]] = {}
+
+
+def file_of(deployment: Deployment) -> str:
+    """Its digest; worked out once."""
+    if id(deployment) not in _files:
+        _files[id(deployment)] = deployment, file_digest(Topology(deployment))
+    return _files[id(deployment)][1]
+
+
 def make_deployment(
     sizes: Sequence[int],
     links: Sequence[tuple[str, str]],
@@ -136,6 +148,8 @@ class TwinWorld:
         self.chance = random.Random(seed)  # noqa: S311 - chance, not secrets
         self.net = Net(loop, self.chance, deployment.deadlines.ping)
         self.lives = dict.fromkeys(topology.edges, 0)
+        self.used: dict[str, Deployment] = {}  # the file that an edge has in its state folder
+        self.gone_over: set[str] = set()
         values = np.random.default_rng(seed).normal(size=(len(topology.edges), SIZE))
         self.disks = {
             name: MemoryStore(as_vector(row))
@@ -172,7 +186,10 @@ class TwinWorld:
         self.lives[name] += 1
         disk: Any = Disk(self.disks[name], self, name)
         door: Any = Door(self.net, "edge", name)
-        edge = EdgeServer(self.deployment, name, Path(), None, door, disk, chance=self._luck())
+        used = self.used.setdefault(name, self.deployment)
+        newer = self.deployment if file_of(self.deployment) != file_of(used) else None
+        fields = {"newer": newer, "has_begun": name in self.gone_over}
+        edge = EdgeServer(used, name, Path(), None, door, disk, chance=self._luck(), **fields)
         self.edges[name] = edge
         await edge.start()
         self.tasks[name] = asyncio.ensure_future(self._run(edge))
@@ -181,6 +198,11 @@ class TwinWorld:
         """As the program does, which says no farewell when it is killed."""
         await edge.run()
         await edge.stop()
+        if edge.files.is_over:
+            self.used[edge.name] = self.deployment
+            self.gone_over.add(edge.name)
+            self._note(edge)
+            await self._start_edge(edge.name)
 
     def _start_client(self, name: str) -> None:
         trainer = self.trainer(name)
@@ -284,6 +306,8 @@ class Checker:
                 continue  # its disk is lost
             theirs = found.agreement
             known = [row[1:4] for row in theirs.get("settled", ()) if row[0] == name]
+            if len(known) >= REMEMBERED and id_ < min(known):
+                continue  # so long ago that it is forgotten
             known += [row["id"] for row in theirs.get("open", ()) if row["peer"] == name]
             assert id_ in known, f"{name} calls {id_} settled, {peer} does not have it"
 

@@ -28,6 +28,7 @@ from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Agreement
 from sdfeel.deploy.peers.agreement_notes import load
 from sdfeel.deploy.peers.dialler import Dialler
+from sdfeel.deploy.peers.file_versions import FileVersions
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -36,7 +37,7 @@ from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.lifetime import Lifetime
 from sdfeel.deploy.trust.shared_settings import SharedSettings
-from sdfeel.deploy.waiting import Background, Signal
+from sdfeel.deploy.waiting import Background, Signal, end
 from sdfeel.deploy.wire.grpc_transport import GrpcTransport
 from sdfeel.deploy.wire.transport import Transport
 from sdfeel.errors import InputError
@@ -48,7 +49,11 @@ FAREWELL_SECONDS = 0.5
 
 
 class EdgeServer:
-    """One edge of a deployment. `run` returns when all periods are done."""
+    """One edge of a deployment. `run` returns when all periods are done, or `files.is_over`.
+
+    newer      the deployment file that is to hold once all edges have it
+    has_begun  the file holds because all edges have it now
+    """
 
     def __init__(
         self,
@@ -60,8 +65,11 @@ class EdgeServer:
         store: Store | None = None,
         out: Path | None = None,
         chance: random.Random | None = None,
+        newer: Deployment | None = None,
+        has_begun: bool = False,
     ) -> None:
         self.deployment, self.name = deployment, name
+        self._newer, self._has_begun = Topology(newer) if newer else None, has_begun
         self.me, self.topology = deployment.edge(name), Topology(deployment)
         self.log, self.metrics = Log(name, log), Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.unwritten)
@@ -103,6 +111,7 @@ class EdgeServer:
         agreed = f"{deployment.digest} {first.vector.sha256.hex()[:16]}"
         self.states = LinkStates(node, self.links, agreed, self.cluster.attending, elsewhere)
         self.states.on_news = self.cluster.drop_doubled
+        self.files = FileVersions(node, self.states, self._newer, self._has_begun)
         for link in self.links.values():
             link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
         model = checkpoint.model if checkpoint else first.vector
@@ -123,6 +132,7 @@ class EdgeServer:
             self.rounds,
             self.cluster,
             self.links,
+            self.files,
             self.results,
             self.seen,
         )
@@ -242,9 +252,23 @@ class EdgeServer:
         """Carry out all periods, from the last one that is durable."""
         await self.recorder.start(self.done)
         try:
-            await self.node.background.guard(self.rounds.run())
+            await self.node.background.guard(self._run())
         finally:
             await self.recorder.finish(self.done)
+
+    async def _run(self) -> None:
+        """Until all periods are done, or all edges have a newer file."""
+        loop = asyncio.get_running_loop()
+        rounds = loop.create_task(self.rounds.run())
+        newer = loop.create_task(self.files.until_all_have_it())
+        try:
+            await asyncio.wait({rounds, newer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end(newer)
+            if not rounds.done():
+                await end(rounds)
+        if not rounds.cancelled():
+            rounds.result()
 
     @property
     def model(self) -> Vector:
@@ -264,6 +288,7 @@ class EdgeServer:
         while True:
             self.lifetime.look()
             self.states.refresh()
+            self.files.look()
             self.metrics.links.set(sum(link.up for link in self.links.values()))
             self.admission.look()
             loop = asyncio.get_running_loop()

@@ -13,6 +13,7 @@ from sdfeel.deploy.facts.results import Results
 from sdfeel.deploy.facts.stream import StatusFacts
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.pace import name_of_pace
+from sdfeel.deploy.peers.file_versions import FileVersions
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Identity
@@ -48,6 +49,7 @@ class Replies:
     rounds: Periods
     cluster: Cluster
     links: Links
+    files: FileVersions
     results: Results
     seen: StatusFacts
 
@@ -135,4 +137,11 @@ class Replies:
             "until it has a new certificate"
             for edge in sorted(self.links.barred)
         ]
-        return [*disks, *differ, *barred, *([few] if few else []), *self.lifetime.look()]
+        return [
+            *disks,
+            *differ,
+            *self.files.warnings,
+            *barred,
+            *([few] if few else []),
+            *self.lifetime.look(),
+        ]

@@ -109,6 +109,22 @@ class Listening(EdgeFact):
     secure: bool
 
 
+class OlderFileHolds(EdgeFact):
+    """The edge has a newer deployment file; the older one holds until these have it too."""
+
+    without: Sequence[str]
+
+
+class OtherFile(EdgeFact):
+    """Other edges have another deployment file than the one that tells it."""
+
+    edges: Sequence[str]
+
+
+class NewerFileHolds(EdgeFact):
+    """All edges have the newer deployment file; this one begins again with it."""
+
+
 class Adopted(EdgeFact):
     """An edge without a checkpoint goes on from a neighbour's model of this period."""
 
@@ -365,6 +381,13 @@ class Missed(EdgeFact):
 
     peer: str
     times: int
+
+
+class LeftOut(EdgeFact):
+    """A neighbour held up exchanges that need everybody too often; it is left out of so many."""
+
+    peer: str
+    exchanges: int
 
 
 class Exchange(EdgeFact):

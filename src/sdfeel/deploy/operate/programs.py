@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sdfeel.deploy.config import load_deployment, parse_deployment
+from sdfeel.deploy.config import Deployment, load_deployment, parse_deployment
 from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.operate.ending import run_until_signal
 from sdfeel.deploy.trust.handshakes import Handshakes, trace_handshakes
@@ -50,22 +50,39 @@ def run_edge(
         trace_handshakes()
     from sdfeel.deploy.edge.edge import EdgeServer
     from sdfeel.deploy.operate.export import state_folder
+    from sdfeel.deploy.operate.used_file import UsedFile, used_file
+
+    def with_holdout(deployment: Deployment) -> Deployment:
+        if not holdout:
+            return deployment
+        evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
+        return deployment.model_copy(update={"evaluation": evaluation})
 
     _few_arenas()
-    if holdout:
-        evaluation = deployment.evaluation.model_copy(update={"holdout": holdout})
-        deployment = deployment.model_copy(update={"evaluation": evaluation})
     _many_descriptors(deployment.limits.connections)
 
+    folder = state_folder(deployment, name, state)
+    begin = used_file(file, deployment, name, folder)
+
     async def program() -> None:
-        edge = EdgeServer(deployment, name, state_folder(deployment, name, state), log, out=out)
+        used = begin
+        while not await life(used):
+            used = used.go_over()
+
+    async def life(used: UsedFile) -> bool:
+        """Whether that was all, or all edges have a newer file by now."""
+        held, newer, has_begun = with_holdout(used.deployment), used.newer, used.has_begun
+        edge = EdgeServer(held, name, folder, log, out=out, newer=newer, has_begun=has_begun)
         handshakes = Handshakes(edge.handshake_refused)
         if not edge.credentials.plaintext:
             handshakes.start()
         try:
             await edge.start()
+            used.keep()
             try:
                 await edge.run()
+                if edge.files.is_over:
+                    return False
                 if stay:
                     await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -76,6 +93,7 @@ def run_edge(
                 await edge.stop()
         finally:
             handshakes.stop()
+        return True
 
     return run_until_signal(program(), log, name)
 

@@ -16,8 +16,7 @@ exchange, and the weighted mean is what it was.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.deploy.model.vectors import Change, Vector, combine
@@ -37,7 +36,10 @@ UP, DOWN = v1.Stage.UP, v1.Stage.DOWN
 
 @dataclass
 class AllReduce:
-    """One edge's part in the all-reduce of one period."""
+    """One edge's part in the all-reduce of one period.
+
+    is_elsewhere  it has ended because a neighbour sees another part of the network
+    """
 
     node: Node
     view: View
@@ -52,30 +54,45 @@ class AllReduce:
         self.parent = None if root == self.me else self._parents[self.me]
         # A link that was replaced since the start may have lost a message: it is out.
         self._generations = {peer: self.links[peer].generation for peer in self.peers}
-        self._start = asyncio.get_running_loop().time()
+        self._high, self._deep = self._reach(self.me, self.parent), self._depth(self.me)
+        self._levels = self._reach(root, None)
+        self._stages = self.timeout.stages()
+        self.is_elsewhere = False
         self._ups: dict[str, Vector] = {}
-        self._below: dict[str, Transaction[Change]] = {}
+        self._open: dict[str, Transaction[Change]] = {}
 
     @property
     def peers(self) -> list[str]:
         return [*self.children, *([self.parent] if self.parent else [])]
 
+    def _below(self, edge: str) -> list[str]:
+        return [child for child, above in self._parents.items() if above == edge]
+
     def _mass(self, edge: str) -> float:
         """The weight of an edge and all below it."""
-        below = [child for child, above in self._parents.items() if above == edge]
-        return self.topology.share(edge) + sum(self._mass(child) for child in below)
+        return self.topology.share(edge) + sum(self._mass(child) for child in self._below(edge))
 
-    def _links(self, peers: Iterable[str]) -> list[Link]:
-        return [self.links[peer] for peer in peers]
+    def _reach(self, edge: str, without: str | None) -> int:
+        """Links of the tree to the farthest edge from this one, by other ways than `without`."""
+        above = [self._parents[edge]] if edge in self._parents else []
+        near = [name for name in (*self._below(edge), *above) if name != without]
+        return max((1 + self._reach(name, edge) for name in near), default=0)
 
-    def _is_over(self, peers: Iterable[str]) -> bool:
-        return any(self._has_left(self.links[peer]) for peer in peers)
+    def _depth(self, edge: str) -> int:
+        """Links up to the root."""
+        return 1 + self._depth(self._parents[edge]) if edge in self._parents else 0
+
+    def _is_over(self) -> bool:
+        return any(self._has_left(self.links[peer]) for peer in self.peers)
 
     def _has_left(self, link: Link) -> bool:
         """Whether a neighbour cannot do its part; it may have come to another view meanwhile."""
+        has_left = link.has_left(self.key, self._generations[link.peer])
+        return has_left or self._is_elsewhere(link)
+
+    def _is_elsewhere(self, link: Link) -> bool:
         period, view = link.announced
-        is_elsewhere = period == self.key[0] and view != self.view.digest
-        return is_elsewhere or link.has_left(self.key, self._generations[link.peer])
+        return period == self.key[0] and view != self.view.digest
 
     async def run(self, model: Vector) -> Vector | None:
         """The mean if everybody uses it, None if nobody does."""
@@ -83,44 +100,71 @@ class AllReduce:
         own = None if crowded else await self._sum_up(model)
         result = None if own is None else await self._from_above(own)
         if own is None or result is None or not await self._hand_down(*result):
-            self._give_up()
+            self.is_elsewhere = self._can_agree_again()
+            if not self.is_elsewhere:
+                self._give_up()
             return None
         mean, id_ = result
         if self.parent is None:
-            for transaction in self._below.values():
+            for transaction in self._open.values():
                 self.links.commit(transaction)
-            return mean
-        return mean if await self._obey(mean, own, id_, self.parent) else None
+        elif not await self._obey(mean, own, id_, self.parent):
+            return None
+        for peer in self.peers:
+            self.links[peer].went_well()
+        return mean
+
+    async def _until(
+        self, condition: Callable[[], bool], stage: int, is_missing: Callable[[str], bool]
+    ) -> None:
+        """Wait until the end of a stage; a neighbour that is missing then held up the exchange.
+
+        All edges that wait for others do it until a later stage, so none of them is blamed.
+        """
+        if not await self._stages.until(lambda: self._is_over() or condition(), stage):
+            for peer in filter(is_missing, self.peers):
+                self.links[peer].held_up()
+
+    def _can_agree_again(self) -> bool:
+        """Whether a neighbour has heard of another network, and nobody has refused or promised."""
+        links = [self.links[peer] for peer in self.peers]
+        has_left = any(k.has_left(self.key, self._generations[k.peer]) for k in links)
+        return any(map(self._is_elsewhere, links)) and not has_left and not self._open
 
     def _give_up(self) -> None:
-        """Tells everybody, so that nobody waits."""
+        """Tells the neighbours, so that nobody waits."""
+        refusals = [
+            self.links[peer].refused_everybody(self.key, self._reach(peer, self.me))
+            for peer in self.peers
+        ]
+        hops = 1 + max((hops for hops in refusals if hops is not None), default=0)
         for peer in self.peers:
-            if peer in self._below:
-                self.links.abort(self._below[peer])
+            if peer in self._open:
+                self.links.abort(self._open[peer])
             else:
                 self.links[peer].count(use=False)
-                self.links[peer].refuse(self.key, "not everybody is there")
+                self.links[peer].refuse(self.key, "not everybody is there", hops)
+
+    def _has(self, peer: str, stage: v1.Stage) -> bool:
+        """Whether a neighbour's model is here, about the part of the network that we see."""
+        return self.links[peer].has(self.key, stage, self.view.digest)
 
     def _take(self, peer: str, stage: v1.Stage) -> Offer | None:
-        """A neighbour's model; if we waited for it in vain, that is noted."""
-        offer = self.links[peer].take(self.key, stage)
-        is_leaf = peer not in self._parents.values()  # others may wait for somebody themselves
-        if offer is None and is_leaf and not self._is_over(self.peers):
-            self.links[peer].held_up(self._start)
-        return offer
+        return self.links[peer].take(self.key, stage) if self._has(peer, stage) else None
 
     async def _sum_up(self, model: Vector) -> Vector | None:
         """The mean over this edge and all below it."""
-        key, children = self.key, self.children
-        links = self._links(children)
-        await self.timeout.until(
-            lambda: self._is_over(children) or all(link.has(key, UP) for link in links), links
-        )
+        children = self.children
+
+        def is_missing(peer: str) -> bool:
+            return peer in children and not self._has(peer, UP)
+
+        await self._until(lambda: not any(map(is_missing, children)), self._high, is_missing)
         for child in children:
             offer = self._take(child, UP)
-            if offer is not None and offer.view == self.view.digest:
+            if offer is not None:
                 self._ups[child] = offer.vector
-        if len(self._ups) < len(children) or self._is_over(self.peers):
+        if len(self._ups) < len(children) or self._is_over():
             return None
         masses = [self.topology.share(self.me), *(self._mass(child) for child in children)]
         weights = [mass / self._mass(self.me) for mass in masses]
@@ -131,33 +175,35 @@ class AllReduce:
         """The mean over everybody: ours at the root, else the parent's."""
         if self.parent is None:
             return own, self.links.agreement.draw(*self.key)
-        above, key = self.links[self.parent], self.key
+        parent, above, key = self.parent, self.links[self.parent], self.key
         above.offer(own, key, view=self.view.digest, stage=UP)
-        await self.timeout.until(
-            lambda: self._is_over(self.peers) or above.has(key, DOWN), self._links(self.peers)
-        )
-        offer = self._take(self.parent, DOWN)
-        if offer is None or offer.view != self.view.digest or self._is_over(self.peers):
+        stage = self._levels + self._deep
+        await self._until(lambda: self._has(parent, DOWN), stage, lambda peer: peer == parent)
+        offer = self._take(parent, DOWN)
+        if offer is None or self._is_over():
             return None
         is_new = all(self.links.agreement.is_new(peer, offer.id) for peer in self.peers)
         return (offer.vector, offer.id) if is_new else None
 
     async def _hand_down(self, mean: Vector, id_: Id) -> bool:
         """Whether everybody below holds the result, and has promised to do as decided."""
-        agreement, below = self.links.agreement, self._below
+        agreement, below = self.links.agreement, self._open
         for child in self.children:
             below[child] = agreement.begin(child, id_)
             fields = {"view": self.view.digest, "stage": DOWN, "ballot": id_.ballot}
             self.links[child].offer(mean, self.key, **fields)
-        await self.timeout.until(
-            lambda: self._is_over(self.peers) or all(t.vote is not None for t in below.values()),
-            self._links(self.children),
-        )
-        if self._is_over(self.children):
+
+        def is_missing(peer: str) -> bool:
+            return peer in below and below[peer].vote is None
+
+        stage = 2 * self._levels + self._high
+        await self._until(lambda: not any(map(is_missing, below)), stage, is_missing)
+        if self._is_over() or any(map(is_missing, below)):
             return False
         share = self.topology.share(self.me)
         for child, transaction in below.items():
             if not transaction.has_vote(self._ups[child].sha256):
+                self.links[child].held_up()
                 return False
             weight = self._mass(child) / share
             agreement.voted(transaction, Change.towards(mean, self._ups[child], weight))
@@ -168,11 +214,11 @@ class AllReduce:
         weight = self._mass(self.me) / self.topology.share(self.me)
         change = Change.towards(own, mean, weight)
         transaction = self.links.prepare(parent, id_, change, own.sha256)
-        await self.timeout.until(
-            lambda: transaction.state is not Standing.PREPARED, [self.links[parent]]
-        )
+        stage = 3 * self._levels + self._deep
+        if not await self._stages.until(lambda: transaction.state is not Standing.PREPARED, stage):
+            self.links[parent].held_up()
         self.links.give_up_waiting(transaction)
-        for below in self._below.values():
+        for below in self._open.values():
             if transaction.state is Standing.IN_DOUBT:
                 self.links.give_up_waiting(below)
             elif not transaction.used:

@@ -131,8 +131,10 @@ class Inbox:
 
     # What an exchange asks.
 
-    def has(self, key: Key, stage: v1.Stage) -> bool:
-        return (key, stage) in self._offers
+    def has(self, key: Key, stage: v1.Stage, view: str | None = None) -> bool:
+        """Whether a model has come, if that matters for this part of the network."""
+        offer = self._offers.get((key, stage))
+        return offer is not None and view in (None, offer.view)
 
     def take(self, key: Key, stage: v1.Stage) -> Offer | None:
         """The neighbour's model in this exchange, if it has come; once."""

@@ -10,6 +10,7 @@ from typing import Any
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node import Node
+from sdfeel.deploy.peers.damper import REFUSED, Damper
 from sdfeel.deploy.peers.inbox import Inbox, Key, Offer
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
@@ -23,8 +24,6 @@ __all__ = ["Key", "Link", "Offer"]
 
 WORDS = 1024
 HOPELESS = 3
-DOUBTS = 6  # of a neighbour: each doubles the exchanges without it
-TRUSTED = 16  # exchanges that went well, after which a doubt is given up
 OPENED = 8  # models whose beginning is remembered
 
 
@@ -56,6 +55,7 @@ class Link:
     missed       exchanges in which it was waited for in vain, since it last did something
     is_barred    it has signed two states that contradict each other
     held         exchanges of everybody that it held up, since one went well
+    damper       whether the exchanges of everybody can count on it
     sent         bytes of models, in this life of the edge; received: those of the neighbour
     opened       when the models of the last exchanges began to come, on the loop's clock
     """
@@ -79,15 +79,16 @@ class Link:
     sent: int = 0
     received: int = 0
     opened: dict[Key, float] = field(default_factory=dict)
+    damper: Damper = field(default_factory=Damper)
 
     def __post_init__(self) -> None:
         self._keeps_mean = True
         self._missed_in = -1
-        self._doubts = self._trusted = self._out_until = 0
         self._is_paused, self._was_at = False, -1
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
+        self._hops = 0
         self._inbox = Inbox(self.node, self._came, self._tell_refusal, self._swap)
         self.periods = self.node.topology.plan(self.peer)
 
@@ -118,7 +119,7 @@ class Link:
     @property
     def counts(self) -> bool:
         """Whether an exchange that depends on every link can depend on this one."""
-        is_known_to_come = max(self.missed, self.held) < HOPELESS
+        is_known_to_come = self.missed < HOPELESS and not self.damper.is_out
         return self.up and is_known_to_come and not self.is_paused
 
     # The stream.
@@ -164,6 +165,8 @@ class Link:
         problem = self._outbox.problem if self._outbox is not None else ""
         self._stream = self._outbox = None
         self._inbox.end()
+        if self.heading and self.node.topology.averager.whole_graph:
+            self._damp()
         self.lost_at = asyncio.get_running_loop().time()
         self.node.tell(facts.LinkDown(peer=self.peer, reason=problem))
         self.hooks.lost()
@@ -186,10 +189,10 @@ class Link:
     def say(self, decision: v1.Decision) -> None:
         self.tell(v1.LinkMessage(decision=decision))
 
-    def refuse(self, key: Key, reason: str) -> None:
-        """Says that the link will not be used in this exchange."""
+    def refuse(self, key: Key, reason: str, hops: int = 0) -> None:
+        """Says that the link will not be used in this exchange, and how far away the reason is."""
         word = v1.Word.REFUSE
-        self.say(v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason))
+        self.say(v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason, hops=hops))
 
     def offer(self, vector: Vector, key: Key, **fields: Any) -> None:
         """Sends a model without waiting."""
@@ -224,6 +227,7 @@ class Link:
         elif kind == "decision":
             if message.decision.word == v1.Word.REFUSE:
                 self._refused = (message.decision.period, message.decision.exchange)
+                self._hops = message.decision.hops
             else:
                 self.hooks.word(message.decision)
         elif kind == "progress":
@@ -234,7 +238,7 @@ class Link:
             self.hooks.evidence(message.evidence)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
-            self._give_chance()
+            self.damper.came(self._exchange)
         elif kind == "wanted":
             self.hooks.wanted(message.wanted)
         elif kind == "vouch":
@@ -278,7 +282,7 @@ class Link:
     def _tell_refusal(self, refusal: Refused, key: Key | None) -> None:
         self._count(refusal, key)
         if key is not None:
-            self._refused = key
+            self._refused, self._hops = key, 0
             self.refuse(key, refusal.reason)
 
     def _count(self, refusal: Refused, key: Key | None = None) -> None:
@@ -287,8 +291,8 @@ class Link:
 
     # What an exchange asks.
 
-    def has(self, key: Key, stage: v1.Stage) -> bool:
-        return self._inbox.has(key, stage)
+    def has(self, key: Key, stage: v1.Stage, view: str | None = None) -> bool:
+        return self._inbox.has(key, stage, view)
 
     def take(self, key: Key, stage: v1.Stage) -> Offer | None:
         """The neighbour's model in this exchange, if it has come; once."""
@@ -315,40 +319,57 @@ class Link:
         is_gone = not self.up or self.is_paused or self.generation != generation
         return is_gone or self._refused == key
 
-    def was_missed(self, start: float) -> bool:
+    def was_missed(self, start: float) -> None:
         """An exchange has waited since `start` in vain; one that makes progress is only late."""
-        if self.moved_at > start:
-            return False
-        self.missed += 1
-        self._missed_in = self.heading
-        self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
-        return True
+        if self.moved_at <= start:
+            self.missed += 1
+            self._missed_in = self.heading
+            self.node.tell(facts.Missed(peer=self.peer, times=self.missed))
 
-    def _give_chance(self) -> None:
-        self.missed = min(self.missed, HOPELESS - 1)
-        if self.heading >= self._out_until:
-            self.held = min(self.held, HOPELESS - 1)
+    # What an exchange of everybody counts.
 
-    def held_up(self, start: float) -> None:
-        """Count an exchange that needs everybody and waited for it since `start` in vain.
+    def head_for(self, period: int) -> None:
+        """The next exchanges are those of this period."""
+        self.heading = period
+        self.damper.begin(self._exchange)
 
-        Whatever progress it reports, and without waiting less for it: an honest edge may be late
-        by another one's fault. Each time that it is left out, it is for twice as many exchanges.
+    def held_up(self, elsewhere: bool = False) -> None:
+        """It has waited for the neighbour in vain, whatever progress that reports.
+
+        One that is there and sees another part of the network may have heard other news than we.
         """
         self.held += 1
-        if not self.was_missed(start):
-            self.node.tell(facts.Missed(peer=self.peer, times=self.held))
-        if self.held == HOPELESS:
-            self._doubts, self._trusted = min(self._doubts + 1, DOUBTS), 0
-            exchanges = 2**self._doubts - 2
-            self._out_until = self.heading + exchanges * self.node.topology.tau2
+        self.node.tell(facts.Missed(peer=self.peer, times=self.held))
+        self._damp(REFUSED if elsewhere else 1.0)
+
+    def went_well(self) -> None:
+        """The neighbour did its part of an exchange."""
+        self.held = 0
+        self.damper.went_well()
+
+    def refused_everybody(self, key: Key, farthest: int) -> int | None:
+        """Count an exchange that the neighbour refused, and return how far away the reason is.
+
+        Who only passes a refusal on is blamed less than who it has it from; nothing is farther
+        away than the farthest edge behind the neighbour, whatever that says.
+        """
+        if self._refused != key:
+            return None
+        hops = min(self._hops, farthest)
+        self._damp(REFUSED * 0.5**hops)
+        return hops
+
+    def _damp(self, by: float = 1.0) -> None:
+        exchanges = self.damper.failed(self._exchange, by)
+        if exchanges:
+            self.node.tell(facts.LeftOut(peer=self.peer, exchanges=exchanges))
+
+    @property
+    def _exchange(self) -> int:
+        """The number of the exchange that we head for."""
+        return self.heading // self.node.topology.tau2
 
     def count(self, use: bool) -> None:
-        if use:
-            self.held = 0
-            self._trusted += 1
-            if self._trusted >= TRUSTED:
-                self._doubts, self._trusted = max(0, self._doubts - 1), 0
         self.used, self.skipped = self.used + use, self.skipped + (not use)
         self.node.metrics.exchanges.labels(self.peer, "used" if use else "skipped").inc()
 

@@ -28,7 +28,8 @@ from sdfeel.deploy.trust.shared_settings import check_done
 
 __all__ = ["LinkStates"]
 
-Known = tuple[list[str], dict[str, int], tuple[int, int]]
+Known = tuple[list[str], dict[str, int], tuple[int, int], str]
+LONGEST_FILE = 64  # characters of a file's digest
 LARGEST = 2**63  # number that is taken over: no clock comes as far
 
 
@@ -64,13 +65,15 @@ class LinkStates:
         # What turns without rounds need: see `peers.counts`.
         self.steps: Callable[[], float] = lambda: 0.0
         self.on_state: Callable[[v1.LinkState], None] = lambda _: None
+        # The deployment file that this edge has, while files differ: see `peers.file_versions`.
+        self.file: Callable[[], str] = lambda: ""
 
     def all(self) -> list[v1.LinkState]:
         return list(self._states.values())
 
     def _now(self) -> Known:
         up = [peer for peer, link in self.links.items() if link.counts]
-        return up, self.attending(), self.notary.stamp
+        return up, self.attending(), self.notary.stamp, self.file()
 
     @property
     def is_stale(self) -> bool:
@@ -99,19 +102,20 @@ class LinkStates:
                 link.tell(v1.LinkMessage(vouch=v1.Vouch()))
 
     def _signed(
-        self, up: list[str], clients: dict[str, int], _stamp: tuple[int, int]
+        self, up: list[str], clients: dict[str, int], _stamp: tuple[int, int], file: str
     ) -> v1.LinkState:
         self._number += 1
         done = self.links.done
         state = v1.LinkState(edge=self.me, number=self._number, up=up, done=done, clients=clients)
-        state.steps, state.life = self.steps(), self._life
+        state.steps, state.life, state.file = self.steps(), self._life, file
         state.certificate, state.signature = self.notary.sign(self._text(state))
         return state
 
     def _text(self, state: v1.LinkState) -> bytes:
         clients = sorted(state.clients.items())
         fields = (self.agreed, state.edge, state.number, list(state.up), state.done, clients)
-        return repr((*fields, state.steps, state.life)).encode()
+        file = (state.file,) if state.file else ()
+        return repr((*fields, state.steps, state.life, *file)).encode()
 
     def take(self, state: v1.LinkState, origin: str) -> None:
         """Keeps a state that is news, and passes it on."""
@@ -206,6 +210,8 @@ class LinkStates:
         check_done(state.done, self.topology.plan(state.edge))
         if state.steps and not 1 <= state.steps <= self.topology.deployment.most_steps:
             raise Refused("gossip", f"{state.edge} has clients that make {state.steps} steps")
+        if len(state.file) > LONGEST_FILE:
+            raise Refused("gossip", f"{state.edge} has a file with a long name")
         text = self._text(state)
         self.notary.check(text, state.certificate, state.signature, state.edge)
 
@@ -249,9 +255,12 @@ class LinkStates:
         """Tells everybody how far we are."""
         self._keep(self._signed(*self._now()), None)
 
+    def others_states(self) -> list[v1.LinkState]:
+        return [state for edge, state in self._states.items() if edge != self.me]
+
     def told(self) -> dict[str, int]:
         """How far edges were when they last said so."""
-        return {edge: state.done for edge, state in self._states.items() if edge != self.me}
+        return {state.edge: state.done for state in self.others_states()}
 
     def others(self) -> dict[str, int]:
         """How far the edges are that are in reach, in our own periods."""
@@ -273,5 +282,5 @@ def _rank(state: v1.LinkState) -> tuple[int, int]:
 
 def _changed(before: v1.LinkState, after: v1.LinkState) -> bool:
     has_turned = bool(after.steps) and after.done != before.done
-    has_links = list(before.up) != list(after.up)
+    has_links = list(before.up) != list(after.up) or before.file != after.file
     return has_turned or has_links or dict(before.clients) != dict(after.clients)

@@ -139,7 +139,7 @@ class Links(dict[str, Link]):
     def head_for(self, period: int) -> None:
         """The next exchanges are those of this period."""
         for link in self.values():
-            link.heading = period
+            link.head_for(period)
 
     def pause(self, is_paused: bool) -> None:
         """Tell the neighbours that the disk does not keep up, or that it does again."""

@@ -10,7 +10,7 @@ from sdfeel.deploy.model.vectors import Vector, combine, distance, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.allreduce import AllReduce
-from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
+from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -20,8 +20,7 @@ from sdfeel.deploy.topology import View
 
 __all__ = ["Mixer"]
 
-# Of the time that an exchange waits: an edge that gives up says so before others give it up.
-AGREE = 0.75
+ATTEMPTS = 3  # at one all-reduce, while the neighbours hear of links that come and go
 
 
 @dataclass
@@ -35,6 +34,7 @@ class Mixer:
     waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
 
     def __post_init__(self) -> None:
+        self._has_agreed = True
         self.me, self.topology = self.node.name, self.node.topology
 
     async def agree(self, period: int, was_paused: bool = False) -> View:
@@ -44,6 +44,7 @@ class Mixer:
         averagers that take each link by itself.
         """
         view = self._view()
+        self._has_agreed = True
         if not view.digest:
             return view
         told: dict[str, tuple[int, str]] = {}
@@ -62,14 +63,14 @@ class Mixer:
             return not [link for link in waited() if link.announced != (period, view.digest)]
 
         def waited() -> list[Link]:
-            near = [peer for peer in self.links if peer in view.edges and self._linked(view, peer)]
-            return [self.links[peer] for peer in near if self.links[peer].done < period]
+            near = [self.links[peer] for peer in self._neighbours(view)]
+            return [link for link in near if link.done < period]
 
-        start = asyncio.get_running_loop().time()
-        if not await self.timeout.until(same, self.links.values(), AGREE):
+        self._has_agreed = await self.timeout.until_agreed(same, self.links.values())
+        if not self._has_agreed:
             for link in waited():
                 if link.up and link.announced != (period, view.digest):
-                    link.held_up(start)
+                    link.held_up(elsewhere=link.announced[0] == period)
         return view
 
     def _is_counted_on(self, view: View) -> bool:
@@ -82,22 +83,44 @@ class Mixer:
     async def run(self, period: int, model: Vector, view: View) -> tuple[Vector, int]:
         """The model after all exchanges, and how many times a link was used."""
         self.waited = 0.0
+        if not self._has_agreed:
+            return model, self._leave_out(period, model, view)
         if view.averager.route == "all-reduce" and len(view.edges) > 1:
             return await self._all_reduce((period, 0), model, view)
         total = 0
         lost: list[str] = []
+        stages = self.timeout.stages() if view.digest else None
         for number in range(view.averager.exchanges):
-            model, used, missing = await self._exchange((period, number), model, view, lost)
+            model, used, missing = await self._exchange((period, number), model, view, lost, stages)
             total += used
             # The later exchanges of these undo what the earlier ones overdid, link by link.
             if view.averager.overshoots:
                 lost += [peer for peer in missing if peer not in lost]
+        for peer in self._neighbours(view) if view.digest else ():
+            if peer not in lost:
+                self.links[peer].went_well()
         return model, total
 
+    def _leave_out(self, period: int, model: Vector, view: View) -> int:
+        """No exchange, because the neighbours do not see the same network: no link is used."""
+        peers = self._neighbours(view)
+        for peer in peers:
+            self.links[peer].count(use=False)
+            reason = "not everybody has come, or sees the same network"
+            self.links[peer].refuse((period, 0), reason, hops=1)
+        self._audit((period, 0), model, model, [], peers)
+        return 0
+
     async def _all_reduce(self, key: Key, model: Vector, view: View) -> tuple[Vector, int]:
-        part = AllReduce(self.node, view, self.links, self.timeout, key)
         start = asyncio.get_running_loop().time()
-        result = await part.run(model)
+        for _ in range(ATTEMPTS):
+            part = AllReduce(self.node, view, self.links, self.timeout, key)
+            result = await part.run(model)
+            if not part.is_elsewhere:
+                break
+            view = await self.agree(key[0])
+            if not self._has_agreed:
+                return model, self._leave_out(key[0], model, view)
         self._note_waiting(key, part.children, start)
         if result is None:
             self._audit(key, model, model, [], part.peers)
@@ -106,18 +129,16 @@ class Mixer:
         return result, len(part.peers)
 
     async def _exchange(
-        self, key: Key, model: Vector, view: View, lost: list[str]
+        self, key: Key, model: Vector, view: View, lost: list[str], stages: Stages | None
     ) -> tuple[Vector, int, list[str]]:
         """Eq. (5): W <- W P with the weight of missing links given back to the diagonal."""
-        neighbours = [
-            peer for peer in self.links if peer in view.edges and self._linked(view, peer)
-        ]
+        neighbours = self._neighbours(view)
         weights = {peer: view.weight(key[1], peer, self.me) for peer in neighbours}
         asked = [peer for peer in neighbours if peer not in lost]
         for peer in lost:
             self.links[peer].refuse(key, "lost in an earlier exchange of the period")
         swaps = [
-            Swap(peer, self.links, self.timeout, view, key, weights[peer]).run(
+            Swap(peer, self.links, self.timeout, view, key, weights[peer], stages).run(
                 model, coordinates=self.topology.leads(self.me, peer)
             )
             for peer in asked
@@ -153,8 +174,10 @@ class Mixer:
                 self.timeout.times.missed(peer)
         self.waited += max(0.0, max(begun, default=start) - start)
 
-    def _linked(self, view: View, peer: str) -> bool:
-        return bool(view.graph.has_edge(view.edges.index(self.me), view.edges.index(peer)))
+    def _neighbours(self, view: View) -> list[str]:
+        """Those with whom this edge exchanges models in this part of the network."""
+        me, edges = view.edges.index(self.me), view.edges
+        return [p for p in self.links if p in edges and view.graph.has_edge(me, edges.index(p))]
 
     def _audit(
         self, key: Key, before: Vector, after: Vector, used: list[str], missing: list[str]

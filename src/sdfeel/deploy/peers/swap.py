@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.peers.agreement import Standing
-from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
+from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
@@ -16,11 +17,16 @@ from sdfeel.deploy.topology import View
 __all__ = ["Swap"]
 
 SWAP = v1.Stage.SWAP
+STAGES = 2  # of one exchange: models and votes, then the decision
 
 
 @dataclass
 class Swap:
-    """The part of this edge; `weight` is p[j, d], what the neighbour's model counts here."""
+    """The part of this edge.
+
+    weight   p[j, d], what the neighbour's model counts here
+    stages   of an exchange that needs everybody
+    """
 
     peer: str
     links: Links
@@ -28,6 +34,7 @@ class Swap:
     view: View
     key: Key
     weight: float
+    stages: Stages | None = None
 
     async def run(self, model: Vector, coordinates: bool) -> Vector | None:
         """The neighbour's model if both ends use it."""
@@ -47,24 +54,37 @@ class Swap:
         """The neighbour's model; if we waited for it in vain, that is noted."""
         theirs = self._link.take(self.key, SWAP)
         if theirs is None and not self._is_over():
-            self._link.was_missed(self._start)
+            self._missed()
         return theirs
+
+    def _missed(self) -> None:
+        if self.stages is None:
+            self._link.was_missed(self._start)
+        else:
+            self._link.held_up()
+
+    async def _until(self, condition: Callable[[], bool], stage: int) -> None:
+        """Wait for the neighbour's models and votes (stage 1), or its decision (2)."""
+        if self.stages is None:
+            await self.timeout.until(condition, [self._link])
+        else:
+            await self.stages.until(condition, self.key[1] * STAGES + stage)
 
     async def _lead(self, model: Vector) -> Vector | None:
         link, key, agreement = self._link, self.key, self.links.agreement
         transaction = agreement.begin(self.peer, agreement.draw(*key))
         link.offer(model, key, view=self.view.digest, ballot=transaction.id.ballot)
-        await self.timeout.until(
-            lambda: self._is_over() or (link.has(key, SWAP) and transaction.vote is not None),
-            [link],
+        await self._until(
+            lambda: self._is_over() or (link.has(key, SWAP) and transaction.vote is not None), 1
         )
         theirs = self._take()
-        if (
-            theirs is None
-            or theirs.view != self.view.digest
-            or not transaction.has_vote(theirs.vector.sha256)
-            or self._is_over()
-        ):
+        is_good = theirs is not None and theirs.view == self.view.digest
+        if theirs is None or not is_good or not transaction.has_vote(theirs.vector.sha256):
+            if theirs is not None and not self._is_over() and self.stages is not None:
+                link.held_up(elsewhere=not is_good)  # or it voted too late, or for another model
+            self.links.abort(transaction)
+            return None
+        if self._is_over():
             self.links.abort(transaction)
             return None
         agreement.voted(transaction, Change.towards(model, theirs.vector, self.weight))
@@ -74,7 +94,7 @@ class Swap:
     async def _follow(self, model: Vector) -> Vector | None:
         link, key = self._link, self.key
         link.offer(model, key, view=self.view.digest)
-        await self.timeout.until(lambda: self._is_over() or link.has(key, SWAP), [link])
+        await self._until(lambda: self._is_over() or link.has(key, SWAP), 1)
         theirs = self._take()
         if theirs is None or theirs.view != self.view.digest or self._is_over():
             link.count(use=False)
@@ -82,6 +102,8 @@ class Swap:
             return None
         change = Change.towards(model, theirs.vector, self.weight)
         transaction = self.links.prepare(self.peer, theirs.id, change, model.sha256)
-        await self.timeout.until(lambda: transaction.state is not Standing.PREPARED, [link])
+        await self._until(lambda: transaction.state is not Standing.PREPARED, 2)
+        if transaction.state is Standing.PREPARED and self.stages is not None:
+            link.held_up()
         self.links.give_up_waiting(transaction)
         return theirs.vector if transaction.used else None

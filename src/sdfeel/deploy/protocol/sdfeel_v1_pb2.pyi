@@ -222,7 +222,7 @@ class FromEdge(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., task: _Optional[_Union[Task, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., row: _Optional[_Union[Row, _Mapping]] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("period", "exchange", "word", "reason", "ballot", "checkpoint", "sha256")
+    __slots__ = ("period", "exchange", "word", "reason", "ballot", "checkpoint", "sha256", "hops")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WORD_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class Decision(_message.Message):
     BALLOT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     word: Word
@@ -237,7 +238,8 @@ class Decision(_message.Message):
     ballot: int
     checkpoint: int
     sha256: bytes
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+    hops: int
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ..., hops: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("done", "checkpoint", "waiting", "paused", "counts")
@@ -254,7 +256,7 @@ class Progress(_message.Message):
     def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps", "life")
+    __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps", "life", "file")
     class ClientsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +273,7 @@ class LinkState(_message.Message):
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     edge: str
     number: int
     up: _containers.RepeatedScalarFieldContainer[str]
@@ -280,7 +283,8 @@ class LinkState(_message.Message):
     clients: _containers.ScalarMap[str, int]
     steps: float
     life: int
-    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ..., steps: _Optional[float] = ..., life: _Optional[int] = ...) -> None: ...
+    file: str
+    def __init__(self, edge: _Optional[str] = ..., number: _Optional[int] = ..., up: _Optional[_Iterable[str]] = ..., done: _Optional[int] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., clients: _Optional[_Mapping[str, int]] = ..., steps: _Optional[float] = ..., life: _Optional[int] = ..., file: _Optional[str] = ...) -> None: ...
 
 class Announce(_message.Message):
     __slots__ = ("period", "view")
