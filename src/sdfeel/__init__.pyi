@@ -2,11 +2,16 @@
 
 from . import callbacks as callbacks
 from . import data as data
+from .algorithm.methods.attacks import Attacks as Attacks
+from .algorithm.methods.attacks import Lie as Lie
 from .algorithm.methods.averaging import AveragingRule as AveragingRule
 from .algorithm.methods.codecs import CODECS as CODECS
 from .algorithm.methods.codecs import Codec as Codec
 from .algorithm.methods.corrections import CORRECTIONS as CORRECTIONS
 from .algorithm.methods.corrections import Correction as Correction
+from .algorithm.methods.exchanges import Clipped as Clipped
+from .algorithm.methods.exchanges import Exchange as Exchange
+from .algorithm.methods.exchanges import Trimmed as Trimmed
 from .algorithm.methods.method import Affine as Affine
 from .algorithm.methods.method import Method as Method
 from .algorithm.methods.method import Row as Row

@@ -98,7 +98,8 @@ def train(
             or functions of the round.
         participation (float = 1.0): beta: the probability that a client takes part in a period.
         averager (str | Averager | Builder | Sequence = 'paper'): how servers agree: a name of
-            `sdfeel.AVERAGERS`, a mixing matrix, or one of your own.
+            `sdfeel.AVERAGERS`, clipped or trimmed where neighbours may lie, a mixing matrix, or one
+            of your own (in a file its import path, `my_file:averager`).
         averaging_rule (str | AveragingRule | Callable | None = 'mean'): what a server does instead
             of the weighted mean of its clients.
         server_optimizer (str | ServerOptimizer | None = 'mean'): what a server does with that mean:
@@ -114,7 +115,9 @@ def train(
         correction (str | Method | None = 'none'): of clients' and servers' drift: two-level,
             clients, servers or mtgc, or `sdfeel.Correction(gamma=0.5)`.
         methods (Sequence = []): more methods, of your own: objects of subclasses of
-            `sdfeel.Method`.
+            `sdfeel.Method`; in a file import paths of what makes them, `my_file:Name`.
+        attacks (Attacks | None = None): who lies, and how: `{"servers": {1: "dissensus"},
+            "clients": {3: "sign-flip"}}`.
         batch_size (int = 10): samples of a mini-batch; a client with no more takes all of its data.
         seed (int = 0): of batches, participation, devices and codecs: of all that is random.
         profile (str | Path | LatencyProfile = 'auto'): latency profile: a name, the path of a TOML

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from sdfeel.algorithm.compatibility import check_compatible
 from sdfeel.algorithm.events import Array, Event
+from sdfeel.algorithm.methods.attacks import Attacks
 from sdfeel.algorithm.methods.averaging import AveragingRule
 from sdfeel.algorithm.methods.chain import Chain
 from sdfeel.algorithm.methods.codecs import Codec
@@ -75,6 +76,7 @@ class Algorithm:
         optimizer: Optimizer,
         correction: Method | None,
         methods: Sequence[Method],
+        attacks: Attacks | None,
         lr: Rate,
         codecs: Mapping[str, Codec],
         pace: Pace,
@@ -100,12 +102,13 @@ class Algorithm:
         parts: dict[str, Method | None] = {"correction": correction}
         parts |= {f"methods[{number}]": method for number, method in enumerate(methods)}
         parts |= {"averaging_rule": averaging_rule, "server_optimizer": server_optimizer}
-        parts |= {"optimizer": optimizer}
+        chosen = servers.at(0).averager(agree, schedule.at(0).alpha)
+        parts |= {"averager": chosen.rule, "attacks": attacks, "optimizer": optimizer}
         algorithm = cls(
             scheme=scheme,
             network=servers,
             schedule=schedule,
-            averager=servers.at(0).averager(agree, schedule.at(0).alpha),
+            averager=chosen,
             participation=Participation(
                 clients=network.clients,
                 seed=seed,
@@ -215,6 +218,17 @@ class Algorithm:
             averager = network.averager(self.agree, alpha)
             self._mixings[key] = replace(averager, links=links)
         return self._mixings[key]
+
+    @cached_property
+    def counted(self) -> Array:
+        """The weight of each server in u_k: m-tilde, over the honest alone."""
+        shares = self.network.shares.cluster.copy()
+        liars = [server for method in self.methods for server in method.liars]
+        if not liars:
+            return shares
+        shares[liars] = 0.0
+        honest: Array = shares / shares.sum()
+        return honest
 
     @property
     def mixings(self) -> list[Averager]:

@@ -107,6 +107,7 @@ class Topology:
             optimizer=deployment.local.rule,
             correction=deployment.correction,
             methods=(),
+            attacks=None,
             lr=deployment.lr,
             codecs=codecs_by_way({way: CODECS[name]() for way, name in deployment.codecs}),
             pace=Synchronous(),

@@ -48,6 +48,7 @@ class Averager:
     overshoots   later exchanges undo what earlier ones overdid, so a link that is lost in one of
                  them stays out of the others; negative weights are meant
     links        those of the graph that it was built on, where the network has several; else None
+    rule         a method, where servers do not take a weighted sum of what they hear; else None
     among        the servers that take part, where others keep their models; None for all. `shares`
                  and `generator` are then of these
 
@@ -68,6 +69,7 @@ class Averager:
     overshoots: bool = False
     links: tuple[tuple[int, int], ...] | None = None
     among: tuple[int, ...] | None = None
+    rule: Any = None
 
     @property
     def exchanges(self) -> int:

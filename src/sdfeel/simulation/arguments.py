@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 import torch
 
+from sdfeel.algorithm.methods.attacks import Attacks
 from sdfeel.algorithm.methods.averaging import AveragingRule
 from sdfeel.algorithm.methods.codecs import Codec
 from sdfeel.algorithm.methods.method import Method
@@ -43,6 +44,7 @@ class RunSettings(TypedDict, total=False):
     pace: str | Pace | Table
     correction: str | Method | Table | None
     methods: Sequence[Method]
+    attacks: Attacks | Table | None
     batch_size: int
     seed: int
     profile: str | Path | LatencyProfile | Table

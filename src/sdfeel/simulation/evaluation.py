@@ -15,7 +15,6 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.engines.engine import Engine
 from sdfeel.errors import InputError
-from sdfeel.network import Shares
 from sdfeel.records.checkpoints import Row
 from sdfeel.simulation.state import State
 from sdfeel.trees import Tree, mapped, ready, rows
@@ -146,9 +145,11 @@ class Evaluation:
             return row
         if self.others is not None:
             row = self.others(mean) | row
-        row["disagreement"] = _disagreement(state.algorithm.network.shares, mean, servers)
+        weights = state.algorithm.counted
+        row["disagreement"] = _disagreement(weights, mean, servers)
         if self.servers and len(servers) > 1 and self.test is not None:
-            row |= self._spread(engine, servers, self.test)
+            honest = servers[torch.from_numpy(np.flatnonzero(weights))]
+            row |= self._spread(engine, honest, self.test)
         return row
 
     def _of(
@@ -245,8 +246,8 @@ def _add(total: Row, weight: float, numbers: Row) -> None:
         total[name] = total.get(name, 0.0) + weight * value
 
 
-def _disagreement(shares: Shares, mean: Tensor, servers: Tensor) -> float:
+def _disagreement(shares: NDArray[np.float64], mean: Tensor, servers: Tensor) -> float:
     """Root of sum m-tilde_d ||y_d - u||^2: how far the servers are from each other."""
-    weights = torch.from_numpy(shares.cluster).to(servers.device)
+    weights = torch.from_numpy(shares).to(servers.device)
     squares = (servers.double() - mean.double()).square().sum(dim=1)
     return float((weights @ squares).sqrt())

@@ -6,7 +6,7 @@ taken in server order, so any number of ranks gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sdfeel.algorithm.methods.method import Floats, Told
 from sdfeel.network import Averager
 from sdfeel.simulation.ranks import Ranks
 
@@ -146,3 +147,19 @@ def _mean(averager: Averager, models: Tensor, routes: Routes, ranks: Ranks) -> T
     shares = torch.from_numpy(averager.shares[list(routes.known[routes.own])])
     mean = ranks.chain(shares[:, None].to(models.device) * models.double())
     return mean.repeat(len(models), 1)
+
+
+def mixed(
+    models: Floats,
+    told: Told,
+    rows: Mapping[str, object],  # noqa: ARG001 - as the hook `exchange` has it
+    averager: Averager,
+    number: int,
+) -> Floats:
+    """Eq. (5) once, with what each server is told by each neighbour."""
+    P = averager.exchange(number)
+    after = np.zeros_like(models)
+    for j, d in zip(*np.nonzero(P), strict=True):
+        heard = models[d] if j == d else told(int(j), int(d))[0]
+        after[d] += P[j, d] * heard
+    return after

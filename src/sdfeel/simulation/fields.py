@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 from pydantic import BeforeValidator, PlainValidator
 
+from sdfeel.algorithm.methods.attacks import Attacks
 from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule, Rule
 from sdfeel.algorithm.methods.codecs import CODECS, WAYS, Codec, codecs_by_way
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
+from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, Optimizer
 from sdfeel.algorithm.methods.rates import RATES, Constant, Rate, ShapedRate, rate_of
@@ -130,13 +132,28 @@ def _profile(value: Any) -> Any:
 
 
 def _averager(value: Any) -> Any:
-    """A name, an object, a function or its import path; or a matrix, in a file as lists."""
+    """A name, an object, a function or its path; a table; a matrix, as lists in a file."""
+    if isinstance(value, Mapping) or (isinstance(value, str) and value in EXCHANGES):
+        return choice("averager", Exchange, EXCHANGES)(value)
     if isinstance(value, str) and ":" in value:
         return imported("averager", value)
     if isinstance(value, str) and value not in AVERAGERS:
-        raise InputError("averager", value, closest(value, AVERAGERS))
+        raise InputError("averager", value, closest(value, [*AVERAGERS, *EXCHANGES]))
     is_known = isinstance(value, str | Averager) or callable(value)
     return value if is_known else MatrixAverager.of(value)
+
+
+def _attacks(value: Any) -> Attacks | None:
+    """Who lies and how; as a table, too. None where nobody does."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if key not in ("clients", "servers"):
+                remedy = f"unknown key; {closest(str(key), ('clients', 'servers'))}"
+                raise InputError(f"attacks.{key}", value[key], remedy)
+        value = Attacks(**value)
+    if not isinstance(value, Attacks | None):
+        raise InputError("attacks", value, 'such as {"servers": {1: "dissensus"}}')
+    return value if value is not None and (value.clients or value.servers) else None
 
 
 def _app(value: Any) -> Any:
@@ -217,6 +234,7 @@ AnyProfile = Annotated[Any, PlainValidator(_profile)]
 AnyApp = Annotated[Anything, PlainValidator(_app)]
 AnyDevice = Annotated[str, BeforeValidator(_device)]
 Codecs = Annotated[Mapping[str, Codec], PlainValidator(_codecs)]
+AnyAttacks = Annotated[Attacks | None, PlainValidator(_attacks)]
 Methods = Annotated[Sequence[Method], PlainValidator(_methods)]
 Values = Annotated[Mapping[str, Any], PlainValidator(_config)]
 ValuesOfNodes = Annotated[Mapping[str, Any] | Sequence[Any], PlainValidator(_nodes)]
@@ -230,12 +248,10 @@ def plain(name: str, value: Any) -> Any:
             return {"name": none}
         table = to_table(value, known)
         return table | {"name": value.name} if type(value) in (Rule, Correction) else table
-    if name == "codecs":
-        return {way: _codec_table(codec) for way, codec in value.items()}
-    if name == "methods":
-        return [name_of(method) for method in value]
-    if name == "flower" and value is not None:
-        return f"flower:{value if isinstance(value, str) else name_of(value)}"
+    if name in PLAIN and value is not None:
+        return PLAIN[name](value)
+    if isinstance(value, Exchange) and type(value) in EXCHANGES.values():
+        return to_table(value, EXCHANGES)
     if isinstance(value, LatencyProfile):
         is_ours = value.name in profile_names() and load_profile(value.name) == value
         value = value.name if is_ours else profile_table(value)
@@ -258,3 +274,12 @@ def _codec_table(codec: Codec) -> Any:
     table = to_table(codec, CODECS)
     is_usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
     return table["name"] if is_usual else table
+
+
+# Settings that are no objects of a table, and what JSON and TOML have of them.
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "codecs": lambda codecs: {way: _codec_table(codec) for way, codec in codecs.items()},
+    "methods": lambda methods: [name_of(method) for method in methods],
+    "attacks": lambda attacks: attacks.table(),
+    "flower": lambda app: f"flower:{app if isinstance(app, str) else name_of(app)}",
+}

@@ -34,6 +34,11 @@ class Rows:
 
     def __init__(self, problem: Problem, algorithm: Algorithm, start: Tensor, ranks: Ranks) -> None:
         self.problem, self.algorithm, self.ranks = problem, algorithm, ranks
+        if ranks.size > 1 and algorithm.having("exchange") + algorithm.having("tell"):
+            remedy = (
+                f"averager {algorithm.averager.name} or attacks of servers: on one process only"
+            )
+            raise InputError("ranks", ranks.size, remedy)
         start, self._size = start.to(problem.device), problem.layout.parameters
         self.models = start.repeat(len(ranks.servers), 1)
         self.aside = torch.zeros_like(self.models, dtype=torch.float64)
@@ -103,8 +108,8 @@ class Rows:
     # Reading, saving
 
     def mean(self) -> Tensor:
-        """u_k: the weighted mean of the servers' models, with the shares m-tilde."""
-        shares = torch.from_numpy(self.algorithm.network.shares.cluster[self.ranks.servers])
+        """u_k: the weighted mean of the servers' models, with the shares m-tilde of the honest."""
+        shares = torch.from_numpy(self.algorithm.counted[self.ranks.servers])
         total = self.ranks.chain(shares[:, None].to(self.models.device) * self.models.double())
         return total.to(self.models.dtype)
 

@@ -56,8 +56,8 @@ class Settings(BaseModel):
     )
     averager: fields.AnyAverager = _key(
         "paper",
-        "how servers agree: a name of `sdfeel.AVERAGERS`, a mixing matrix, or one of your own (in "
-        "a file its import path, `my_file:averager`)",
+        "how servers agree: a name of `sdfeel.AVERAGERS`, clipped or trimmed where neighbours may "
+        "lie, a mixing matrix, or one of your own (in a file its import path, `my_file:averager`)",
     )
     averaging_rule: fields.AnyAveragingRule = _key(
         None, "what a server does instead of the weighted mean of its clients"
@@ -90,6 +90,9 @@ class Settings(BaseModel):
         (),
         "more methods, of your own: objects of subclasses of `sdfeel.Method`; in a file import "
         "paths of what makes them, `my_file:Name`",
+    )
+    attacks: fields.AnyAttacks = _key(
+        None, 'who lies, and how: `{"servers": {1: "dissensus"}, "clients": {3: "sign-flip"}}`'
     )
     batch_size: Count = _key(
         10, "samples of a mini-batch; a client with no more takes all of its data"

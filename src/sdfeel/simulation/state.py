@@ -18,11 +18,11 @@ from torch import Tensor
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.events import Event, Group
 from sdfeel.algorithm.methods.codecs import Draw
-from sdfeel.algorithm.methods.method import Period
+from sdfeel.algorithm.methods.method import Floats, Period
 from sdfeel.engines.engine import Engine
 from sdfeel.engines.problem import Problem
 from sdfeel.network import Averager
-from sdfeel.simulation.exchange import exchanged
+from sdfeel.simulation.exchange import exchanged, mixed
 from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.rows import Rows, as_array, as_tensor
 from sdfeel.simulation.training import Trained, Training
@@ -164,13 +164,39 @@ class State(Rows):
         before = self.models.clone() if ending else self.models
         if mixing is not None and mixing.among is None:
             coded = None if "between.held" not in self.servers else partial(self._shown, event.k)
-            self.models = exchanged(mixing, self.models, self.ranks, coded)
+            if self.algorithm.having("exchange") or self.algorithm.having("tell"):
+                self.models = self._exchange_one_by_one(mixing, coded)
+            else:
+                self.models = exchanged(mixing, self.models, self.ranks, coded)
         elif mixing is not None:
             self.set_begun_apart()
             self._swap(event, mixing)
         for method in ending:
             both = as_array(before[:, : self._size]), as_array(self.models[:, : self._size])
             method.ended(*both, self.all_rows_of(method), event, self.algorithm)
+
+    def _exchange_one_by_one(
+        self, mixing: Averager, coded: Callable[[Tensor, int], Tensor] | None
+    ) -> Tensor:
+        """Exchanges in which servers look at each model that they hear, which may be a lie."""
+        rules, tellers = self.algorithm.having("exchange"), self.algorithm.having("tell")
+        result = as_array(self.models.double())
+        for number in range(mixing.exchanges):
+            models = result
+            if coded is not None:
+                models = as_array(coded(as_tensor(result, self.models), number).double())
+
+            def told(sender: int, receiver: int, now: Floats = models) -> tuple[Floats, bool]:
+                for method in tellers:
+                    if sender in method.liars:
+                        rows = self.all_rows_of(method)
+                        return method.tell(now, sender, receiver, rows, mixing), True
+                return now[sender], False
+
+            exchange = rules[0].exchange if rules else mixed
+            rows = self.all_rows_of(rules[0]) if rules else {}
+            result = result + (exchange(models, told, rows, mixing, number) - models)
+        return as_tensor(result, self.models)
 
     def _shown(self, k: int, models: Tensor, number: int) -> Tensor:
         """Return what neighbours hold of each server's model in an exchange."""

@@ -70,7 +70,8 @@ class Training:
         numbers = state.ranks.clients
         place = {int(client): at for at, client in enumerate(self.problem.client_ids)}
         self._places = np.array([place[int(client)] for client in numbers])
-        self._keeps_models = bool(self.algorithm.having("combine") + self.algorithm.having("learn"))
+        wants_models = ("combine", "learn", "upload")
+        self._keeps_models = any(self.algorithm.having(hook) for hook in wants_models)
         self._is_exact = self.algorithm.codecs["up"].exact
         self.spare: Tensor | None = None
 
@@ -116,6 +117,8 @@ class Training:
             else:
                 models = work.start[0].new_empty(len(sums.to), work.start[0].shape[1])
                 losses = engine.train(work, models)
+                if self.algorithm.having("upload"):
+                    self._upload(models, groups, sums.to)
                 self._receive(models, work, clients[block], trained, block)
                 sums.add(models)
                 if self._keeps_models:
@@ -139,7 +142,8 @@ class Training:
     def _learning(self, engine: Engine, group: Group) -> Learning | None:
         """Return what the engine can do of `learn`, if nothing else needs single models."""
         learners = self.algorithm.having("learn")
-        can = engine.learns and self._is_exact and not self.algorithm.having("combine")
+        others = self.algorithm.having("combine") + self.algorithm.having("upload")
+        can = engine.learns and self._is_exact and not others
         if not can or len(learners) != 1:
             return None
         if type(learners[0]) is not Correction or not learners[0].clients:
@@ -158,6 +162,16 @@ class Training:
         if unwritten and not engine.holds_models:
             blocks *= UNWRITTEN
         return max(blocks // self.state.models.shape[1], fewest)
+
+    def _upload(self, models: Tensor, groups: Sequence[Group], to: Indices) -> None:
+        """Clients send what methods make of their models; groups are whole in this block."""
+        for place in np.unique(to):
+            rows, group = torch.from_numpy(np.flatnonzero(to == place)), groups[int(place)]
+            sent = models[rows]
+            held = self.state.held[self.state.rows_of_groups[group.number]]
+            for method in self.algorithm.having("upload"):
+                method.upload(sent.cpu().numpy(), held.cpu().numpy(), Period(group, self.algorithm))
+            models[rows] = sent
 
     def _receive(
         self, models: Tensor, work: Work, clients: Indices, trained: Trained, block: slice

@@ -2,9 +2,12 @@
 
     prepare(rows, periods, mean)                   before groups train: what is constant in a period
     gradient(g, w, rows, step) -> g                every local step, eq. (2); then w <- w - eta_k g
+    upload(models, held, period)                   what clients send of their models
     combine(models, shares, held, rows, period)    one model out of those of a cluster, eq. (3)
     learn(moved, move, rows, period)               clients hear what their cluster made of them
     take(before, after, rows, period) -> after     what a server makes of its clients' model
+    exchange(models, told, rows, averager, number) in place of eq. (5): servers hear neighbours
+    tell(models, sender, receiver, rows, averager) what a server tells a neighbour
     ended(before, after, rows, event, algorithm)   servers have mixed, eq. (5)
 
 All are optional. `gradient` gets tensors of PyTorch, the others arrays of numpy: they run in a
@@ -16,7 +19,10 @@ call is about, by name, and changes them in place:
     combine, take         -                          (values,)
     learn                 (clients, values)          (values,), to read
     prepare, a list       (clients, values), to read (values,): an entry for each period
+    exchange, tell        -                          (all servers, values)
     ended                 (all clients, values)      (all servers, values)
+
+In the models of `upload`, `exchange` and `tell` buffers come last; the others have none.
 """
 
 from __future__ import annotations
@@ -36,9 +42,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sdfeel.algorithm.algorithm import Algorithm
+    from sdfeel.network import Averager
 
 Floats = NDArray[np.floating[Any]]
 Rows = Mapping[str, Any]  # named rows, of tensors or of arrays
+# told(sender, receiver): the model that a server hears of, and whether that one is known to lie (a
+# liar claims what it likes of everything else, too).
+Told = Callable[[int, int], tuple[Floats, bool]]
 Own = TypeVar("Own", bound="Method")
 
 
@@ -201,6 +211,11 @@ class Method:
         """`gradient` in numbers, proved against it before it is used; None if it is not affine."""
         return None if self.has("gradient") else Affine()
 
+    @property
+    def liars(self) -> frozenset[int]:
+        """Servers that lie: they do not count in the mean, nor in what is measured of servers."""
+        return frozenset()
+
     def on(self: Own, algorithm: Algorithm) -> Own:
         """The method on this network, with numbers of its own; or refuse what cannot work."""
         return self
@@ -227,6 +242,9 @@ class Method:
         """Return what clients step along, given their gradients, (clients, values) as w."""
         return g
 
+    def upload(self, models: Floats, held: Floats, period: Period) -> None:
+        """Change in place what clients of a group send, (clients, values); they began with held."""
+
     def combine(
         self, models: Floats, shares: Floats, held: Floats, rows: Rows, period: Period
     ) -> Floats:
@@ -246,6 +264,26 @@ class Method:
     def take(self, before: Floats, after: Floats, rows: Rows, period: Period) -> Floats:
         """Return a server's new model, given the one before its clients trained and their mean."""
         return after
+
+    def exchange(
+        self, models: Floats, told: Told, rows: Rows, averager: Averager, number: int
+    ) -> Floats:
+        """Return all servers' models (servers, values) after exchange `number` of this event.
+
+        Args:
+            models: before it.
+            told: told(sender, receiver), what one server hears from another.
+            rows: of all servers.
+            averager: the graph and the weights, as `averager.exchange(number)`.
+            number: of the exchange, from 0.
+        """
+        return models
+
+    def tell(
+        self, models: Floats, sender: int, receiver: int, rows: Rows, averager: Averager
+    ) -> Floats:
+        """Return what a server tells a neighbour in an exchange; the honest tell their model."""
+        return np.asarray(models[sender])
 
     def ended(
         self, before: Floats, after: Floats, rows: Rows, event: Event, algorithm: Algorithm

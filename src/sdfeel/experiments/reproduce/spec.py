@@ -176,6 +176,7 @@ class Claim(Strict):
                cycle    the cycle time of `overlay` on `underlay` is `published`, give or take
                         `tolerance`
     at         end: the last fifth of the stretch that all curves cover; whole: all of it
+    where      up to where the curves must go, or the claim is open
     published  a number of others; tolerance: how far ours may be from it, stated beforehand
     """
 

@@ -145,14 +145,20 @@ def judge(
         ]
         findings = [Finding(seconds, claim.threshold - seconds, 0.0) for seconds in longest]
     else:
-        find = FINDERS[claim.kind]
         findings = [
-            find(claim, [_curve(runs[label][seed], claim) for label in claim.curves])
+            _found(claim, [_curve(runs[label][seed], claim) for label in claim.curves])
             for seed in range(seeds)
         ]
     verdict, note = decide(findings)
     note = "computed, nothing is drawn" if claim.kind == "cycle" else note
     return Verdict(figure, claim, verdict, note, tuple(finding.value for finding in findings))
+
+
+def _found(claim: Claim, curves: Sequence[Curve]) -> Finding:
+    """Measure one seed; nothing where a curve ends before the place that the claim is about."""
+    if claim.where is not None and min(curve.last for curve in curves) < claim.where:
+        return Finding(math.nan, math.nan, 0.0)
+    return FINDERS[claim.kind](claim, curves)
 
 
 def decide(findings: Sequence[Finding]) -> tuple[Outcome, str]:
@@ -274,10 +280,7 @@ def _value(claim: Claim, curves: Sequence[Curve]) -> Finding:
     (curve,) = curves
     if claim.where is None:
         return _published(claim, level(curve, curve.last, PARTS[claim.at]))
-    is_there = curve.x[0] <= claim.where <= curve.last
-    return _published(
-        claim, float(np.interp(claim.where, curve.x, curve.y)) if is_there else math.nan
-    )
+    return _published(claim, float(np.interp(claim.where, curve.x, curve.y)))
 
 
 def _published(claim: Claim, value: float) -> Finding:
