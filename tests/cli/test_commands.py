@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import typer
+from rich.console import Console
 
-from sdfeel.cli import main
+from sdfeel.cli import app, main, output
+from sdfeel.simulation.listening import Progress
 
 TINY = ["--set", "model.name=logistic", "--set", "network.servers=3"]
 TINY += ["--set", "network.clients_per_server=2", "--set", "data.partition=iid"]
@@ -104,7 +108,7 @@ def test_run_ends_with_what_came_out_and_what_to_do_next(sdfeel, tmp_path):
     assert re.search(r"sd-feel: 4 iterations, simulated \d+\.\d s, loss .*, accuracy .* %", out)
     assert f"see {folder / 'curves.png'}" in out
     assert f"  sdfeel watch {folder}\n" in out
-    assert "100%  done  simulated" in err
+    assert "100 %  done  simulated" in err
 
 
 def test_run_keeps_a_folder_and_resumes_to_the_same_numbers(sdfeel, tmp_path):
@@ -205,6 +209,33 @@ def test_a_model_of_ones_own_is_found_beside_the_config(sdfeel, tmp_path, monkey
     )
     assert status == 0, err
     assert json.loads(out)["iterations"] == 2
+
+
+def paths_of(command, words=()):
+    yield words
+    for name, child in getattr(command, "commands", {}).items():
+        yield from paths_of(child, (*words, name))
+
+
+@pytest.mark.parametrize("words", [*paths_of(typer.main.get_command(app))], ids="-".join)
+def test_help_fits_80_columns_and_cuts_no_word(sdfeel, monkeypatch, words):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = sdfeel(*words, "--help")
+    assert status == 0
+    assert "…" not in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_bars_of_runs_fit_80_columns():
+    """The longest labels of the demo, at the longest times."""
+    row = {"train_loss": 0.0684, "test_accuracy": 0.958, "iteration": 2000}
+    progress = Progress(2000, 100_000, 123_456.7, 10**6, 7200.0, 0.37, row)
+    console = Console(width=80, file=io.StringIO())
+    console.print(output._bars({"fedavg (shared backhaul)": progress, "sd-feel": progress}))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 4, "the long label takes two lines"
+    assert "123,456.7 s  0.0684    95.8 %" in lines[-1]
+    assert "…" not in console.file.getvalue()
 
 
 def test_help_names_every_command(sdfeel):

@@ -109,7 +109,7 @@ def _show(result: NetworkBound, console: Console) -> None:
     table = plain_table("term", "formula", ">value", ">share", "what it is")
     for name, value in theorem.terms.items():
         formula, meaning = TERMS[name]
-        share = f"{value / theorem.bound:.0%}" if 0 < theorem.bound < float("inf") else "-"
+        share = f"{100 * value / theorem.bound:.0f} %" if 0 < theorem.bound < float("inf") else "-"
         style = "bold" if name == theorem.dominant else None
         table.add_row(name, formula, f"{value:.4g}", share, meaning, style=style)
     table.add_section()

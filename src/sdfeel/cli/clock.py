@@ -198,8 +198,11 @@ class _Shown:
             lines = as_text(servers or self._spans, self.seconds, room)
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        waits = f"servers wait {self.shares['servers_wait']:.0%} of the time for other clusters"
-        console.print(f"{waits}, clients {self.shares['clients_wait']:.0%}", highlight=False)
+        servers, clients = (100 * self.shares[f"{kind}_wait"] for kind in ("servers", "clients"))
+        waits = (
+            f"servers wait {servers:.0f} % of the time for other clusters, clients {clients:.0f} %"
+        )
+        console.print(waits, highlight=False)
 
 
 def _paper_cnn_flops() -> float:

@@ -42,8 +42,8 @@ def list_datasets(as_json: Json = False) -> None:
         size = f"{row['bytes'] / 1e6:.1f}"
         table.add_row(row["name"], row["state"], size, row["about"])
     console.print(table)
-    folder = rows[0]["folder"].rpartition("/")[0]
-    console.print(f"they lie in {folder}", highlight=False, markup=False, soft_wrap=True)
+    folder = rows[-1]["folder"].rpartition("/")[0]
+    console.print(f"downloads go to {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _state(dataset: Spec) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _print_partition(summary: dict[str, Any], counts: NDArray[np.int64]) -> None
     console.print(
         "samples per client: least {samples_min}, mean {samples_mean:.1f}, most {samples_max}; "
         "labels per client: {labels_per_client_mean:.1f} on average; "
-        "share of a client's commonest label: {largest_label_share_mean:.0%} on average".format(
+        "share of a client's commonest label: {largest_label_share_mean:.2f} on average".format(
             **summary
         )
     )

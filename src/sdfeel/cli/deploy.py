@@ -251,7 +251,8 @@ def export(
     words = {"edge": "", "checkpoint": ", from its checkpoint"}
     say(f"{made.model.size} values, the mean of")
     for name, period in made.periods.items():
-        say(f"  {made.weights[name]:.1%} {name} after period {period}{words[made.origins[name]]}")
+        share = f"{100 * made.weights[name]:.1f} %"
+        say(f"  {share} {name} after period {period}{words[made.origins[name]]}")
     typer.echo(f"written: {made.path}")
 
 

@@ -52,7 +52,7 @@ def devices(
     )
     for row in rows:
         numbers = [f"{row[key]:.3f}" for key in ("speed", "link")]
-        table.add_row(str(row["client"]), str(row["class"]), *numbers, f"{row['on']:.0%}")
+        table.add_row(str(row["client"]), str(row["class"]), *numbers, f"{100 * row['on']:.0f} %")
     console.print(table)
     console.print(
         f"speeds are parts of the profile's `cpu`, links of its rates; the fastest client computes "

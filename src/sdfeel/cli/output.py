@@ -48,6 +48,7 @@ def plain_table(*columns: str, title: str | None = None) -> Table:
         box=SIMPLE_HEAD,
         pad_edge=False,
         show_edge=False,
+        padding=(0, 2, 0, 0),
     )
     for column in columns:
         name = column.removeprefix(">")
@@ -70,6 +71,7 @@ SetOption = Annotated[
 
 # Without a terminal, a line at most this often (seconds).
 LINE_EVERY = 10.0
+BAR = 14  # characters
 
 
 def print_json(content: Any) -> None:
@@ -109,11 +111,17 @@ def live_runs() -> Iterator[Show]:
 
 
 def _bars(lines: dict[str, Progress]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    table.add_column("run", overflow="fold")
+    table.add_column("", width=BAR)
+    for heading in ("done", "left", "simulated", "loss", "accuracy"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for label, progress in lines.items():
-        bar = ProgressBar(total=1.0, completed=progress.fraction, width=20)
-        share, time_left, *facts = _cells(progress)
-        table.add_row(Text(label, overflow="fold"), bar, share, time_left, Text("  ".join(facts)))
+        bar = ProgressBar(total=1.0, completed=progress.fraction, width=BAR)
+        loss, accuracy = _measured(progress)
+        left = clock_time(progress.left) if progress.fraction < 1 else ""
+        share, seconds = f"{100 * progress.fraction:.0f} %", f"{progress.seconds:,.1f} s"
+        table.add_row(Text(label), bar, share, left, seconds, loss, accuracy)
     return table
 
 
@@ -125,24 +133,31 @@ def _plain_lines() -> Show:
         if progress.fraction < 1 and now - last.setdefault(label, now) < LINE_EVERY:
             return
         last[label] = now
-        say("  ".join([label, *_cells(progress)]))
+        say(_line(label, progress))
 
     return show
 
 
-def _cells(progress: Progress) -> tuple[str, ...]:
-    """Return how far a run is, the real time left, the simulated time, loss and accuracy."""
+def _line(label: str, progress: Progress) -> str:
+    """Say how far a run is, the real time left, the simulated time, loss and accuracy."""
+    left = f"{clock_time(progress.left)} left" if progress.fraction < 1 else "done"
+    loss, accuracy = _measured(progress)
+    parts = [
+        label,
+        f"{100 * progress.fraction:3.0f} %",
+        left,
+        f"simulated {progress.seconds:,.1f} s",
+    ]
+    parts += [f"loss {loss}", *([f"accuracy {accuracy}"] if accuracy else [])]
+    return "  ".join(parts)
+
+
+def _measured(progress: Progress) -> tuple[str, str]:
+    """Return the newest loss and accuracy, empty where there is none."""
     row = progress.row or {}
     loss = row.get("train_loss", row.get("batch_loss", math.nan))
     accuracy = row.get("test_accuracy", row.get("train_accuracy", math.nan))
-    left = f"{clock_time(progress.left)} left" if progress.fraction < 1 else "done"
-    return (
-        f"{progress.fraction:4.0%}",
-        left,
-        f"simulated {progress.seconds:.1f} s",
-        f"loss {loss:.4g}",
-        *([f"accuracy {accuracy:.1%}"] if math.isfinite(accuracy) else []),
-    )
+    return f"{loss:.4g}", f"{100 * accuracy:.1f} %" if math.isfinite(accuracy) else ""
 
 
 def clock_time(seconds: float) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["constants", "plan"]
 
+METHODS = ("codecs.up", "codecs.down", "codecs.between", "correction")
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
 CodecOption = Annotated[
     str | None,
@@ -186,15 +187,16 @@ def _show(plan: Plan) -> None:
     rows, goal = plan.report["ranking"], plan.objective
     measured = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
     columns = ("tau1", "tau2", "alpha", "averager", *(("pace",) if "pace" in rows[0] else ()))
-    methods = ("codecs.up", "codecs.down", "codecs.between", "correction")
-    has_methods = len({row.methods for row in plan.ranking}) > 1
-    also = ("up/down/between/correction",) if has_methods else ()
-    table = plain_table(*columns, *also, *(f">{name}" for name in measured))
+    differing = [name for name in METHODS if len({row[name] for row in rows}) > 1]
+    headings = [name.removeprefix("codecs.") for name in differing]
+    table = plain_table(*columns, *headings, *(f">{name}" for name in measured))
     for row in rows:
-        cells = [str(row[name]) for name in columns]
-        cells += ["/".join(row[name] for name in methods)] if also else []
+        cells = [str(row[name]) for name in (*columns, *differing)]
         table.add_row(*cells, *(_times(row) if goal.target else _losses(row, goal)))
     console.print(table)
+    if len({row.methods for row in plan.ranking}) > 1:
+        same = [f"{name} {rows[0][name]}" for name in METHODS if name not in differing]
+        console.print(f"in all rows: {', '.join(same)}" if same else "", highlight=False)
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:

@@ -170,7 +170,7 @@ def _words(progress: JobProgress) -> tuple[str, str, str]:
     speed = f"{run.client_steps_per_second:,.0f} client steps/s"
     return (
         f"run {progress.number} of {progress.runs}",
-        f"{progress.fraction:.0%}, {left}",
+        f"{100 * progress.fraction:.0f} %, {left}",
         f"{progress.job.name}, iteration {run.iteration:,} of {run.iterations:,}, {speed}",
     )
 
