@@ -198,11 +198,11 @@ class _Shown:
             lines = as_text(servers or self._spans, self.seconds, room)
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
-        servers, clients = (100 * self.shares[f"{kind}_wait"] for kind in ("servers", "clients"))
-        waits = (
-            f"servers wait {servers:.0f} % of the time for other clusters, clients {clients:.0f} %"
-        )
-        console.print(waits, highlight=False)
+        waits = {
+            kind: f"{100 * self.shares[f'{kind}_wait']:.0f} %" for kind in ("servers", "clients")
+        }
+        said = "servers wait {servers} of the time for other clusters, clients {clients}"
+        console.print(said.format(**waits), highlight=False)
 
 
 def _paper_cnn_flops() -> float:
