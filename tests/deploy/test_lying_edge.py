@@ -212,6 +212,51 @@ def test_a_lost_disk_is_not_filled_by_a_liar(done: int) -> None:
     assert np.abs(world.edges["e00"].model.array()).max() < 10
 
 
+def test_a_lost_disk_waits_for_the_answer_that_was_cut_off() -> None:
+    """Until then there is only the liar's, which nobody can hold against another."""
+    deployment = make_deployment([1, 1, 1, 1], RING, 10**6, "paper")
+    loop = VirtualLoop(3, longest=0.01)
+    lent: list[float] = []
+    far = as_vector(np.full(SIZE, 1e6))
+
+    async def script(stream: Any, peer: str) -> None:
+        state = v1.LinkState(edge="e03", number=1, up=["e00", "e02"], done=3)
+        await stream.write(v1.LinkMessage(state=state))
+        while peer == "e00":
+            await asyncio.sleep(0.001)
+            if not any(message.WhichOneof("body") == "wanted" for message in stream.told):
+                continue
+            stream.told.clear()
+            await stream.write(v1.LinkMessage(model=frames.header(far, 3, stage=v1.Stage.LENT)))
+            for chunk in frames.chunks(far):
+                await stream.write(v1.LinkMessage(chunk=chunk))
+            lent.append(loop.time())
+
+    async def main() -> TwinWorld:
+        world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
+        await Liar(world, script, done=3).listen()
+        for name in (*HONEST, "c0", "c1", "c2"):
+            await world.start(name)
+        await asyncio.sleep(3)
+        world.kill("e00")
+        world.disks["e00"].found = None
+        cut = 0
+        await world.start("e00")
+        while not lent:
+            await asyncio.sleep(0.0001)
+            if len(events(world, "lent")) > cut:
+                cut += 1
+                world.net.cut("e00", "e01")
+        while not events(world, "adopted"):
+            assert loop.time() < 9, world.where()
+            await asyncio.sleep(0.01)
+        return world
+
+    world = loop.run(main())
+    (adopted,) = events(world, "adopted")
+    assert (adopted["peer"], adopted["beside"]) == ("e01", ["e03"])
+
+
 def test_a_leaf_that_comes_back_has_a_second_voice_behind_its_only_neighbour() -> None:
     """On a path: e01 is its only neighbour, and e02 vouches for it."""
     path = [("e00", "e01"), ("e01", "e02")]

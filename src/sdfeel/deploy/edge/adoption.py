@@ -4,9 +4,10 @@ It lost its disk, or it comes late. With the first model it would pull everybody
 so it asks its neighbours for the model of their last finished period, and makes one its own. They
 come over links, hence from edges of this deployment, and are checked like any model. No single one
 is believed where there are more: of three models it takes the one that is nearest to another, of
-two the one that is nearer to the first model, and a single one only if no other edge was in reach
-for long. It goes to no period that only one edge claims (see `LinkStates.reached`); then it has
-the model, and begins to count anew. Who is cut off while it answers is asked again.
+two the one that is nearer to the first model, and a single one only if no other neighbour could be
+asked until `deadlines.exchange` was over. It goes to no period that only one edge claims (see
+`LinkStates.reached`); then it has the model, and begins to count anew. A neighbour that is cut off
+while it answers is asked again.
 """
 
 from __future__ import annotations
@@ -40,33 +41,44 @@ class Adopter:
     async def run(self, start: float, first: Vector) -> Found | None:
         """A finished period and its model; None if nobody is ahead, or nobody answers."""
         tried: list[str] = []
+        found: dict[str, Found] = {}
         timeout = self.node.deployment.deadlines.exchange
         end = start + timeout
         while True:
-            clear = partial(self._is_clear, tried)
+            clear = partial(self._is_clear, [*tried, *found])
             await self.node.signal.until(clear, lambda: end)
-            reached, left = self.states.reached(), self._ahead(tried)
-            if not left or (not reached and len(self.states.others()) > 1):
+            reached, left = self.states.reached(), self._ahead([*tried, *found])
+            if not found and (not left or (not reached and len(self.states.others()) > 1)):
                 return None
             asked = sorted(left, key=lambda link: -link.done)[:ASKED]
             streams = {link.peer: link.generation for link in asked}
             answers = await asyncio.gather(*(link.borrow(timeout) for link in asked))
-            found: dict[str, Found] = {}
+            is_late = asyncio.get_running_loop().time() >= end
             for link, answer in zip(asked, answers, strict=True):
                 if answer is not None and 0 < answer[0] <= link.periods:
                     found[link.peer] = answer
                 elif link.up and link.generation == streams[link.peer]:
                     tried.append(link.peer)
                     self._pass_over(link.peer, "no valid model in time")
-                elif asyncio.get_running_loop().time() >= end:
+                elif is_late:
                     tried.append(link.peer)
                     self._pass_over(link.peer, "its stream ended")
-            if found:
-                peer = _most_believable({name: model for name, (_, model) in found.items()}, first)
+            if found and (is_late or self._is_enough(found, tried)):
+                models = {name: model for name, (_, model) in found.items()}
+                peer = _most_believable(models, first)
                 counted = self.node.topology.counted
                 period = min(counted(found[peer][0], peer, self.node.name), reached)
-                self.node.tell(facts.Adopted(peer=peer, period=period))
+                voices = sorted(name for name in found if name != peer)
+                self.node.tell(facts.Adopted(peer=peer, period=period, beside=voices))
                 return period, found[peer][1]
+
+    def _is_enough(self, found: dict[str, Found], tried: list[str]) -> bool:
+        """Whether nobody else could still give a model beside which these can be held.
+
+        Three show by themselves which one is far away; fewer are held against all that come.
+        """
+        others = [k for k in self.links.values() if k.peer not in (*found, *tried)]
+        return len(found) >= ASKED or all(link.up and not link.met_at for link in others)
 
     def _pass_over(self, peer: str, reason: str) -> None:
         self.node.tell(facts.NotAdopted(peer=peer, reason=reason))

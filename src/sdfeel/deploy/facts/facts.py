@@ -126,10 +126,11 @@ class NewerFileHolds(EdgeFact):
 
 
 class Adopted(EdgeFact):
-    """An edge without a checkpoint goes on from a neighbour's model of this period."""
+    """An edge without a checkpoint goes on from a neighbour's model, beside those of others."""
 
     peer: str
     period: int
+    beside: Sequence[str]
 
 
 class NotAdopted(EdgeFact):
