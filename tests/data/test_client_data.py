@@ -237,3 +237,40 @@ def test_two_samples_in_a_list_are_two_samples() -> None:
 def test_a_pair_of_unequal_arrays_is_refused() -> None:
     with pytest.raises(InputError, match=r"^data of client 1 = .* equally many.* inputs and 3$"):
         ClientData.from_datasets([(X, Y), (X, Y[:3])])
+
+
+def test_views_are_what_copies_are() -> None:
+    """Clients of row numbers, some of which several have, in any order."""
+    inputs, targets = torch.arange(20.0).reshape(10, 2), torch.arange(10)
+    parts = [np.array([3, 1, 4]), np.array([1]), np.array([9, 0])]
+    views = ClientData.views(inputs, targets, parts)
+    copies = ClientData.from_partition(inputs, targets, parts)
+    assert views.inputs is inputs
+    np.testing.assert_array_equal(views.samples, copies.samples)
+    for client in range(3):
+        for mine, other in zip(views.client(client), copies.client(client), strict=True):
+            torch.testing.assert_close(mine, other)
+    chosen = torch.tensor([[0, 5], [3, 3]])
+    for mine, other in zip(views.part(chosen), copies.part(chosen), strict=True):
+        torch.testing.assert_close(mine, other)
+    some = views.select([2, 0])
+    assert some.index is None
+    torch.testing.assert_close(some.inputs, copies.select([2, 0]).inputs)
+    again = ClientData.from_datasets([views, copies])
+    torch.testing.assert_close(again.client(0), again.client(1))
+
+
+def test_a_table_of_row_numbers_is_taken_as_it_is() -> None:
+    inputs, targets = torch.arange(20.0).reshape(10, 2), torch.arange(10)
+    views = ClientData.views(inputs, targets, np.array([[1, 2], [2, 7]]))
+    assert views.client(1)[1].tolist() == [2, 7]
+    for wrong in (np.array([[1, 10]]), [[0], [-1]], [[0.5]], [[[0]]]):
+        with pytest.raises(InputError, match="indices of client"):
+            ClientData.views(inputs, targets, wrong)
+
+
+def test_a_label_that_nobody_holds_may_be_anything() -> None:
+    inputs, targets = torch.zeros(4, 2), torch.tensor([0, 7, 1, 9])
+    ClientData.views(inputs, targets, [[0], [2, 0]]).check_labels(2)
+    with pytest.raises(InputError, match="label of client 1, sample 2"):
+        ClientData.views(inputs, targets, [[0], [2, 0, 3]]).check_labels(2)

@@ -27,6 +27,9 @@ QuickFlag = Annotated[bool, typer.Option("--quick", help="Less, in about a minut
 def bench(
     context: typer.Context,
     quick: QuickFlag = False,
+    million: Annotated[
+        bool, typer.Option("--million", help="A run with a million clients, and nothing else.")
+    ] = False,
     as_json: JsonFlag = False,
     out: Annotated[
         Path | None, typer.Option(help="Folder for performance.md and performance.png.")
@@ -39,6 +42,15 @@ def bench(
     other things the ratios still hold, roughly; the rates do not.
     """
     if context.invoked_subcommand is not None:
+        return
+    if million:
+        own = _import_benchmark("speed.million").million()
+        if as_json:
+            print_json({"million": own})
+            return
+        phases = own.pop("phases")
+        numbers = {**own, **{f"seconds of {name}": seconds for name, seconds in phases.items()}}
+        _show("A million clients", [{"": k, "value": f"{v:,.4g}"} for k, v in numbers.items()])
         return
     suite, report = _import_benchmark("speed.suite"), _import_benchmark("speed.report")
     from sdfeel.files import check_writable

@@ -59,6 +59,8 @@ class ClientSource:
         if isinstance(partition, str):
             partition = make_partition(partition, _labels(given, whole, partition), clients, seed)
         samples = np.array([len(part) for part in partition])
+        if isinstance(whole, ClientData) and whole.index is not None:
+            whole = ClientData(*whole.stored(slice(None)), np.array([0, len(whole.index)]))
         if not whole.fresh:
             return cls(whole, partition, samples, loaders)
         if len(whole.fresh) > 1 or whole.fresh[0] is None:
@@ -78,8 +80,11 @@ class ClientSource:
     def take(self, clients: Sequence[int] | None = None) -> ClientData:
         """The data of these clients, in this order; of all for None."""
         if self.parts is not None:
-            parts = self.parts if clients is None else [self.parts[i] for i in clients]
-            return ClientData.from_partition(self.given.inputs, self.given.targets, parts)
+            store = self.given.inputs, self.given.targets
+            if clients is None:
+                return ClientData.views(*store, self.parts)
+            # A rank takes copies of what its own clients hold, and forgets the rest.
+            return ClientData.from_partition(*store, [self.parts[i] for i in clients])
         if isinstance(self.given, ClientData):
             return self.given if clients is None else self.given.select(clients)
         chosen = self.given if clients is None else [self.given[i] for i in clients]

@@ -33,6 +33,8 @@ class ClientData:
     keeps its dtype. Images may be `Pixels`: bytes here, real numbers in what is handed out.
 
     fresh  for each client what its batches are read from anew, or None
+    index  where clients are views of one store: then position p of all clients' samples, one client
+           after the other, is the row index[p] of `inputs` and `targets`
 
     >>> x, y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
     >>> sdfeel.ClientData.from_datasets([(x[:3], y[:3]), (x[3:], y[3:])]).samples
@@ -43,6 +45,7 @@ class ClientData:
     targets: Tree
     offsets: NDArray[np.int64]
     fresh: tuple[Fresh | None, ...] = ()
+    index: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         """Refuse a store whose three parts don't fit: every reader relies on it."""
@@ -52,10 +55,14 @@ class ClientData:
                 if leaf.ndim == 0 or len(leaf) != size:
                     count = len(leaf) if leaf.ndim else "a number"
                     raise InputError(what, count, f"must be as many as the {size} inputs")
+        if self.index is not None:
+            if len(self.index) and not 0 <= self.index.min() <= self.index.max() < size:
+                raise InputError("index", self.index, f"must be rows of {size} samples")
+            size = len(self.index)
         ends = self.offsets
         if len(ends) < 2 or ends[0] != 0 or ends[-1] != size:
             raise InputError("offsets", ends, f"must go from 0 to the number of samples, {size}")
-        for client in np.flatnonzero(np.diff(ends) < 1):
+        for client in np.flatnonzero(np.diff(ends) < 1)[:1]:
             raise InputError(f"data of client {client}", [], "every client needs a sample or more")
 
     @classmethod
@@ -115,6 +122,17 @@ class ClientData:
         taken, aims = (mapped(lambda tensor: tensor[order], tree) for tree in (inputs, targets))
         return cls(taken, whole_targets(aims), _offsets([len(rows) for rows in chosen]))
 
+    @classmethod
+    def views(cls, inputs: Tree, targets: Tree, parts: Sequence[ArrayLike]) -> ClientData:
+        """Client i gets the rows parts[i], as in `from_partition`, but nothing is copied."""
+        if len(parts) == 0:
+            raise InputError("parts", [], "at least one client's indices are needed")
+        size = rows(inputs)
+        if size != rows(targets):
+            raise InputError("targets", rows(targets), f"must be as many as the {size} inputs")
+        index, lengths = _joined(parts, size)
+        return cls(inputs, whole_targets(targets), _offsets(lengths), (), index)
+
     @property
     def clients(self) -> int:
         """C, the number of clients."""
@@ -139,7 +157,13 @@ class ClientData:
         return _ready(self.stored(chosen))
 
     def stored(self, chosen: slice | torch.Tensor) -> Pair:
-        """Return samples as they are kept: views of a slice, else copies."""
+        """Return samples as they are kept: views of a slice without an index, else copies.
+
+        chosen  positions among all clients' samples
+        """
+        if self.index is not None:
+            places = self.index[chosen if isinstance(chosen, slice) else chosen.cpu().numpy()]
+            chosen = torch.from_numpy(places).to(leaves(self.targets)[0].device)
         inputs = mapped(lambda tensor: _taken(tensor, chosen), self.inputs)
         return inputs, mapped(lambda tensor: _taken(tensor, chosen), self.targets)
 
@@ -178,6 +202,9 @@ class ClientData:
             raise InputError("targets", self.targets.dtype, "labels must be integers")
         labels = self.targets.reshape(len(self.targets), -1)
         wrong = ((labels < 0) | (labels >= classes)).nonzero()
+        if len(wrong) and self.index is not None:  # somebody must hold it
+            labels = self.stored(slice(None))[1].reshape(len(self.index), -1)
+            wrong = ((labels < 0) | (labels >= classes)).nonzero()
         if len(wrong):
             row, column = (int(i) for i in wrong[0])
             client = int(np.searchsorted(self.offsets, row, side="right")) - 1
@@ -190,7 +217,7 @@ class ClientData:
             )
 
 
-def _offsets(samples: Sequence[int]) -> NDArray[np.int64]:
+def _offsets(samples: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(samples)]).astype(np.int64)
 
 
@@ -210,7 +237,7 @@ def count_samples(dataset: Any, client: int) -> int:
     """|S_i| of what a user gives as the data of client i."""
     dataset, field = unwrapped(dataset), f"data of client {client}"
     if isinstance(dataset, ClientData):
-        return rows(dataset.inputs)
+        return int(dataset.offsets[-1])
     refuse_table(field, dataset)
     pair = from_arrays(dataset, field)
     if pair is None:
@@ -234,7 +261,7 @@ def refuse_table(field: str, given: Any) -> None:
 def _at_once(dataset: Any) -> Pair | None:
     """Inputs and targets without a loop over samples, where that is possible."""
     if isinstance(dataset, ClientData):
-        return dataset.inputs, dataset.targets
+        return dataset.stored(slice(None))
     return from_arrays(dataset) or from_tensors(dataset)
 
 
@@ -254,6 +281,21 @@ def _look(tree: Tree) -> str:
     if isinstance(tree, Pixels):
         return f"pixels {tuple(tree.shape[1:])} of mean {tree.mean} and std {tree.std}"
     return f"{tree.dtype} {tuple(tree.shape[1:])}"
+
+
+def _joined(parts: Sequence[ArrayLike], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row numbers of all clients, one after the other, and how many each has."""
+    if isinstance(parts, np.ndarray) and parts.ndim == 2 and parts.dtype.kind in "iu":
+        index, lengths = parts.reshape(-1), np.full(len(parts), parts.shape[1])
+    else:
+        arrays = [np.asarray(part) for part in parts]
+        if any(array.ndim != 1 or array.dtype != np.int64 for array in arrays):
+            arrays = [_indices(part, size, client) for client, part in enumerate(arrays)]
+        index, lengths = np.concatenate(arrays), np.array([len(array) for array in arrays])
+    if len(index) and not 0 <= index.min() <= index.max() < size:
+        for client, part in enumerate(parts):
+            _indices(part, size, client)  # which names the one that is wrong
+    return np.ascontiguousarray(index, dtype=np.int64), lengths
 
 
 def _indices(part: ArrayLike, rows: int, client: int) -> NDArray[np.int64]:

@@ -54,7 +54,7 @@ class Problem:
         return np.arange(self.data.clients) if self.held is None else self.held
 
     def batches(self, clients: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of the data store that clients use at iterations k: xi_k^(i), eq. (2).
+        """Positions in `data` of the samples that clients use at iterations k: xi_k^(i), eq. (2).
 
         (clients x iterations x batch), for clients whose batches are of one length. A batch size at
         or above a client's data means its full gradient: those that hold less than `batch_size`
@@ -100,6 +100,7 @@ def make_problem(
         placed(data.targets, layout.dtype, device),
         data.offsets,
         data.fresh,
+        data.index,
     )
     check_fit(model, loss, data)
     check_training_pass(model, data, batch_size)

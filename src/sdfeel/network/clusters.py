@@ -89,16 +89,16 @@ class Shares:
         if len(self.samples) != self.clusters.clients:
             remedy = f"one number of samples for each of the {self.clusters.clients} clients"
             raise InputError("samples", len(self.samples), remedy)
-        for client, count in enumerate(self.samples):
-            if not (np.isfinite(count) and count > 0):
-                remedy = "every client needs data: a number above 0"
-                raise InputError(f"samples[{client}]", count, remedy)
+        counts = np.array(self.samples)
+        for client in np.flatnonzero(~(np.isfinite(counts) & (counts > 0)))[:1]:
+            remedy = "every client needs data: a number above 0"
+            raise InputError(f"samples[{client}]", self.samples[client], remedy)
 
     @classmethod
     def of(cls, clusters: Clusters, samples: ArrayLike | None = None) -> Shares:
         """`samples` per client; without it every client holds the same amount."""
         counts = np.ones(clusters.clients) if samples is None else np.asarray(samples, dtype=float)
-        return cls(clusters, tuple(float(count) for count in counts))
+        return cls(clusters, tuple(counts.astype(float).reshape(-1).tolist()))
 
     @cached_property
     def client(self) -> NDArray[np.float64]:

@@ -112,7 +112,7 @@ class TrainingLaboratory:
             raise InputError("target-accuracy", None, "needs data to test on")
         return Evaluation(
             every=row.tau1 * periods,
-            train=None if self.on_accuracy else subset((data.inputs, data.targets), RACE_SAMPLES),
+            train=None if self.on_accuracy else subset(data.stored(slice(None)), RACE_SAMPLES),
             test=subset(test, RACE_SAMPLES) if self.on_accuracy and test is not None else None,
             metrics={"accuracy": accuracy} if self.on_accuracy else {},
             servers=False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -94,11 +94,14 @@ def usual_metrics(loss: object, targets: Tree) -> dict[str, Metric]:
     return {}
 
 
+@lru_cache(4)  # a run asks for the same again, and may have ten million rows
 def some_rows(total: int, count: int | None) -> NDArray[np.int64]:
     """Row numbers of a fixed random part of `total` rows, in order; all of them for None."""
     if count is None or count >= total:
         return np.arange(total)
-    return np.sort(np.random.Generator(np.random.Philox(0)).permutation(total)[:count])
+    chosen = np.sort(np.random.Generator(np.random.Philox(0)).permutation(total)[:count])
+    chosen.setflags(write=False)
+    return chosen
 
 
 def of_each(servers: int) -> int:
@@ -111,7 +114,7 @@ def subset(samples: Samples, count: int | None) -> Samples:
     inputs, targets = samples
     if count is None or count >= rows(inputs):
         return samples
-    chosen = torch.from_numpy(some_rows(rows(inputs), count))
+    chosen = torch.from_numpy(some_rows(rows(inputs), count).copy())
     return mapped(lambda t: t[chosen], inputs), mapped(lambda t: t[chosen], targets)
 
 
@@ -188,6 +191,8 @@ class Evaluation:
         The means, weighted by the clients' data.
         """
         names = [name for name, row in state.algorithm.rows.items() if row.is_model]
+        if not names:
+            return {}
         weights, data = state.algorithm.network.shares.client, engine.problem.data
         place = {int(client): at for at, client in enumerate(engine.problem.client_ids)}
         test = None if self.test is None else subset(self.test, of_each(len(weights)))

@@ -68,8 +68,10 @@ class Training:
     def __init__(self, state: State) -> None:
         self.state, self.algorithm, self.problem = state, state.algorithm, state.problem
         numbers = state.ranks.clients
-        place = {int(client): at for at, client in enumerate(self.problem.client_ids)}
-        self._places = np.array([place[int(client)] for client in numbers])
+        held = self.problem.client_ids
+        place = np.full(int(held.max()) + 1, -1)
+        place[held] = np.arange(len(held))
+        self._places = place[np.asarray(numbers, dtype=np.int64)]
         wants_models = ("combine", "learn", "upload")
         self._keeps_models = any(self.algorithm.having(hook) for hook in wants_models)
         self._is_exact = self.algorithm.codecs["up"].exact

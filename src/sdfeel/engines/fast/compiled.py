@@ -74,6 +74,8 @@ class CompiledModel:
         self.block = int(self._library.block_size())
         lengths = self._library.vector_length(), self._library.paid_at_once()
         self.lanes, self.at_once = (int(length) for length in lengths)
+        self._index: tuple[int, int] | None = None  # the last that was looked at ...
+        self._kept_index: NDArray[np.int64] | None = None  # ... which stays, so that no other is it
         self._idle: list[NDArray[np.uint8]] = []
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -167,6 +169,7 @@ class CompiledModel:
         whole: NDArray[np.bool_] | None = None,
         empty: NDArray[np.bool_] | None = None,
         threads: int = 1,
+        index: NDArray[np.int64] | None = None,
         outer: OuterLoss | None = None,
     ) -> NDArray[np.float64]:
         """Local updates, eq. (2), of each client from its iteration `first` to its `last`.
@@ -186,7 +189,8 @@ class CompiledModel:
           its own; it may be its row of `shift`. Where its sum is `whole` with the clients of this
           call, the sum less `origin`, over `reach`, is taken off again.
 
-        With `outer` that is the loss, and `targets` are not looked at.
+        With an `index` offsets are positions in it, and it has the numbers of the samples. With
+        `outer` that is the loss, and `targets` are not looked at.
 
         Returns the mean mini-batch loss before each update, of shape (clients, most iterations),
         NaN beyond a client's own.
@@ -210,7 +214,9 @@ class CompiledModel:
         samples = len(inputs)
         labels = self._targets(targets, samples) if outer is None else np.zeros(0, self._target)
         given = (*self._inputs(inputs), labels, samples)
-        call.data(*given, offsets, clients, client_ids, batch_size, seed)
+        call.data(
+            *given, offsets, clients, client_ids, batch_size, seed, self._known(index, samples)
+        )
         call.iterations(first, last, rates, first_rate)
         call.rows(
             start=start, out=out, anchor=anchor, shift=shift, common=common, velocity=velocity,
@@ -257,8 +263,8 @@ class CompiledModel:
         """Carry clients from their first to their last iteration, all of them side by side."""
         held, width = call.held, call.longest
         steps = (held["last"] - held["first"] + 1)[chunk]
-        bounds = held["offset"]
-        samples = np.diff(bounds)[held["client"][chunk]]
+        bounds, places = held["offset"], held["client"][chunk]
+        samples = bounds[places + 1] - bounds[places]
         lengths = np.minimum(samples, int(call.task.batch_size))
         rows = np.zeros((len(chunk), width), dtype=np.int64)
         outputs = np.zeros((len(chunk), width, self.outputs), dtype=self._real)
@@ -274,10 +280,22 @@ class CompiledModel:
                 place = count, ctypes.c_int64(number), ctypes.c_int64(width), pointer(rows)
                 library.outer_forward(*common, *place, pointer(outputs))
                 busy = np.where(number < steps, lengths, 0)
-                values = outer.gradients(outputs, rows, busy, gradients)
+                index = held.get("index")
+                where = rows if index is None else index[rows]
+                values = outer.gradients(outputs, where, busy, gradients)
                 held["losses"][chunk[busy > 0], number] = values[busy > 0]
                 library.outer_backward(*common, *place, pointer(gradients))
             library.outer_end(*common, count)
+
+    def _known(self, index: NDArray[np.int64] | None, samples: int) -> NDArray[np.int64] | None:
+        """Return an index that was looked at: once, since it may have ten million entries."""
+        if index is None or self._index == (id(index), samples):
+            return index
+        array = as_array("index", index, np.int64)
+        if len(array) and not 0 <= array.min() <= array.max() < samples:
+            raise InputError("index", array, f"must be numbers of {samples} samples")
+        self._index, self._kept_index = (id(index), samples), index
+        return array
 
     def gradient(self, model: Array, inputs: Inputs, targets: Array) -> tuple[float, NDArray[Any]]:
         """The mean loss over all samples and its gradient, in the order of the parameters."""

@@ -136,6 +136,7 @@ class FastEngine(Engine):
             data.inputs,
             data.targets if self._outer is None else torch.empty(0),
             data.offsets,
+            index=data.index,
             seed=self.problem.seed,
             batch_size=self.problem.batch_size,
             first=work.first,

@@ -88,13 +88,14 @@ def _loss(loss: LossForm, outputs: int, size: str, last: int) -> str:
         [
             "double sum = 0;",
             "for (int64_t i = 0; i < n; i++) {",
-            "    const int64_t label = targets[first + (chosen ? chosen[i] : i)];",
+            "    const int64_t position = first + (chosen ? chosen[i] : i);",
+            "    const int64_t label = targets[index ? index[position] : position];",
             f"    if ({counted}) sum += {weight};",
             "}",
             "return sum;",
         ]
         if loss.is_weighted
-        else ["(void)targets, (void)chosen, (void)first;", "return (double)n;"]
+        else ["(void)targets, (void)index, (void)chosen, (void)first;", "return (double)n;"]
     )
     return "\n".join(
         [
@@ -103,7 +104,8 @@ def _loss(loss: LossForm, outputs: int, size: str, last: int) -> str:
             "static double loss(Work *work, int n, double whole, const target *const *wanted, "
             f"int *bad) {{\n    (void)bad;\n    return {scored};\n}}",
             _function(
-                "whole_of(const target *targets, const int64_t *chosen, int64_t first, int64_t n)",
+                "whole_of(const target *targets, const int64_t *index, const int64_t *chosen, "
+                "int64_t first, int64_t n)",
                 whole,
                 "static",
                 "double",

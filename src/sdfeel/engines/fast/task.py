@@ -68,6 +68,7 @@ class Task(ctypes.Structure):
         ("count", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("next", "stop", "order", "client", "id", "first")),
         *((name, ctypes.c_void_p) for name in ("last", "inputs", "table", "targets", "offset")),
+        ("index", ctypes.c_void_p),
         ("seed", ctypes.c_uint64),
         ("batch_size", ctypes.c_int64),
         ("rates", ctypes.c_void_p),
@@ -127,23 +128,34 @@ class Arguments:
         client_ids: Integers,
         batch_size: int,
         seed: int,
+        index: Integers | None = None,
     ) -> None:
-        """Set whose samples lie where, and how batches are drawn from them."""
+        """Set whose samples lie where, and how batches are drawn from them.
+
+        Of the bounds only those are looked at that count here: there may be a million.
+
+        index  where the samples stand, if bounds are positions in it; it was looked at before
+        """
         bounds = self.hold("offset", np.ascontiguousarray(offsets, dtype=np.int64))
         listed = self.hold("client", np.ascontiguousarray(clients, dtype=np.int64))
         ids = self.hold("id", np.ascontiguousarray(client_ids, dtype=np.int64))
-        sizes = np.diff(bounds)
-        if bounds.ndim != 1 or not len(bounds) or bounds[0] < 0 or bounds[-1] > samples:
-            raise InputError("offsets", len(bounds), f"must bound parts of {samples} samples")
-        if listed.ndim != 1 or ((listed < 0) | (listed >= len(sizes))).any():
-            raise InputError("clients", clients, f"must be numbers from 0 to {len(sizes) - 1}")
+        known = samples if index is None else len(self.hold("index", index))
+        if bounds.ndim != 1 or not len(bounds):
+            raise InputError("offsets", bounds.shape, "must be a list of bounds")
+        last = len(bounds) - 1
+        if listed.ndim != 1 or ((listed < 0) | (listed >= last)).any():
+            raise InputError("clients", clients, f"must be numbers from 0 to {last - 1}")
         if ids.shape != listed.shape:
             raise InputError("client_ids", len(ids), f"must be {len(listed)}, one for each client")
-        if (sizes < 0).any() or (sizes[listed] < 1).any():
+        begins, ends = bounds[listed], bounds[listed + 1]
+        if ((begins < 0) | (ends > known)).any():
+            raise InputError("offsets", len(bounds), f"must bound parts of {known} samples")
+        sizes = ends - begins
+        if (sizes < 1).any():
             raise InputError("offsets", int(sizes.min()), "every client must hold a sample")
         if batch_size < 1:
             raise InputError("batch_size", batch_size, "must be 1 or more")
-        self.longest = int(min(batch_size, sizes[listed].max(initial=1)))
+        self.longest = int(min(batch_size, sizes.max(initial=1)))
         self.hold("inputs", x)
         self.hold("table", table)
         self.hold("targets", y)

@@ -47,12 +47,15 @@ EXPORT int64_t draw_batch(uint64_t seed, int64_t client, int64_t k, int64_t samp
     return batch_size;
 }
 
-/* One block forward: `chosen` numbers the samples, or they follow one another from `first`. */
+/* One block forward: `chosen` numbers the samples, or they follow one another from `first`. Where
+   there is an `index` they are positions in it, and the samples stand there. */
 static double block_forward(Work *work, const given *inputs, const target *targets,
-                            const int64_t *chosen, int64_t first, int n, double whole, int *bad) {
+                            const int64_t *index, const int64_t *chosen, int64_t first, int n,
+                            double whole, int *bad) {
     const target *wanted[BLOCK];
     for (int b = 0; b < n; b++) {
-        const int64_t sample = first + (chosen ? chosen[b] : b);
+        const int64_t position = first + (chosen ? chosen[b] : b);
+        const int64_t sample = index ? index[position] : position;
         read_sample(work, b, inputs + sample * SAMPLE);
         wanted[b] = targets ? targets + sample * TARGET : 0;
     }
@@ -77,7 +80,7 @@ typedef struct {
     const given *inputs;
     const real *table;
     const target *targets;
-    const int64_t *offset;
+    const int64_t *offset, *index;
     uint64_t seed;
     int64_t batch_size;
     const double *rates;
@@ -241,18 +244,19 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
     int64_t begin;
     const int64_t n = draw(task, c, k, &begin, chosen);
     const Step step = step_of(task, task->rates[k - task->first_rate]);
-    const double whole = whole_of(task->targets, chosen, begin, n);
+    const double whole = whole_of(task->targets, task->index, chosen, begin, n);
     double total = 0;
     if (n <= BLOCK && !GATHERED) {
-        total = block_forward(work, task->inputs, task->targets, chosen, begin, (int)n, whole, bad);
+        total = block_forward(work, task->inputs, task->targets, task->index, chosen, begin, (int)n,
+                              whole, bad);
         if (!*bad) backward(work, 0, (int)n, step, k < task->last[c]);
     } else {
         settle(work);
         memset(work->gradient, 0, sizeof work->gradient);
         for (int64_t done = 0; done < n && !*bad; done += BLOCK) {
             const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
-            total += block_forward(work, task->inputs, task->targets, chosen + done, begin, m,
-                                   whole, bad);
+            total += block_forward(work, task->inputs, task->targets, task->index, chosen + done,
+                                   begin, m, whole, bad);
             if (!*bad) backward(work, 1, m, (Step){.scale = 1}, 0);
         }
         make_step(work, task, step);
@@ -307,7 +311,7 @@ EXPORT void outer_forward(Work *const *works, const Task *task, const int64_t *c
         if (n > BLOCK) settle(works[i]);
         for (int64_t done = 0; done < n; done += BLOCK) {
             const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
-            block_forward(works[i], task->inputs, 0, chosen + done, begin, m, 1, 0);
+            block_forward(works[i], task->inputs, 0, task->index, chosen + done, begin, m, 1, 0);
             for (int b = 0; b < m; b++)
                 memcpy(outputs + (done + b) * OUTPUTS, output_of(works[i], b),
                        sizeof(real) * OUTPUTS);
@@ -344,7 +348,7 @@ EXPORT void outer_backward(Work *const *works, const Task *task, const int64_t *
             memset(work->gradient, 0, sizeof work->gradient);
             for (int64_t done = 0; done < n; done += BLOCK) {
                 const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
-                block_forward(work, task->inputs, 0, chosen + done, 0, m, 1, 0);
+                block_forward(work, task->inputs, 0, task->index, chosen + done, 0, m, 1, 0);
                 take_gradients(work, m, d + done * OUTPUTS);
                 backward(work, 1, m, (Step){.scale = 1}, 0);
             }
@@ -365,12 +369,12 @@ EXPORT int gradient(Work *work, const real *model, const given *inputs, const re
     int bad = 0;
     work->table = table;
     double total = 0;
-    const double whole = whole_of(targets, 0, 0, count);
+    const double whole = whole_of(targets, 0, 0, 0, count);
     take(work, model);
     memset(work->gradient, 0, sizeof work->gradient);
     for (int64_t done = 0; done < count; done += BLOCK) {
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
-        total += block_forward(work, inputs, targets, 0, done, m, whole, &bad);
+        total += block_forward(work, inputs, targets, 0, 0, done, m, whole, &bad);
         if (bad) return 1;
         backward(work, 1, m, (Step){.scale = 1}, 0);
     }
@@ -390,7 +394,7 @@ EXPORT int evaluate(Work *work, const real *model, const given *inputs, const re
         const int64_t block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), done = block * BLOCK;
         if (done >= count) return 0;
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
-        losses[block] = block_forward(work, inputs, targets, 0, done, m, 1, &bad);
+        losses[block] = block_forward(work, inputs, targets, 0, 0, done, m, 1, &bad);
         if (bad) return 1;
         for (int b = 0; b < m; b++)
             memcpy(outputs + (done + b) * OUTPUTS, output_of(work, b), sizeof(real) * OUTPUTS);
