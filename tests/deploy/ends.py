@@ -86,7 +86,7 @@ def _key(edge: Edge) -> tuple[Any, ...]:
         (edge.alive, edge.busy, edge.over, edge.life, edge.model, edge.mean, edge.up, edge.id),
         (disk.key, saving and saving.key),
         tuple((t.peer, t.id, t.state, t.vote, t.life, t.without, t.own, t.used) for t in mine),
-        (tuple(known.settled), tuple(change for _, change in known.owed), known.checkpoint),
+        (tuple(known.settled), tuple(each.change for each in known.owed), known.checkpoint),
         tuple((name, peer.life, peer.checkpoint) for name, peer in known._peers.items()),
         tuple(edge.ups.items()),
     )
@@ -235,7 +235,7 @@ class Trial:
     def _save(self, name: str) -> None:
         edge = self.edges[name]
         while edge.agreement.owed:
-            edge.model += edge.agreement.owed.pop(0)[1]
+            edge.model += edge.agreement.owed.pop(0).change
         changes: list[Fraction] = []
         notes = dump(edge.agreement, changes)
         edge.saving = Disk(edge.done + edge.over, edge.model, notes, changes)

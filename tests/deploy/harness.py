@@ -156,7 +156,7 @@ class World:
             await asyncio.gather(task, return_exceptions=True)
         edge = self.edges.pop(name, None)
         if edge is not None:
-            edge.rounds._is_writing = False  # its disk is not waited for
+            edge.carrier.saver.is_writing = False  # its disk is not waited for
             await edge.stop()
             self.past += edge.log.recent
         self.clients.pop(name, None)

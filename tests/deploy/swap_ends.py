@@ -11,7 +11,7 @@ from typing import Any
 
 from ends import Edge, Message, Trial
 
-from sdfeel.deploy.peers.agreement import Do, Standing
+from sdfeel.deploy.peers.agreement import Do, Owed, Standing
 
 
 class SwapTrial(Trial):
@@ -49,7 +49,7 @@ class SwapTrial(Trial):
 
     def _given(self, edge: Edge) -> Fraction:
         while edge.agreement.owed:
-            edge.model += edge.agreement.owed.pop(0)[1]
+            edge.model += edge.agreement.owed.pop(0).change
         return edge.model
 
     def _weight(self, edge: Edge, peer: str) -> Fraction:
@@ -94,4 +94,4 @@ class SwapTrial(Trial):
         super()._act(edge, actions)
         for action in actions:
             if action.do is Do.USE:
-                edge.agreement.owed.append((action.peer, action.change))
+                edge.agreement.owed.append(Owed(action.peer, action.change))

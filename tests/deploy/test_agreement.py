@@ -29,6 +29,7 @@ from sdfeel.deploy.peers.agreement import (
     Do,
     Id,
     Input,
+    Owed,
     Standing,
     Unlisted,
     Word,
@@ -335,7 +336,7 @@ def test_a_restart_changes_nothing() -> None:
     end.deadline(prepared(end))
     used = prepared(end, Id(5, 1, 78))
     end.hear("b", Word.COMMIT, used.id, 3)
-    end.owed.append(("c", Fraction(9)))
+    end.owed.append(Owed("c", Fraction(9)))
     changes: list[Fraction] = []
     notes = dump(end, changes)
     again: Agreement[Fraction] = Agreement()

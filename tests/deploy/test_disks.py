@@ -68,7 +68,7 @@ def test_a_full_state_disk_makes_an_edge_wait_and_go_on(
             assert a.metrics.value("sdfeel_state_disk_problem") == 0
             assert len(world.clients["c0"].accepted) > accepted
             assert world.audit() > 0
-        assert not a.rounds.disk.problem
+        assert not a.carrier.saver.problem
 
     asyncio.run(run())
 

@@ -101,7 +101,7 @@ def check_sums(world: World) -> None:
     """Neither z nor y moves a weighted mean: their weighted sums are 0."""
     topology, rows = Topology(world.deployment), []
     for edge in world.edges.values():
-        drift = edge.rounds.drift  # type: ignore[attr-defined]
+        drift = edge.carrier.drift  # type: ignore[attr-defined]
         rows.append(topology.share(edge.name) * drift.y.array().astype(float))
         home = [client for client in world.deployment.clients if client.edge == edge.name]
         total = sum(client.samples * z_of(world, client.name) for client in home)
@@ -196,7 +196,7 @@ def test_work_that_counts_later_is_learned_of_later(tmp_path: Path) -> None:
             assert slow is not None
             assert slow.learned > 0
             # Whoever had no task after its last work has not heard of it: only c1 can be that.
-            edge = world.edges["a"].rounds.drift  # type: ignore[attr-defined]
+            edge = world.edges["a"].carrier.drift  # type: ignore[attr-defined]
             heard = {name: client._drift for name, client in world.clients.items()}
             assert all(d is not None and d.learned <= edge.counted[n][0] for n, d in heard.items())
 

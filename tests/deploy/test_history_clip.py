@@ -64,7 +64,7 @@ def test_kill_and_restart_change_nothing(tmp_path: Path) -> None:
                 await world.until(lambda least=period: world.edges["a"].done >= least)
                 await world.kill("a")
                 await world.start_edge("a")
-                history = world.edges["a"].rounds.averaging.rows["history-clip.norms"].array()
+                history = world.edges["a"].carrier.averaging.rows["history-clip.norms"].array()
                 assert history.size == PERIODS
                 assert (history > 0).sum() >= period
             await world.finish()

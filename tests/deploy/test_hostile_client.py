@@ -101,7 +101,7 @@ def test_who_delivers_again_is_waited_for_again() -> None:
     async def act(world: TwinWorld) -> None:
         stream = await dial(world)
         await hello(world, stream)
-        while world.edges["e00"].rounds.period < 10:
+        while world.edges["e00"].carrier.period < 10:
             await asyncio.sleep(0.05)
         stream.close()
         await world.start("c0")

@@ -43,11 +43,11 @@ def longest_gap(averager: str, how: str, seed: int) -> float:
         else:
             world.kill("e01", quietly=how == "power")
         gap, last = 0.0, loop.time()
-        at = {name: world.edges[name].rounds.period for name in ("e00", "e02")}
+        at = {name: world.edges[name].carrier.period for name in ("e00", "e02")}
         end = loop.time() + 6
         while loop.time() < end:
             await asyncio.sleep(0.05)
-            now = {name: world.edges[name].rounds.period for name in at}
+            now = {name: world.edges[name].carrier.period for name in at}
             if all(now[name] > at[name] for name in at):
                 gap, last, at = max(gap, loop.time() - last), loop.time(), now
         return max(gap, loop.time() - last)

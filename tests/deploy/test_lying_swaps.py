@@ -320,7 +320,7 @@ def test_a_short_lie_about_steps_does_not_scale_those_of_others_for_good(about: 
         while loop.time() < 10.0:
             await asyncio.sleep(0.1)
             for edge in HONEST:
-                counts: Any = world.edges[edge].rounds
+                counts: Any = world.edges[edge].carrier
                 if loop.time() > 5.5:
                     slowest[edge].append(counts.counts.slowest)
                 turns[edge] = dict(counts.counts.turns)

@@ -79,8 +79,8 @@ def hold_save(world: World, name: str) -> asyncio.Event:
         held.set()
         await asyncio.sleep(60)
 
-    rounds = world.edges[name].rounds
-    rounds.lag, rounds._write = 0, never  # type: ignore[method-assign]
+    saver = world.edges[name].carrier.saver
+    saver.lag, saver._write = 0, never  # type: ignore[method-assign]
     return held
 
 

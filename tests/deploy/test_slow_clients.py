@@ -57,9 +57,9 @@ def lines(world: TwinWorld, node: str, event: str) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("cheap")
 def test_a_client_that_takes_3_of_10_seconds_does_not_stop_its_cluster() -> None:
     """Where the others take a twentieth of a second; its work counts when it is there."""
-    calm = play({}, 40.0).edges["e00"].rounds.period
+    calm = play({}, 40.0).edges["e00"].carrier.period
     world = play({}, 40.0, training=3.0)
-    assert world.edges["e00"].rounds.period >= 0.8 * calm
+    assert world.edges["e00"].carrier.period >= 0.8 * calm
     taken = lines(world, "e00", "taken-late")
     assert 8 <= len(taken) <= 13, "one each three seconds"
     assert {line["client"] for line in taken} == {"c0"}
@@ -72,9 +72,9 @@ def test_a_client_that_takes_3_of_10_seconds_does_not_stop_its_cluster() -> None
 @pytest.mark.usefixtures("cheap")
 def test_an_edge_that_answers_late_does_not_hold_up_its_neighbours() -> None:
     """At nine tenths of the deadline, where others answer at once."""
-    calm = play({}, 60.0).edges["e00"].rounds.period
+    calm = play({}, 60.0).edges["e00"].carrier.period
     world = play({("e02", "e00"): 9.0, ("e02", "e01"): 9.0}, 60.0)
-    assert world.edges["e00"].rounds.period >= 0.8 * calm
+    assert world.edges["e00"].carrier.period >= 0.8 * calm
 
 
 def test_the_limit_is_a_few_times_what_half_of_them_take() -> None:

@@ -11,7 +11,7 @@ import pytest
 from twin_world import TwinWorld, make_deployment
 from virtual import VirtualLoop
 
-from sdfeel.deploy.edge.periods import LAG
+from sdfeel.deploy.edge.saver import LAG
 from sdfeel.deploy.topology import Topology
 
 pytestmark = pytest.mark.usefixtures("cheap")
@@ -74,7 +74,7 @@ def play(trouble: Callable[[TwinWorld], Awaitable[None]], **options: Any) -> Twi
 
 
 def periods(world: TwinWorld, name: str, start: float) -> int:
-    return world.edges[name].rounds.period - int(start)
+    return world.edges[name].carrier.period - int(start)
 
 
 def disk_of(world: TwinWorld, name: str) -> Any:
@@ -88,15 +88,15 @@ def test_a_slow_disk_costs_the_others_less_than_five_percent(averager: str, seco
     counts: dict[str, int] = {}
 
     async def trouble(world: TwinWorld) -> None:
-        at = {name: edge.rounds.period for name, edge in world.edges.items()}
+        at = {name: edge.carrier.period for name, edge in world.edges.items()}
         await asyncio.sleep(SECONDS)
-        calm = {name: e.rounds.period - at[name] for name, e in world.edges.items()}
+        calm = {name: e.carrier.period - at[name] for name, e in world.edges.items()}
         used = max(link.used for link in world.edges["e02"].links.values())
         disk_of(world, "e02").seconds = seconds
-        at = {name: edge.rounds.period for name, edge in world.edges.items()}
+        at = {name: edge.carrier.period for name, edge in world.edges.items()}
         await asyncio.sleep(SECONDS)
         for name in ("e00", "e01"):
-            counts[name] = world.edges[name].rounds.period - at[name]
+            counts[name] = world.edges[name].carrier.period - at[name]
             assert counts[name] >= (0.95 if seconds == 1 else 0.9) * calm[name]
         took_part = max(link.used for link in world.edges["e02"].links.values()) - used
         assert took_part > 0.1 * counts["e00"], "it still takes part"
@@ -109,9 +109,9 @@ def test_a_full_disk_costs_the_others_nothing_and_its_edge_says_that_it_is_pause
     averager: str,
 ) -> None:
     async def trouble(world: TwinWorld) -> None:
-        at = {name: edge.rounds.period for name, edge in world.edges.items()}
+        at = {name: edge.carrier.period for name, edge in world.edges.items()}
         await asyncio.sleep(SECONDS)
-        calm = {name: e.rounds.period - at[name] for name, e in world.edges.items()}
+        calm = {name: e.carrier.period - at[name] for name, e in world.edges.items()}
         edge, disk = world.edges["e02"], disk_of(world, "e02")
         save = disk.save
 
@@ -119,20 +119,20 @@ def test_a_full_disk_costs_the_others_nothing_and_its_edge_says_that_it_is_pause
             raise OSError(errno.ENOSPC, "No space left on device")
 
         disk.save = full
-        at = {name: edge.rounds.period for name, edge in world.edges.items()}
+        at = {name: edge.carrier.period for name, edge in world.edges.items()}
         done = edge.done
         await asyncio.sleep(SECONDS)
         assert edge.phase == "paused"
-        assert not edge.rounds.is_ready
-        assert edge.rounds.period - done <= LAG + 2
+        assert not edge.carrier.is_ready
+        assert edge.carrier.period - done <= LAG + 2
         assert edge.done == done
         for name in ("e00", "e01"):
-            assert world.edges[name].rounds.period - at[name] >= 0.95 * calm[name]
+            assert world.edges[name].carrier.period - at[name] >= 0.95 * calm[name]
             assert world.edges[name].links["e02"].is_paused
         disk.save = save
         await asyncio.sleep(10)
         assert edge.phase != "paused"
-        assert abs(edge.rounds.period - world.edges["e00"].rounds.period) <= 1
+        assert abs(edge.carrier.period - world.edges["e00"].carrier.period) <= 1
         assert not world.edges["e00"].links["e02"].is_paused
 
     play(trouble, schedule={"iterations": 10**5, "averager": averager})
@@ -164,6 +164,6 @@ def test_a_client_that_keeps_its_compression_error_hears_of_the_last_model_befor
         edge = world.edges["e02"]
         for _ in range(200):
             await asyncio.sleep(0.05)
-            assert len(edge.rounds._unsaved) <= 1
+            assert len(edge.carrier.saver.unsaved) <= 1
 
     play(trouble, codecs={"up": "int4"})

@@ -139,7 +139,7 @@ def test_what_a_dead_edge_took_part_in_is_taken_back(tmp_path: Path) -> None:
                 held.set()
                 await asyncio.sleep(60)
 
-            b.rounds._write = never  # type: ignore[method-assign]
+            b.carrier.saver._write = never  # type: ignore[method-assign]
             await asyncio.wait_for(held.wait(), 10)
             await world.kill("b")
             for name in ("c2", "c3"):

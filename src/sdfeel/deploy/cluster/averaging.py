@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sdfeel.algorithm.methods.averaging import PROTECTED, Rule, scales
 from sdfeel.algorithm.methods.rates import rates
 from sdfeel.deploy.facts import facts
-from sdfeel.deploy.model.vectors import Block, Vector, as_vector, combine, merge, norm
+from sdfeel.deploy.model.vectors import Block, Change, Vector, as_vector, merge, norm
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.topology import Topology
 
@@ -30,7 +30,7 @@ REMEMBERED = 64
 class Upload:
     """A client's model, and how far it is from the one it was given: ||w_i - w_d(0)||.
 
-    steps   theta_i, as the client says; 0 in rounds, where they are tau1
+    steps   theta_i: without rounds as the client says, else tau1
     period  whose work it is
     begun   the model it was given
     epoch, learned  of its correction, as the client says
@@ -48,21 +48,15 @@ class Upload:
         """The same update, of a client that had begun with `start`. Raises NotFinite."""
         if self.begun is None or self.begun.sha256 == start.sha256:
             return self
-        vector = combine([self.vector, start, self.begun], [1.0, 1.0, -1.0], folder)
+        vector = Change.towards(self.begun, start, 1.0).applied(self.vector, folder)
         return replace(self, vector=vector, begun=start)
 
 
-def normalised(
-    samples: NDArray[np.float64], steps: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], float]:
-    """What each client's model counts in the normalised aggregation: m-hat_i thetabar_d / theta_i,
-    of those who made a step; and what their server's model w_d(0) does.
-    """
-    weights = samples / samples.sum() if len(samples) else samples
-    if len(samples) and (steps != steps[0]).any():
+def normalised(weights: Floats, steps: NDArray[np.int64]) -> Floats:
+    """What each client's change counts: m-hat_i thetabar_d / theta_i."""
+    if len(weights) and (steps != steps[0]).any():
         weights = weights * (weights * steps).sum() / steps  # `@` would wake BLAS' threads
-        return weights, float(weights.sum())
-    return weights, 1.0 if len(samples) else 0.0
+    return weights
 
 
 @dataclass
@@ -107,15 +101,17 @@ class ClusterMean:
         found: dict[str, str] = {}
         if not self.bound:
             return found
-        for name, upload in uploads.items():
-            others = [other.moved for peer, other in uploads.items() if peer != name]
+        mean = self.mean_steps(uploads)
+        moved = {name: each.moved * mean / each.steps for name, each in uploads.items()}
+        for name in uploads:
+            others = [other for peer, other in moved.items() if peer != name]
             if not others:
                 continue  # the only client there is nothing to be compared with
             usual = [statistics.median(known) for known in (others, self._usual) if known]
             limit = self.bound * max(usual, default=0.0)
-            if upload.moved > limit and upload.moved > (limit := max(limit, norm(start))) > 0:
-                found[name] = f"an update of norm {upload.moved:.3g}, at most {limit:.3g} is usual"
-        self._usual += [u.moved for name, u in uploads.items() if name not in found]
+            if moved[name] > limit and moved[name] > (limit := max(limit, norm(start))) > 0:
+                found[name] = f"an update of norm {moved[name]:.3g}, at most {limit:.3g} is usual"
+        self._usual += [each for name, each in moved.items() if name not in found]
         return found
 
     @property
@@ -123,10 +119,10 @@ class ClusterMean:
         """The median norm of the last updates."""
         return statistics.median(self._usual) if self._usual else 0.0
 
-    def mean_steps(self, order: list[str], uploads: dict[str, Upload]) -> float:
+    def mean_steps(self, uploads: Mapping[str, Upload]) -> float:
         """thetabar_d."""
-        weights = self.topology.weights(order) if order else []
-        return sum(w * uploads[name].steps for w, name in zip(weights, order, strict=True))
+        weights = self.topology.weights([*uploads]) if uploads else []
+        return sum(w * each.steps for w, each in zip(weights, uploads.values(), strict=True))
 
     def _scales(
         self, order: list[str], norms: Floats, period: int, length: float
@@ -147,65 +143,46 @@ class ClusterMean:
     def _remember(self, rows: Rows) -> None:
         self.rows = {name: as_vector(row) for name, row in rows.items()}
 
-    async def normalised(
+    async def move(
         self,
-        order: list[str],
-        uploads: dict[str, Upload],
+        uploads: Mapping[str, Upload],
         begun: Vector,
         scale: float,
         period: int,
-        firsts: Mapping[str, int],
-    ) -> tuple[list[Vector], list[float]]:
-        """What is added to a model without rounds, and how often; first w_d(0).
+        made: Mapping[str, int],
+    ) -> Change:
+        """Scale sum_i weights_i (w_i - h), of clients that began with h and had made so many steps.
 
         A rule other than the mean is asked for the models that clients would have, had all made as
-        many steps: w_d(0) + (thetabar_d / theta_i) (w_i - w_d(0)).
+        many steps: h + (thetabar_d / theta_i) (w_i - h).
         """
-        samples = [self.topology.samples(name) for name in order]
-        steps = np.array([uploads[name].steps for name in order])
-        weights, total = normalised(np.array(samples, dtype=float), steps)
-        vectors = [uploads[name].vector for name in order]
-        if self.rule.name == "mean":
-            counted = [float(scale * weight) for weight in weights]
-            return [begun, *vectors], [-scale * total, *counted]
+        order = list(uploads)
         shares = np.array(self.topology.weights(order))
+        steps = np.array([upload.steps for upload in uploads.values()])
+        weights = normalised(shares, steps)
+        vectors = tuple(upload.vector for upload in uploads.values())
+        total = float(weights.sum()) if weights is not shares else 1.0
+        if self.rule.name == "mean":
+            counted = (float(scale * weight) for weight in weights)
+            return Change((begun, *vectors), (-scale * total, *counted))
         stretch = weights / shares
-        begins = [firsts.get(name, 0) + 1 for name in order]
+        begins = [made[name] + 1 for name in order]
         sums = [
             self._length(first, first + count - 1)
             for first, count in zip(begins, steps.tolist(), strict=True)
         ]
-        length = float((weights * sums).sum())
-        moved = stretch * np.array([uploads[name].moved for name in order])
+        length = float((weights * sums).sum() / shares.sum())
+        moved = stretch * np.array([upload.moved for upload in uploads.values()])
         counted_for, rows_after = self._scales(order, moved, period, length)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
-            before = blocks[-1]
-            rows = before + stretch[:, None] * (np.stack(blocks[:-1]) - before)
+            *models, before = blocks
+            rows = np.stack(models)
+            if weights is not shares:
+                rows = before + stretch[:, None] * (rows - before)
             return self.rule.on_block(rows, shares, before, counted_for)
 
         parts = [*vectors, begun]
-        found = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
+        mean = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))
         self._remember(rows_after)
-        return [begun, found], [-scale, scale]
-
-    async def run(
-        self, order: list[str], uploads: dict[str, Upload], start: Vector, period: int
-    ) -> Vector:
-        """Over those who took part, in client order, who began with `start`."""
-        vectors = [uploads[name].vector for name in order]
-        weights = self.topology.weights(order)
-        if self.rule.name == "mean":
-            return await offload(start.is_large, lambda: combine(vectors, weights, self.folder))
-        norms = np.array([uploads[name].moved for name in order])
-        tau1 = self.topology.tau1
-        length = self._length((period - 1) * tau1 + 1, period * tau1)
-        counted_for, rows_after = self._scales(order, norms, period, length)
-
-        def apply(blocks: list[Block], _offset: int) -> Any:
-            *models, before = blocks
-            return self.rule.on_block(np.stack(models), np.array(weights), before, counted_for)
-
-        mean = await offload(start.is_large, lambda: merge([*vectors, start], apply, self.folder))
-        self._remember(rows_after)
-        return mean
+        return Change((begun, mean), (-scale, scale))

@@ -225,6 +225,7 @@ class Cluster:
 
     async def _read(self, session: Session) -> None:
         incoming: frames.Incoming | None = None
+        most_steps = self.topology.deployment.most_steps
         try:
             while (message := await session.stream.read()) is not None:
                 kind = message.WhichOneof("body")
@@ -245,7 +246,7 @@ class Cluster:
                         upload = Upload(
                             vector,
                             incoming.moved,
-                            announced.steps,
+                            announced.steps if most_steps else self.topology.tau1,
                             epoch=announced.epoch,
                             learned=announced.learned,
                         )

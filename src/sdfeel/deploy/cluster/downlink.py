@@ -26,6 +26,7 @@ class Downlink:
 
     def __init__(self, topology: Topology, edge: str, folder: Path) -> None:
         self.held: Vector | None = None
+        self._source: Vector | None = None
         self.change: Packed | None = None
         self._packing = PACKINGS.get(topology.deployment.codecs.down)
         self._seed, self._tau1 = topology.deployment.seed, topology.tau1
@@ -35,10 +36,17 @@ class Downlink:
     async def next(self, period: int, model: Vector) -> Vector:
         """What clients hold in this period: nearer to the edge's model than before, or equal."""
         before, self.held, self.change = self.held, model, None
+        self._source = model
         if self._packing is not None and before is not None:
             large = model.is_large
             await offload(large, lambda: self._come_nearer(period, before, model))
         return self.held
+
+    @property
+    def last(self) -> tuple[Vector, Vector]:
+        """The model that was given last, and what clients hold of it."""
+        assert self._source is not None and self.held is not None  # noqa: S101, PT018 - see `next`
+        return self._source, self.held
 
     def _come_nearer(self, period: int, before: Vector, model: Vector) -> None:
         """If the disk is full, in memory: these are one model and one change, however many clients.

@@ -12,7 +12,7 @@ from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.edge.admission import Admission
 from sdfeel.deploy.edge.handlers import Handlers
-from sdfeel.deploy.edge.paces import make_periods
+from sdfeel.deploy.edge.paces import make_carrier
 from sdfeel.deploy.edge.recorder import Recorder
 from sdfeel.deploy.edge.replies import Replies
 from sdfeel.deploy.facts import facts
@@ -115,11 +115,11 @@ class EdgeServer:
         for link in self.links.values():
             link.hooks.wanted = lambda _, link=link: self._lend(link)  # type: ignore[misc]
         model = checkpoint.model if checkpoint else first.vector
-        self.rounds = make_periods(
+        self.carrier = make_carrier(
             node, self.store, self.cluster, self.links, self.states, model, checkpoint
         )
-        self.metrics.period.set(self.rounds.done)
-        self.metrics.periods.set(self.rounds.last)
+        self.metrics.period.set(self.carrier.done)
+        self.metrics.periods.set(self.carrier.last)
         self.results = self._make_results()
         self.recorder = Recorder(node, self.results, out, lambda: self.model, first)
         self.admission = Admission(self.credentials, node.tell, deployment.deadlines.ping)
@@ -129,7 +129,7 @@ class EdgeServer:
             life,
             with_edges,
             self.lifetime,
-            self.rounds,
+            self.carrier,
             self.cluster,
             self.links,
             self.files,
@@ -150,17 +150,17 @@ class EdgeServer:
     def _make_results(self) -> Results:
         topology = self.topology
         every = self.deployment.evaluate_every
-        last = self.rounds.last
+        last = self.carrier.last
         results = Results(
             topology.tau1, last, every, topology.weights, self.node.tell, self.metrics
         )
 
         def on_upload(client: str, about: v1.ModelHeader) -> None:
-            self.rounds.times.came(about.trained)
+            self.carrier.times.came(about.trained)
             results.report(client, about.measures)
 
         self.cluster.on_upload = on_upload
-        self.rounds.on_period = results.take
+        self.carrier.on_period = results.take
         return results
 
     def _read_first(self, constants: bool) -> ModelFile:
@@ -197,7 +197,7 @@ class EdgeServer:
         is_secure = not self.credentials.plaintext
         self.node.tell(facts.Listening(address=self.address, secure=is_secure))
         home = sorted(self.cluster.home)
-        if self.rounds.averaging.warning(len(home)):
+        if self.carrier.averaging.warning(len(home)):
             rule = self.deployment.averaging.rule
             self.node.tell(facts.Unprotected(rule=rule, clients=tuple(home)))
 
@@ -210,7 +210,7 @@ class EdgeServer:
                 field, place = "metrics", self.me.metrics
                 self.metrics.add_process()
                 hosts = [split_address(self.me.address)[0], *self.me.metrics_hosts]
-                is_ready = lambda: self.rounds.is_ready  # noqa: E731
+                is_ready = lambda: self.carrier.is_ready  # noqa: E731
                 self._http = serve_http(place, self.metrics, lambda: True, is_ready, hosts)
         except (RuntimeError, OSError) as problem:
             await self.transport.stop()
@@ -237,10 +237,10 @@ class EdgeServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await asyncio.gather(*(link.flush() for link in self.links.values()))
-        await self.rounds.flush()
+        await self.carrier.saver.flush()
         await self.node.background.end()
         await self.transport.stop()
-        await self.rounds.settle()
+        await self.carrier.saver.settle()
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
@@ -259,7 +259,7 @@ class EdgeServer:
     async def _run(self) -> None:
         """Until all periods are done, or all edges have a newer file."""
         loop = asyncio.get_running_loop()
-        rounds = loop.create_task(self.rounds.run())
+        rounds = loop.create_task(self.carrier.run())
         newer = loop.create_task(self.files.until_all_have_it())
         try:
             await asyncio.wait({rounds, newer}, return_when=asyncio.FIRST_COMPLETED)
@@ -272,12 +272,12 @@ class EdgeServer:
 
     @property
     def model(self) -> Vector:
-        return self.rounds.model
+        return self.carrier.model
 
     @property
     def done(self) -> int:
         """The last period that is finished and durable."""
-        return self.rounds.done
+        return self.carrier.done
 
     @property
     def phase(self) -> str:
@@ -301,7 +301,7 @@ class EdgeServer:
     def _lend(self, link: Link) -> None:
         """To a neighbour that has no checkpoint: what is on our disk."""
         if self.done:
-            link.lend(self.rounds.durable, self.done)
+            link.lend(self.carrier.saver.durable, self.done)
 
     def handshake_refused(self, reason: str, count: int, detail: str) -> None:
         """What `handshakes` found out: callers that never came as far as a call."""

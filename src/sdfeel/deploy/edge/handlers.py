@@ -72,7 +72,7 @@ class Handlers:
             self.edges.check(hello)
             who = "" if identity is None else f"{identity.role}/{identity.name}"
             certificate = "" if identity is None else f"{identity.serial:x}"
-            period = self.replies.rounds.done
+            period = self.replies.carrier.done
             self.node.tell(facts.Exported(period=period, by=who, certificate=certificate))
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
             for message in self.replies.model():

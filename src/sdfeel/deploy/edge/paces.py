@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
+from sdfeel.deploy.cluster.averaging import ClusterMean
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.cluster.drift import Drift
 from sdfeel.deploy.cluster.server_step import ServerStep
 from sdfeel.deploy.edge.adoption import Adopter
-from sdfeel.deploy.edge.periods import Periods
+from sdfeel.deploy.edge.carrier import Carrier
 from sdfeel.deploy.edge.rounds import Rounds
+from sdfeel.deploy.edge.saver import LAG, Saver
 from sdfeel.deploy.edge.turns import Turns
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Vector
@@ -22,11 +24,12 @@ from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.mixer import Mixer
 from sdfeel.deploy.waiting import UsualTimes
+from sdfeel.deploy.wire.packing import PACKINGS
 
-__all__ = ["make_periods"]
+__all__ = ["make_carrier"]
 
 
-def make_periods(
+def make_carrier(
     node: Node,
     store: Store,
     cluster: Cluster,
@@ -34,38 +37,35 @@ def make_periods(
     states: LinkStates,
     model: Vector,
     checkpoint: EdgeCheckpoint | None,
-) -> Periods:
-    """Make the periods of an edge that goes on from `checkpoint`, or begins with `model`."""
+) -> Carrier:
+    """Make the carrier of an edge that goes on from `checkpoint`, or begins with `model`."""
+    rows = checkpoint.rows if checkpoint else {}
+    table, done = node.deployment.averaging, checkpoint.done if checkpoint else 0
+    averaging = ClusterMean(node.topology, table.as_rule, table.bound, node.folder, node.tell)
+    averaging.restore(rows)
+    drift = Drift.of(node, checkpoint)
+    # A client that remembers what arrived must know it before its next message, or its next work.
+    packing = PACKINGS.get(node.deployment.codecs.up)
+    is_strict = drift is not None or (packing is not None and packing.remembers)
+    number = links.agreement.checkpoint
+    saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
     shared: dict[str, Any] = {
         "node": node,
-        "store": store,
         "model": model,
-        "done": checkpoint.done if checkpoint else 0,
         "last": node.topology.plan(node.name),
         "cluster": cluster,
         "links": links,
         "states": states,
+        "saver": saver,
+        "averaging": averaging,
+        "server_step": ServerStep.of(node, rows),
+        "drift": drift,
         "adopter": None if checkpoint else Adopter(node, links, states),
-        "saved": links.agreement.checkpoint,
-        "server_step": ServerStep.of(node, checkpoint.rows if checkpoint else {}),
     }
-    periods = _of_pace(node, links, states, checkpoint, shared)
-    periods.averaging.restore(checkpoint.rows if checkpoint else {})
-    return periods
-
-
-def _of_pace(
-    node: Node,
-    links: Links,
-    states: LinkStates,
-    checkpoint: EdgeCheckpoint | None,
-    shared: dict[str, Any],
-) -> Periods:
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):
         timeout = ExchangeTimeout(node.signal, UsualTimes(seconds), node.topology.tau2)
-        drift = Drift.of(node, checkpoint)
-        return Rounds(mixer=Mixer(node, links, states, timeout), drift=drift, **shared)
+        return Rounds(mixer=Mixer(node, links, states, timeout), **shared)
     notes = checkpoint.pace if checkpoint else {}
     counts = Counts(node.name, node.topology)
     counts.restore(notes.get("counts", {}))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.deploy.cluster.cluster import Cluster
-from sdfeel.deploy.edge.periods import Periods
+from sdfeel.deploy.edge.carrier import Carrier
 from sdfeel.deploy.facts.results import Results
 from sdfeel.deploy.facts.stream import StatusFacts
 from sdfeel.deploy.node import Node
@@ -46,7 +46,7 @@ class Replies:
     life: int
     common: SharedSettings
     lifetime: Lifetime
-    rounds: Periods
+    carrier: Carrier
     cluster: Cluster
     links: Links
     files: FileVersions
@@ -59,9 +59,9 @@ class Replies:
             protocol=PROTOCOL,
             name=self.node.name,
             deployment=self.node.topology.deployment.digest,
-            done=self.rounds.done,
+            done=self.carrier.done,
             incarnation=self.life,
-            checkpoint=self.rounds.saved,
+            checkpoint=self.carrier.saver.number,
             settings=self.common.tell(),
             weights=self.node.topology.weights_digest,
         )
@@ -75,19 +75,19 @@ class Replies:
 
     def model(self) -> Iterator[v1.LinkMessage]:
         """The model of the last finished period, to be looked at elsewhere."""
-        model, done = self.rounds.durable, self.rounds.done
+        model, done = self.carrier.saver.durable, self.carrier.done
         yield v1.LinkMessage(model=frames.header(model, done, stage=v1.Stage.LENT))
         for chunk in frames.chunks(model):
             yield v1.LinkMessage(chunk=chunk)
 
     def status(self, nonce: bytes, caller: Identity | None) -> v1.StatusReply:
-        value, rounds = self.node.metrics.value, self.rounds
+        value, carrier = self.node.metrics.value, self.carrier
         return v1.StatusReply(
             edge=self.node.name,
-            period=rounds.done,
-            periods=rounds.last,
+            period=carrier.done,
+            periods=carrier.last,
             phase=self.phase,
-            ready=rounds.is_ready,
+            ready=carrier.is_ready,
             clients=sorted(self.cluster.sessions),
             expected=len(self.cluster.home),
             links=[
@@ -102,14 +102,14 @@ class Replies:
                 )
                 for peer, link in self.links.items()
             ],
-            seconds_per_period=rounds.period_seconds,
+            seconds_per_period=carrier.period_seconds,
             disagreement=max((value("sdfeel_disagreement", peer=p) for p in self.links), default=0),
             refused=self.seen.refused,
             late=self.seen.late,
             measures=[v1.Measure(name=n, value=v) for n, v in self.results.last.items()],
             warnings=self.warnings,
             certificate_hours=self.lifetime.hours,
-            phases=[v1.Measure(name=n, value=v) for n, v in rounds.times.round.items()],
+            phases=[v1.Measure(name=n, value=v) for n, v in carrier.times.round.items()],
             memory=resident_bytes(),
             pace=name_of_pace(self.node.topology.deployment.pace),
             steps=value("sdfeel_steps"),
@@ -118,19 +118,19 @@ class Replies:
 
     @property
     def phase(self) -> str:
-        return "paused" if self.rounds.disk.problem else self.rounds.phase
+        return "paused" if self.carrier.saver.problem else self.carrier.phase
 
     @property
     def warnings(self) -> list[str]:
         """What an operator should look at."""
-        disk = self.rounds.disk.problem
+        disk = self.carrier.saver.problem
         differ = [
             f"link to {peer}: the clients' samples differ in its deployment file; no model is "
             "exchanged until both have the same file"
             for peer, link in self.links.items()
             if link.differs
         ]
-        few = self.rounds.averaging.warning(len(self.cluster.home))
+        few = self.carrier.averaging.warning(len(self.cluster.home))
         disks = [f"state disk: {disk}"] if disk else []
         barred = [
             f"edge {edge} has signed two states that contradict each other; its links are not used "

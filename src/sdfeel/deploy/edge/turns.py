@@ -3,56 +3,45 @@
 A turn is a period of T_d seconds. Clients make as many steps as they can in it, from the model at
 the end of the last one; at its end the edge takes what has come, normalised by the steps that each
 says it made, and after every tau2-th turn swaps with its neighbours (`peers.flows`). Meanwhile
-neighbours that are ready swap with it, so its model may move at any moment: all that moves it goes
-through `_given`, one after the other, and a checkpoint has what was given when it began.
+neighbours that are ready swap with it, so its model may move at any moment, and a checkpoint has
+what was given when it began.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import Upload
-from sdfeel.deploy.cluster.server_step import ServerStep
-from sdfeel.deploy.edge.periods import GRACE, Finished, Periods
+from sdfeel.deploy.edge.carrier import GRACE, Carrier
 from sdfeel.deploy.facts import facts
-from sdfeel.deploy.model.vectors import NotFinite, Vector, combine, probe
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.flows import Flows
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
 
 __all__ = ["Turns"]
 
 
 @dataclass(kw_only=True)
-class Turns(Periods):
-    """Nobody waits for another cluster.
-
-    steps   by client, those that are in the model: its next one is the one after them
-    """
+class Turns(Carrier):
+    """Nobody waits for another cluster."""
 
     pace: Asynchronous
     flows: Flows
     counts: Counts
-    steps: dict[str, int]
-    server_step: ServerStep
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.me = self.node.name
-        self._moving = asyncio.Lock()
-        self._begun = self.model  # what clients begin with
         self.on_saved = self.states.declare
         self.states.steps = lambda: self.counts.steps.get(self.me, 0.0)
         self.states.on_state = self._hear_signed
         self._is_early = False  # a checkpoint is about to be written before a turn is over
-        self.flows.current = self._current
+        self.flows.current = self.current
         self.flows.on_full = self._save_soon
 
     @property
@@ -65,7 +54,6 @@ class Turns(Periods):
         the neighbours.
         """
         self.phase = "gathering"
-        self._begun = self.model
         self.counts.turns[self.me] = self.period
         self.flows.is_open = True
         deadlines = self.deployment.deadlines
@@ -87,47 +75,25 @@ class Turns(Periods):
 
     # One turn.
 
-    async def _period(self) -> None:
+    async def _begin(self) -> bool:
+        """Waits for a client here, or for a neighbour that had one."""
+        period = self.period + 1
+        if self._is_alone(period) and not self._is_left_behind:
+            self._say_nobody(period)
+        await self.signal.until(lambda: not self._is_alone(period) or self._is_left_behind)
         if self._is_left_behind:
             self.node.tell(facts.Jump(period=self.period, to=self.last, kept=[]))
             await self._keep(self.last)
-            return
-        turn = self.period + 1
-        if not self.cluster.sessions and not self._is_pulled(turn):
-            self._say_nobody(turn)
-        await self.signal.until(
-            lambda: bool(self.cluster.sessions) or self._is_pulled(turn) or self._is_left_behind
-        )
+            return False
         self.phase = "collecting"
-        if not self.cluster.sessions and not self._is_pulled(turn):
-            return
-        self.times.begin()
-        start, begun = time.perf_counter(), self._begun
-        uploads = await self._collect(turn, begun)
-        collected = time.perf_counter()
-        order = await self._aggregate(turn, begun, uploads)
-        self.cluster.uploads = {}
-        if not order and not self._is_pulled(turn):
-            return  # nobody in the network took part: the turn did not happen
-        used: list[str] = []
-        if self.topology.is_inter(turn) and self.links:
-            self.phase = "exchanging"
-            self.links.pause(False)
-            exchanging = time.perf_counter()
-            used = await self.flows.run(turn, await self._current())
-            self.times.exchanged(time.perf_counter() - exchanging, waited=0.0)
-            self.counts.note()
-        mixed = time.perf_counter()
-        finished = self._over(
-            turn, turn, dict.fromkeys(order, turn), len(used), (start, collected, mixed)
-        )
-        await self._keep(turn, finished)
-        await self._wait_for_disk()
+        return True
 
-    def _is_pulled(self, turn: int) -> bool:
-        """Whether a neighbour has come as far: it took part, or followed another that did."""
+    def _is_alone(self, turn: int) -> bool:
+        return not self.cluster.sessions and not self._is_pulled(turn)
+
+    def _is_pulled(self, period: int) -> bool:
         counted, links = self.topology.counted, self.links.values()
-        return any(link.up and counted(link.done, link.peer, self.me) >= turn for link in links)
+        return any(link.up and counted(link.done, link.peer, self.me) >= period for link in links)
 
     @property
     def _is_left_behind(self) -> bool:
@@ -139,100 +105,52 @@ class Turns(Periods):
         finished |= {peer for peer, link in self.links.items() if not self._is_behind(link)}
         return len(finished) >= min(2, len(self.topology.edges) - 1)
 
-    async def _collect(self, turn: int, begun: Vector) -> dict[str, Upload]:
+    async def _collect(self, period: int) -> dict[str, Upload]:
+        """What comes in T_d seconds."""
         loop = asyncio.get_running_loop()
-        end, announced = loop.time() + self.seconds, frames.header(begun, turn)
+        given = await self.cluster.down.next(period, self._kept)
+        end, announced = loop.time() + self.seconds, frames.header(given, period)
 
         def task(name: str) -> v1.Task:
             return v1.Task(
-                period=turn,
+                period=period,
                 first=self.steps.get(name, 0) + 1,
                 steps=self.deployment.most_steps,
                 seconds=max(end - loop.time(), 1e-3),
                 model=announced,
             )
 
-        self.cluster.hand_out(turn, begun, task)
+        self.cluster.hand_out(period, given, task)
         await asyncio.sleep(end - loop.time())
         answered = self.cluster.everybody_answered or self.cluster.is_empty
         return self.cluster.close(answered)
 
-    async def _aggregate(self, turn: int, begun: Vector, uploads: dict[str, Upload]) -> list[str]:
-        """Normalised aggregation over those who made a step in time; who that was."""
-        order = self._let_in(begun, uploads)
-        steps = self.averaging.mean_steps(order, uploads)
-        self.counts.aggregated(turn, steps or None)
-        if not order:
-            return []
-        at = turn * self.seconds
-        scale = self.pace.scale(self.counts.rate(self.me), self.counts.slowest, at)
-        try:
-            vectors, weights = await self.averaging.normalised(
-                order, uploads, begun, scale, turn, self.steps
-            )
-            async with self._moving:
-                model = await self._given()
-                parts, counted = [model, *vectors], [1.0, *weights]
-                moved = await offload(
-                    model.is_large, lambda: combine(parts, counted, self.store.folder)
-                )
-                self.model = await self.server_step.take(model, moved)
-        except NotFinite:
-            for name in order:
-                self.cluster.refuse(name, Refused("not-finite", "the mean is not finite"))
-            return []
+    def _weigh(self, period: int, uploads: dict[str, Upload]) -> tuple[float, dict[str, int]]:
+        """Edges that make more steps a second count less; and what a client made is counted."""
+        steps = self.averaging.mean_steps(uploads)
+        self.counts.aggregated(period, steps or None)
+        if not uploads:
+            return 0.0, {}
         self.metrics.steps.set(steps)
-        for name in order:
-            self.steps[name] = self.steps.get(name, 0) + uploads[name].steps
-        return order
+        made = {name: self.steps.get(name, 0) for name in uploads}
+        rate, slowest = self.counts.rate(self.me), self.counts.slowest
+        return self.pace.scale(rate, slowest, period * self.seconds), made
 
-    def _let_in(self, begun: Vector, uploads: dict[str, Upload]) -> list[str]:
-        """Without updates that would count for far more than the others'."""
-        order = sorted(uploads, key=self.topology.order.__getitem__)
-        mean = self.averaging.mean_steps(order, uploads)
-        counted = {
-            name: replace(one, moved=one.moved * mean / one.steps) for name, one in uploads.items()
-        }
-        for name, reason in self.averaging.too_large(counted, begun).items():
-            del uploads[name]
-            order.remove(name)
-            self.cluster.refuse(name, Refused("norm", reason))
-        self.metrics.update_norm.set(self.averaging.usual)
-        return order
+    async def _exchange(self, period: int, order: list[str]) -> tuple[int, int]:  # noqa: ARG002
+        used: list[str] = []
+        if self.topology.is_inter(period) and self.links:
+            self.phase = "exchanging"
+            self.links.pause(False)
+            start = time.perf_counter()
+            used = await self.flows.run(period, await self.current())
+            self.times.exchanged(time.perf_counter() - start, waited=0.0)
+            self.counts.note()
+        return period, len(used)
 
-    # The model, which links move at any time.
-
-    async def _current(self) -> Vector:
-        async with self._moving:
-            return await self._given()
-
-    async def _given(self) -> Vector:
-        """The model with what links have given since; by whoever holds `_moving`."""
-        owed = self.links.agreement.owed
-        while owed:
-            # They stay owed until the model has them: a checkpoint has one or the other.
-            taken = list(owed)
-            total = taken[0][1]
-            for _, change in taken[1:]:
-                total = total + change
-            before, self.model = self.model, await self._add(total, self.model)
-            del owed[: len(taken)]
-            if self.deployment.audit:
-                peers, moved = [peer for peer, _ in taken], total.probe()
-                start, end = probe(before), probe(self.model)
-                self.node.tell(facts.Given(peers=peers, moved=moved, before=start, after=end))
-        return self.model
-
-    async def _keep(self, period: int, finished: Finished | None = None) -> None:
-        """Go on from the model with all that links have given until now."""
-        async with self._moving:
-            model = await self._given()
-            notes = {"counts": self.counts.notes(), "steps": dict(self.steps)}
-            rows = {**self.server_step.rows, **self.averaging.rows}
-            self._go_on(max(period, self.period), model, finished, pace=notes, rows=rows)
-            self._begun = model
-            self.flows.unsaved.clear()
-            self._is_early = False
+    def _notes(self) -> dict[str, Any]:
+        self.flows.unsaved.clear()
+        self._is_early = False
+        return {"counts": self.counts.notes(), "steps": dict(self.steps)}
 
     def _hear_signed(self, state: v1.LinkState) -> None:
         self.counts.hear_signed(state.edge, state.done, state.steps)
@@ -242,7 +160,3 @@ class Turns(Periods):
         if not self._is_early:
             self._is_early = True
             self.node.background.spawn(self._keep(self.period))
-
-    async def _save_again(self) -> None:
-        await self._keep(self.period)
-        await self._wait_for_disk(0)

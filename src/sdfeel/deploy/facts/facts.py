@@ -453,8 +453,6 @@ class Repaired(EdgeFact):
     """The model has now what a link gave after all."""
 
     peer: str
-    before: float | None = None
-    after: float | None = None
 
 
 class Unsettled(EdgeFact):

@@ -240,14 +240,22 @@ class Change:
         return cls((theirs, own), (weight, -weight))
 
     def __add__(self, other: Change) -> Change:
-        return Change(self.vectors + other.vectors, self.weights + other.weights)
+        """A vector of both counts as often as it does in both together."""
+        weights = dict(zip(self.vectors, self.weights, strict=True))
+        for vector, weight in zip(other.vectors, other.weights, strict=True):
+            weights[vector] = weights.get(vector, 0.0) + weight
+        return Change(tuple(weights), tuple(weights.values()))
 
     def __neg__(self) -> Change:
         return Change(self.vectors, tuple(-weight for weight in self.weights))
 
     def applied(self, model: Vector, folder: Path | None = None) -> Vector:
         """The model with this added."""
-        return combine([model, *self.vectors], [1.0, *self.weights], folder)
+        total = Change((model,), (1.0,)) + self
+        parts = [(v, w) for v, w in zip(total.vectors, total.weights, strict=True) if w]
+        if len(parts) == 1 and parts[0][1] == 1.0:
+            return parts[0][0]
+        return combine([v for v, _ in parts], [w for _, w in parts], folder)
 
     def probe(self) -> float:
         """By how much it moves the `probe` of a model."""

@@ -41,6 +41,7 @@ __all__ = [
     "Do",
     "Id",
     "Input",
+    "Owed",
     "Standing",
     "Transaction",
     "Unlisted",
@@ -201,6 +202,14 @@ class Action(Generic[Change]):
 Actions = list[Action[Change]]
 
 
+class Owed(NamedTuple, Generic[Change]):
+    """What a link gives; `is_late`: after the exchange itself was over."""
+
+    peer: str
+    change: Change
+    is_late: bool = True
+
+
 @dataclass
 class _Peer:
     life: int = 0
@@ -215,7 +224,7 @@ class Agreement(Generic[Change]):
     checkpoint   the number of the last one begun
     open         what is not decided, or what the other end may not have on its disk
     settled      what is, and the number of this end's last checkpoint without it
-    owed         (peer, change) to be added to the model before the next checkpoint
+    owed         what is to be added to the model before the next checkpoint
     known_lives  of the others, as the checkpoint that this edge began from had them
 
     `agreement_notes` puts it into checkpoints; the exchanges and streams call what is below.
@@ -225,7 +234,7 @@ class Agreement(Generic[Change]):
     checkpoint: int = 0
     open: dict[tuple[str, Id], Transaction[Change]] = field(default_factory=dict)
     settled: dict[tuple[str, Id], int] = field(default_factory=dict)
-    owed: list[tuple[str, Change]] = field(default_factory=list)
+    owed: list[Owed[Change]] = field(default_factory=list)
     known_lives: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -417,9 +426,10 @@ class Agreement(Generic[Change]):
 
     def _action(self, transaction: Transaction[Change], do: Do) -> Action[Change]:
         if do is Do.MAKE_GOOD and transaction.change is not None:
-            self.owed.append((transaction.peer, transaction.change))
+            self.owed.append(Owed(transaction.peer, transaction.change))
         if do is Do.TAKE_BACK and transaction.change is not None:
-            self.owed.append((transaction.peer, -transaction.change))  # type: ignore[operator]
+            change = -transaction.change  # type: ignore[operator]
+            self.owed.append(Owed(transaction.peer, change))
         peer, id_ = transaction.peer, transaction.id
         return Action(do, peer, id_, SAYS.get(do), transaction.own, transaction.change)
 

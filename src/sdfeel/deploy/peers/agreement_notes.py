@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sdfeel.deploy.peers.agreement import Agreement, Id, Standing, Transaction
+from sdfeel.deploy.peers.agreement import Agreement, Id, Owed, Standing, Transaction
 
 __all__ = ["dump", "load"]
 
@@ -38,7 +38,7 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
             if t.state is not Standing.ACTIVE
         ],
         "settled": [[peer, *id_, own] for (peer, id_), own in agreement.settled.items()],
-        "owed": [[peer, put(change)] for peer, change in agreement.owed],
+        "owed": [[each.peer, put(each.change)] for each in agreement.owed],
         "lives": agreement.lives(),
     }
 
@@ -75,7 +75,7 @@ def load(
     for peer, place in notes["owed"]:
         owed = changes[place]
         if owed is not None:
-            agreement.owed.append((peer, owed))
+            agreement.owed.append(Owed(peer, owed))
 
 
 def _id(numbers: Sequence[int]) -> Id:

@@ -58,7 +58,7 @@ from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
-from sdfeel.deploy.peers.agreement import Action, Id, Transaction
+from sdfeel.deploy.peers.agreement import Action, Id, Owed, Transaction
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Link
@@ -195,7 +195,8 @@ class Flows:
         psi = [self.pace.weight(staleness, many) for _, staleness in found.values()]
         weights = self.pace.stale_weights(share(self.me), [share(p) for p in found], psi, many)
         for (peer, (theirs, _)), weight in zip(found.items(), weights, strict=True):
-            self.links.agreement.owed.append((peer, Change.towards(model, theirs, weight)))
+            change = Change.towards(model, theirs, weight)
+            self.links.agreement.owed.append(Owed(peer, change, is_late=False))
 
     # What we are asked for.
 
@@ -254,7 +255,7 @@ class Flows:
         """Both ends use a link: what it gives is added before anything is done with the model."""
         if action.change is None:
             return
-        self.links.agreement.owed.append((action.peer, action.change))
+        self.links.agreement.owed.append(Owed(action.peer, action.change, is_late=False))
         self.links.is_unsaved = True
         self.unsaved[action.peer] += 1
         moved = self._moved(action.change, 1)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 
 from sdfeel.deploy.facts import facts
-from sdfeel.deploy.model.vectors import Vector, combine, distance, probe
+from sdfeel.deploy.model.vectors import Change, Vector, distance, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.allreduce import AllReduce
@@ -31,6 +34,7 @@ class Mixer:
     links: Links
     states: LinkStates
     timeout: ExchangeTimeout
+    move: Callable[[Change], Awaitable[Vector]] = field(init=False)  # adds to the model
     waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
 
     def __post_init__(self) -> None:
@@ -80,11 +84,11 @@ class Mixer:
         self.states.refresh()
         return self.topology.view(self.me, self.states.up())
 
-    async def run(self, period: int, model: Vector, view: View) -> tuple[Vector, int]:
-        """The model after all exchanges, and how many times a link was used."""
+    async def run(self, period: int, model: Vector, view: View) -> int:
+        """Move the model by all exchanges; how many times a link was used."""
         self.waited = 0.0
         if not self._has_agreed:
-            return model, self._leave_out(period, model, view)
+            return self._leave_out(period, model, view)
         if view.averager.route == "all-reduce" and len(view.edges) > 1:
             return await self._all_reduce((period, 0), model, view)
         total = 0
@@ -99,7 +103,7 @@ class Mixer:
         for peer in self._neighbours(view) if view.digest else ():
             if peer not in lost:
                 self.links[peer].went_well()
-        return model, total
+        return total
 
     def _leave_out(self, period: int, model: Vector, view: View) -> int:
         """No exchange, because the neighbours do not see the same network: no link is used."""
@@ -111,7 +115,7 @@ class Mixer:
         self._audit((period, 0), model, model, [], peers)
         return 0
 
-    async def _all_reduce(self, key: Key, model: Vector, view: View) -> tuple[Vector, int]:
+    async def _all_reduce(self, key: Key, model: Vector, view: View) -> int:
         start = asyncio.get_running_loop().time()
         for _ in range(ATTEMPTS):
             part = AllReduce(self.node, view, self.links, self.timeout, key)
@@ -120,13 +124,15 @@ class Mixer:
                 break
             view = await self.agree(key[0])
             if not self._has_agreed:
-                return model, self._leave_out(key[0], model, view)
+                return self._leave_out(key[0], model, view)
         self._note_waiting(key, part.children, start)
         if result is None:
             self._audit(key, model, model, [], part.peers)
-            return model, 0
-        self._audit(key, model, result, part.peers, [])
-        return result, len(part.peers)
+            return 0
+        # What the links give is known to the agreement; together it is exactly this.
+        mean = await self.move(Change.towards(model, result, 1.0))
+        self._audit(key, model, mean, part.peers, [])
+        return len(part.peers)
 
     async def _exchange(
         self, key: Key, model: Vector, view: View, lost: list[str], stages: Stages | None
@@ -147,13 +153,9 @@ class Mixer:
         answers = await asyncio.gather(*swaps)
         self._note_waiting(key, asked, start)
         used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
-        models = [model, *used.values()]
         large = model.is_large
-        mixed = model
-        if used:
-            counted = [weights[peer] for peer in used]
-            shares = [1 - sum(counted), *counted]
-            mixed = await offload(large, lambda: combine(models, shares, self.node.folder))
+        gifts = [Change.towards(model, theirs, weights[peer]) for peer, theirs in used.items()]
+        mixed = await self.move(reduce(add, gifts)) if gifts else model
         if key[1] == 0:
             for peer, theirs in used.items():
                 apart = await offload(large, lambda theirs=theirs: distance(model, theirs))  # type: ignore[misc]
