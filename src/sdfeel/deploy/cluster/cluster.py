@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.downlink import Downlink
+from sdfeel.deploy.cluster.reception import Arrival, Reception
 from sdfeel.deploy.cluster.session import Session
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Vector
@@ -16,8 +16,6 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.identity import Identity
 from sdfeel.deploy.waiting import UsualTimes, end
-from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS
 from sdfeel.deploy.wire.transport import Stream, StreamLost
 
 __all__ = ["Cluster", "Tasks"]
@@ -48,7 +46,7 @@ class Cluster:
         self.times = UsualTimes(node.deployment.deadlines.round)
         self._takes_late = False
         self._between: dict[str, Upload] = {}  # late ones that came when no period was open
-        self._elsewhere = elsewhere
+        self.elsewhere = elsewhere
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
 
@@ -144,14 +142,14 @@ class Cluster:
         """What other edges must know: guests, and own clients that are guests elsewhere, with the
         last period in which they took part here.
         """
-        doubled = [name for name in self._elsewhere if name in self._attended]
+        doubled = [name for name in self.elsewhere if name in self._attended]
         return {name: self._attended.get(name, 0) for name in sorted({*self._guests, *doubled})}
 
     def drop_doubled(self) -> None:
         """Who took part at home in this period is not counted here as well."""
-        for name in [name for name in self._elsewhere if name in self.uploads]:
+        for name in [name for name in self.elsewhere if name in self.uploads]:
             is_guest = name not in self.home
-            if is_guest and self.is_open and self._elsewhere[name] >= self.period:
+            if is_guest and self.is_open and self.elsewhere[name] >= self.period:
                 del self.uploads[name]
                 self.refuse(name, Refused("elsewhere", f"{name} is at home as well"))
 
@@ -224,89 +222,31 @@ class Cluster:
         self.node.signal.notify()
 
     async def _read(self, session: Session) -> None:
-        incoming: frames.Incoming | None = None
-        most_steps = self.topology.deployment.most_steps
+        reception = Reception(self, session)
         try:
             while (message := await session.stream.read()) is not None:
-                kind = message.WhichOneof("body")
-                try:
-                    vector = None
-                    if kind == "model":
-                        if incoming is not None:
-                            incoming.abandon()
-                            incoming = None
-                            raise Refused("truncated", "a new model before the last was whole")
-                        incoming = self._open(session, message.model)
-                        vector = incoming.begin() if incoming is not None else None
-                    elif kind == "chunk" and incoming is not None:
-                        vector = incoming.feed(message.chunk)
-                    self.node.metrics.bytes.labels("clients", "in").inc(message.ByteSize())
-                    if vector is not None and incoming is not None:
-                        announced = incoming.announced
-                        upload = Upload(
-                            vector,
-                            incoming.moved,
-                            announced.steps if most_steps else self.topology.tau1,
-                            epoch=announced.epoch,
-                            learned=announced.learned,
-                        )
-                        incoming = None
-                        self._accept(session, announced, upload)
-                except Refused as refusal:
-                    self.refuse(session.name, refusal)
-                    incoming = None
+                reception.take(message)
         finally:
-            if incoming is not None:
-                incoming.abandon()
-                self._count(session.name, Refused("truncated", "the stream ended within a model"))
+            reception.end()
 
-    def _open(self, session: Session, announced: v1.ModelHeader) -> frames.Incoming | None:
-        given, period = session.given, announced.period
-        if period == self.period and session.name in self.uploads:
-            raise Refused("replayed", f"a second model for period {period}")
-        if given is None or period != given.period or not self._is_wanted(period):
-            if period > self.period:
-                raise Refused("period", f"period {period}, this is {self.period}")
-            self._late(session, period)
-            return None
-        if announced.samples != self.topology.samples(session.name):
-            raise Refused("samples", f"{announced.samples} samples, not as provisioned")
-        steps = self.topology.deployment.most_steps
-        if steps and not 1 <= announced.steps <= steps:
-            raise Refused("steps", f"{announced.steps} steps, from 1 to {steps} can be")
-        most = self.topology.deployment.limits.magnitude
-        packing = PACKINGS.get(self.topology.deployment.codecs.up)
-        return frames.Incoming(
-            announced, self.node.size, most, self.node.folder, given.model, packing
-        )
-
-    def _is_wanted(self, period: int) -> bool:
+    def is_wanted(self, period: int) -> bool:
+        """Whether the work of a period may still come in."""
         return self._takes_late or (self.is_open and period == self.period)
 
-    def _accept(self, session: Session, announced: v1.ModelHeader, upload: Upload) -> None:
-        given = session.given
-        if given is None or not self._is_wanted(announced.period):
-            self._late(session, announced.period)
-            return
-        session.given = None
-        self.times.answered(session.name, asyncio.get_running_loop().time() - given.at)
-        # Nobody is refused at home for what another edge says, which may lie. A guest is, also in
-        # the period after that: what is said of this one may still be on its way.
-        last = self._elsewhere.get(session.name, 0)
-        if session.name not in self.home and last and last + 1 >= announced.period:
-            where = f"has taken part in period {last} at another edge"
-            raise Refused("elsewhere", f"{session.name} {where}")
-        self._attended[session.name] = self.period
-        upload = replace(upload, period=announced.period, begun=given.model)
-        (self.uploads if self.is_open else self._between)[session.name] = upload
-        if announced.period == self.period:
-            self.on_upload(session.name, announced)
+    def accept(self, arrival: Arrival, upload: Upload, seconds: float) -> None:
+        """Take a model that has passed every check, `seconds` after its work was given."""
+        name = arrival.client
+        self.times.answered(name, seconds)
+        self._attended[name] = self.period
+        (self.uploads if self.is_open else self._between)[name] = upload
+        if upload.period == self.period:
+            self.on_upload(name, arrival.announced)
         else:
-            late = facts.TakenLate(client=session.name, period=given.period, now=self.period)
-            self.node.tell(late)
+            self.node.tell(facts.TakenLate(client=name, period=upload.period, now=self.period))
         self.node.signal.notify()
 
-    def _late(self, session: Session, period: int) -> None:
+    def late(self, session: Session, period: int) -> None:
+        """A model came after its period: that is no fault."""
         if session.given is not None and session.given.period == period:
             session.given = None
         self.node.tell(facts.UploadLate(client=session.name, period=period, now=self.period))
@@ -314,7 +254,7 @@ class Cluster:
 
     def refuse(self, name: str, refusal: Refused) -> None:
         """A bad model harms nobody else; the period does not wait for another one."""
-        self._count(name, refusal)
+        self.count(name, refusal)
         if name not in self.uploads:
             self.failed.add(name)
         if name in self.sessions:
@@ -322,6 +262,7 @@ class Cluster:
             self.sessions[name].receipt(self.period, v1.Verdict.REFUSED, refusal.reason)
         self.node.signal.notify()
 
-    def _count(self, name: str, refusal: Refused) -> None:
+    def count(self, name: str, refusal: Refused) -> None:
+        """Note what was refused."""
         kind, reason, period = refusal.kind, refusal.reason, self.period
         self.node.tell(facts.UploadRefused(kind=kind, reason=reason, client=name, period=period))

@@ -68,15 +68,8 @@ class Incoming:
     packing: Packing | None = None
 
     def __post_init__(self) -> None:
-        dtype = DTYPE if self.packing is None else self.packing.name
-        if self.announced.values != self.size:
-            raise Refused("shape", f"{self.announced.values} values, expected {self.size}")
-        if self.announced.dtype != dtype:
-            raise Refused("dtype", f"dtype {self.announced.dtype!r}, expected {dtype!r}")
-        if self.announced.base != (self._base.sha256 if self.packing else b""):
-            raise Refused("base", "a change of another model than this end has")
-        if len(self.announced.sha256) != 32:
-            raise Refused("hash", "the sha256 has not 32 bytes")
+        for check in ON_HEADER:
+            check(self)
         with _disk():
             self._writer = VectorWriter(self.size, self.folder)
         self._reader = self.packing.reader(self.size) if self.packing else None
@@ -84,7 +77,8 @@ class Incoming:
         self._hash = hashlib.sha256()
 
     @property
-    def _base(self) -> Vector:
+    def base(self) -> Vector:
+        """What the change on its way is a change of."""
         assert self.start is not None  # noqa: S101 - a change is one of something
         return self.start
 
@@ -103,11 +97,8 @@ class Incoming:
         if chunk.offset != self._writer.written:
             raise Refused("order", f"chunk at {chunk.offset}, expected {self._writer.written}")
         values = self._read(chunk.data) if self._reader is None else self._add(chunk.data)
-        largest = float(np.abs(values).max())
-        if not math.isfinite(largest):
-            raise Refused("not-finite", "NaN or infinity among the values")
-        if largest > self.most:
-            raise Refused("magnitude", f"a value of {largest:.3g}, at most {self.most:.3g}")
+        for check in ON_VALUES:
+            check(self, values)
         if self.start is not None:
             first = self._writer.written
             step = values.astype(np.float64) - self.start.read(first, first + values.size)
@@ -142,7 +133,48 @@ class Incoming:
         change = self._reader.read(data, count)
         self._hash.update(data)
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._base.read(first, first + count) + change
+            return self.base.read(first, first + count) + change
 
     def abandon(self) -> None:
         self._writer.abandon()
+
+
+# What a header passes, and then every chunk that was read. What may be in the file of values is
+# looked at where they are read: `_read`, and the readers of `packing`.
+
+
+def has_shape(incoming: Incoming) -> None:
+    if incoming.announced.values != incoming.size:
+        count = incoming.announced.values
+        raise Refused("shape", f"{count} values, expected {incoming.size}")
+
+
+def has_dtype(incoming: Incoming) -> None:
+    dtype = DTYPE if incoming.packing is None else incoming.packing.name
+    if incoming.announced.dtype != dtype:
+        raise Refused("dtype", f"dtype {incoming.announced.dtype!r}, expected {dtype!r}")
+
+
+def has_base(incoming: Incoming) -> None:
+    if incoming.announced.base != (incoming.base.sha256 if incoming.packing else b""):
+        raise Refused("base", "a change of another model than this end has")
+
+
+def has_hash(incoming: Incoming) -> None:
+    if len(incoming.announced.sha256) != 32:
+        raise Refused("hash", "the sha256 has not 32 bytes")
+
+
+def is_finite(_incoming: Incoming, values: Block) -> None:
+    if not np.isfinite(values).all():
+        raise Refused("not-finite", "NaN or infinity among the values")
+
+
+def is_bounded(incoming: Incoming, values: Block) -> None:
+    largest = float(np.abs(values).max())
+    if largest > incoming.most:
+        raise Refused("magnitude", f"a value of {largest:.3g}, at most {incoming.most:.3g}")
+
+
+ON_HEADER = (has_shape, has_dtype, has_base, has_hash)
+ON_VALUES = (is_finite, is_bounded)
