@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from sdfeel.engines.choose import ENGINES
 from speed.zoo import ZOO
 
-__all__ = ["FULL", "QUICK", "Extent"]
+__all__ = ["FULL", "LOSSES_MEASURED", "OPTIMIZERS_MEASURED", "QUICK", "Extent"]
+
+LOSSES_MEASURED = (
+    "mse", "bce", "smooth l1", "label smoothing", "class weights", "own (focal)",
+)  # fmt: skip
+OPTIMIZERS_MEASURED = ("momentum", "adam", "adamw")
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Extent:
     engines: tuple[str, ...] = tuple(reversed(ENGINES))
     all_engines_everywhere: bool = True  # else only where the setting is the first
     variants: bool = True  # also the loop without oneDNN, and engine and product on one thread
+    losses: tuple[str, ...] = LOSSES_MEASURED  # beside softmax
+    optimizers: tuple[str, ...] = OPTIMIZERS_MEASURED  # beside SGD
     growth: tuple[int, ...] = (10, 50, 200, 1000, 10_000)
     servers: tuple[int, ...] = (2, 10, 50, 100, 500)
     server_clients: int = 1000
@@ -46,6 +53,8 @@ QUICK = Extent(
     engines=("fast",),
     all_engines_everywhere=False,
     variants=False,
+    losses=("bce", "own (focal)"),
+    optimizers=("adam",),
     growth=(),
     servers=(),
     topologies=(),

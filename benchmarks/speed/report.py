@@ -41,6 +41,11 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
     if "zoo" in details:
         title = "Other models: what `auto` takes against a plain loop on all cores"
         tables.append((title, _zoo(details["zoo"])))
+    beside = {**details.get("losses_vs_softmax", {}), **details.get("adam_vs_sgd", {})}
+    if beside:
+        title = "Losses and optimizers in the fast engine / softmax with SGD (CNN, 1x28x28)"
+        rows = [{"": name, "x softmax, SGD": _spread(found)} for name, found in beside.items()]
+        tables.append((title, rows))
     if "clients" in details:
         tables.append(("Growth with clients (fast engine, CNN on 1x28x28)", _clients(details)))
     if "servers" in details:

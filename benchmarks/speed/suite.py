@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from speed import growth
+from speed import growth, kinds
 from speed.auto import auto_against_loop
 from speed.engines import SETTINGS, periods, speed, widths
 from speed.extent import FULL, QUICK, Extent
@@ -25,7 +25,9 @@ RATIOS = (
     "ranks_2_vs_1",
     "share_of_matmul",
 )
-KEYS = (*RATIOS, "auto_vs_loop")
+# Objects: a ratio for each name.
+KINDS = ("losses_vs_softmax", "adam_vs_sgd")
+KEYS = (*RATIOS, "auto_vs_loop", *KINDS)
 
 
 def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
@@ -37,6 +39,7 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
         say(f"{SETTINGS[name][2]}: loop, engines, matrix product")
         every = extent.all_engines_everywhere or number == 0
         details["settings"][name] = speed(name, extent, every, ratios)
+    objects = _beside_softmax(extent, details, say)
     auto: dict[str, float | None] | None = None
     if extent.zoo:
         details["zoo"] = {}
@@ -74,4 +77,19 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
     machine["load_after"] = round(load(), 2)
     details["ratios"] = {key: found.as_dict() for key, found in ratios.items() if found}
     numbers = {key: found.median if found else None for key, found in ratios.items()}
-    return {**numbers, "auto_vs_loop": auto, "details": details}
+    return {**numbers, "auto_vs_loop": auto, **objects, "details": details}
+
+
+def _beside_softmax(
+    extent: Extent, details: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, dict[str, float] | None]:
+    """Return the ratios of `KINDS`, by name."""
+    objects: dict[str, dict[str, float] | None] = dict.fromkeys(KINDS)
+    asked = dict(zip(KINDS, (extent.losses, extent.optimizers), strict=True))
+    if any(asked.values()):
+        say("losses and optimizers beside softmax with SGD")
+        found = kinds.kinds_against_softmax([*extent.losses, *extent.optimizers], extent)
+        for key, names in asked.items():
+            details[key] = {name: found[name].as_dict() for name in names}
+            objects[key] = {name: found[name].median for name in names}
+    return objects

@@ -13,7 +13,7 @@ from sdfeel.engines.choose import ENGINES
 from sdfeel.engines.engine import Work
 from sdfeel.engines.reference import ReferenceEngine
 from sdfeel.errors import InputError, RunError
-from speed import growth, measuring, ranks, suite
+from speed import growth, kinds, measuring, ranks, suite
 from speed.auto import auto_against_loop
 from speed.jobs import Job, make_contender, simulation_of
 from speed.measuring import Measured, measure, ratio, spread
@@ -155,6 +155,9 @@ def pretended(monkeypatch):
         return {"client_steps_per_second": 190.0 if "--ranks" in flags else 100.0}
 
     monkeypatch.setattr(ranks, "sdfeel_run", answer)
+    monkeypatch.setattr(
+        kinds, "kinds_against_softmax", lambda names, _: dict.fromkeys(names, spread([0.9, 1.0]))
+    )
 
 
 @pytest.mark.usefixtures("pretended")
@@ -166,6 +169,8 @@ def test_the_full_benchmark_answers_every_key():
     assert found["growth_10000"] == pytest.approx(800 / 700)
     assert found["rss_gb_10000"] == 1.5
     assert found["ranks_2_vs_1"] == pytest.approx(1.9)
+    assert set(found["losses_vs_softmax"]) == set(FULL.losses)
+    assert found["adam_vs_sgd"]["adam"] == pytest.approx(0.95)
     details = found["details"]
     flops = details["settings"]["mnist"]["flops_per_step"]
     assert found["share_of_matmul"] == pytest.approx(1500 * flops / 3e10)
@@ -175,12 +180,19 @@ def test_the_full_benchmark_answers_every_key():
     json.dumps(found, allow_nan=False)
 
 
+def test_losses_and_optimizers_are_measured_beside_softmax():
+    found = kinds.kinds_against_softmax(["mse"], replace(QUICK, seconds=0.01, repetitions=2))
+    assert set(found) == {"mse"}
+    assert found["mse"].repetitions == 2
+    assert found["mse"].low > 0
+
+
 @pytest.mark.usefixtures("pretended")
 def test_the_quick_benchmark_leaves_the_rest_open():
     found = run_bench(QUICK)
     assert list(found) == [*KEYS, "details"]
     measured = {key for key in KEYS if found[key] is not None}
-    assert measured == {*KEYS[:4], "share_of_matmul", "auto_vs_loop"}
+    assert measured == {*KEYS[:4], "share_of_matmul", "auto_vs_loop", *suite.KINDS}
     assert set(found["auto_vs_loop"]) == set(ZOO)
     assert QUICK.repetitions >= 5
 

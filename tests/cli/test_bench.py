@@ -55,7 +55,7 @@ def test_json_has_exactly_the_keys_that_scripts_rely_on(asked):
     assert set(found) == {
         "fast_vs_loop", "fast_vs_loop_all_cores", "cifar_fast_vs_loop", "mlp_fast_vs_loop",
         "growth_10000", "rss_gb_10000", "ranks_2_vs_1", "share_of_matmul", "auto_vs_loop",
-        "details",
+        "losses_vs_softmax", "adam_vs_sgd", "details",
     }  # fmt: skip
     assert found["fast_vs_loop"] == 12
     assert found["growth_10000"] is None
@@ -106,3 +106,13 @@ def test_without_the_repository_one_sentence_says_where_benchmarks_are(
     said = " ".join(capsys.readouterr().err.split())
     assert "come with the repository" in said
     assert "make setup" in said
+
+
+def test_a_million_clients_are_measured_alone(asked, monkeypatch):
+    from speed import million
+
+    numbers = {"seconds": 40.0, "gigabytes": 1.5, "steps_per_second": 12_000.0}
+    monkeypatch.setattr(million, "million", lambda: {**numbers, "phases": {"evaluation": 1.0}})
+    assert json.loads(run("--million", "--json").stdout)["million"]["gigabytes"] == 1.5
+    assert "12,000" in run("--million").stdout.replace("1.2e+04", "12,000")
+    assert asked == []

@@ -50,7 +50,7 @@ def bench(
             return
         phases = own.pop("phases")
         numbers = {**own, **{f"seconds of {name}": seconds for name, seconds in phases.items()}}
-        _show("A million clients", [{"": k, "value": f"{v:,.4g}"} for k, v in numbers.items()])
+        _show("A million clients", [{"": k, "value": f"{v:,.6g}"} for k, v in numbers.items()])
         return
     suite, report = _import_benchmark("speed.suite"), _import_benchmark("speed.report")
     from sdfeel.files import check_writable
