@@ -30,11 +30,16 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder: what was renamed survives a power cut."""
+    file = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(file)
     finally:
-        os.close(folder)
+        os.close(file)
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:

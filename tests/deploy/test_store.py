@@ -229,3 +229,27 @@ def test_models_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert stat.S_IMODE((tmp_path / "out.safetensors").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_an_edge_goes_on_from_is_flushed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after renaming a checkpoint and before its name was flushed, it told its neighbours
+    of it in its next life; a power cut then took it away, and the mean moved.
+    """
+    Store(tmp_path, {}).save(EdgeCheckpoint(1, as_vector(values(3))))
+    flushed: list[int] = []
+    fsync = os.fsync
+
+    def flush(number: int) -> None:
+        flushed.append(os.fstat(number).st_ino)
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    store = Store(tmp_path, {})
+    assert store.load(3)[0] is not None
+    assert not flushed, "who only looks writes nothing"
+    store.acquire()
+    assert store.load(3)[0] is not None
+    assert tmp_path.stat().st_ino in flushed
+    store.release()

@@ -6,46 +6,62 @@ failure names its seed, and the seed brings it back.
 
 from __future__ import annotations
 
+import datetime
 import gc
 import os
 from collections import Counter
 
 import numpy as np
 import pytest
-from twin_world import TwinWorld, make_deployment, run_schedule, trouble
+from twin_world import (
+    TwinWorld,
+    make_deployment,
+    one_history,
+    run_schedule,
+    run_secured,
+    trouble,
+)
 from virtual import VirtualLoop
 
 from sdfeel.deploy.peers import agreement
 from sdfeel.deploy.peers.agreement import Input, Standing
 from sdfeel.deploy.topology import Topology
 
-SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
-AVERAGERS = ("paper", "all-reduce", "metropolis")
-# `make test-long` plays ten times as many.
-PARTS, PART = 4, 2500 if os.environ.get("SDFEEL_LONG") else 250
+# The suite plays other histories every day, `make test-long` and `benchmarks/histories.py` more.
+BASE = int(os.environ.get("SDFEEL_SEED") or datetime.date.today().toordinal())
+PARTS, PART = 4, 2500 if os.environ.get("SDFEEL_LONG") else 375
+FIXED = 250
 pytestmark = pytest.mark.usefixtures("cheap")
 
 
 def play(seed: int) -> TwinWorld:
-    shape, averager = SHAPES[seed % len(SHAPES)], AVERAGERS[seed % len(AVERAGERS)]
-    try:
-        return run_schedule(seed, shape, averager)
-    except AssertionError as problem:
-        raise AssertionError(f"seed {seed} ({shape}, {averager}): {problem}") from problem
+    return one_history(seed, run_schedule)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_histories_with_faults(part: int) -> None:
+def test_histories_with_faults() -> None:
     """The weighted mean is kept, all periods are made, what is settled is on both disks."""
     seen: Counter[str] = Counter()
-    for seed in range(part * PART, (part + 1) * PART):
+    for seed in range(FIXED):
         world = play(seed)
         assert world.checker.looks
         seen.update(world.events)
-        if seed % 100 == 0:
-            gc.collect()
     for event in ("taken-back", "repaired", "undecided", "jump", "deadline", "link-down"):
         assert seen[event], f"{event} never happened: {seen}"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_histories_with_certificates_torn_disks_and_wrong_clocks(part: int) -> None:
+    """Other seeds every day; `benchmarks/histories.py --seed N --histories 1` repeats one."""
+    seen: Counter[str] = Counter()
+    first = BASE * 100_000 + part * PART
+    for seed in range(first, first + PART):
+        world = one_history(seed, run_secured)
+        assert world.checker.looks, f"seed {seed}"
+        seen.update(world.events)
+        if seed % 100 == 0:
+            gc.collect()
+    for event in ("taken-back", "repaired", "jump", "peer-refused", "checkpoint-damaged"):
+        assert seen[event], f"{event} never happened from seed {first} on: {seen}"
 
 
 def test_a_seed_decides_everything() -> None:
@@ -57,6 +73,8 @@ def test_a_seed_decides_everything() -> None:
             for line in edge.log.recent
         ]
 
+    secured = [one_history(seed, run_secured).loop.time() for seed in range(10)]
+    assert secured == [one_history(seed, run_secured).loop.time() for seed in range(10)]
     traces = [trace(seed) for seed in range(20)]
     assert traces == [trace(seed) for seed in range(20)]
     assert traces[0] != traces[3]

@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from twin_identity import TwinAuthority
 from virtual import NODE, VirtualLoop
 
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.trust.identity import Identity
+from sdfeel.deploy.trust.identity import Identity, check
 from sdfeel.deploy.wire.transport import Call, StreamLost, TurnedAway
 
 Way = tuple[str, str]
@@ -28,6 +29,7 @@ class End:
 
     def __init__(self, net: Net, me: str, peer: str, identity: Identity) -> None:
         self.net, self.me, self.peer, self.identity = net, me, peer, identity
+        self.credentials: Any = None  # of an end that was dialled
         self.other: End
         self.inbox: deque[Any] = deque()
         self.lost: StreamLost | None = None
@@ -39,6 +41,8 @@ class End:
         self.held: list[Any] = []
 
     def who(self) -> Identity | None:
+        if self.credentials is not None:
+            check(self.identity, self.credentials)
         return self.identity
 
     async def read(self) -> Any | None:
@@ -114,6 +118,7 @@ class Net:
     slow      seconds that a message takes at least on a way
     silent    ways on which nothing arrives for now
     repeats   how likely a word arrives twice
+    authority  issues the certificates of the nodes; None: in plain text
     """
 
     def __init__(self, loop: VirtualLoop, chance: random.Random, ping: float) -> None:
@@ -124,6 +129,7 @@ class Net:
         self.silent: set[Way] = set()
         self.repeats = 0.0
         self.base = 0.002
+        self.authority: TwinAuthority | None = None
 
     def is_open(self, a: str, b: str) -> bool:
         return (a, b) not in self.silent
@@ -177,13 +183,29 @@ def _is_word(message: Any) -> bool:
 
 
 class Door:
-    """One node's transport."""
+    """One node's transport; with an authority, it shows a certificate and looks at the other's."""
 
     def __init__(self, net: Net, role: str, name: str) -> None:
-        self.net, self.name = net, name
-        self.identity = Identity(role, name)
+        self.net, self.name, self.role = net, name, role
+        self.credentials: Any = None
         self._serve: dict[Call, Callable[[Any], Awaitable[None]]] = {}
         self.served: asyncio.Future[None] | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """As of now: whoever has renewed its certificate dials with the new one."""
+        if self.net.authority is None:
+            return Identity(self.role, self.name)
+        return self.net.authority.identity(self.role, self.name)
+
+    def shake_hands(self, other: Identity) -> None:
+        """As TLS does: by this node's clock, and before anybody can say anything."""
+        token = NODE.set(self.name)
+        try:
+            if self.net.authority is not None and not self.net.authority.is_good(other.serial):
+                raise StreamLost("handshake failed")
+        finally:
+            NODE.reset(token)
 
     async def listen(self, calls: Any, status: Any) -> None:
         self._serve = dict(calls)
@@ -206,8 +228,11 @@ class Door:
         is_there = await self.is_there(edge)
         if door is None or not is_there or self.net.doors.get(edge) is not door:
             raise StreamLost("UNAVAILABLE")  # or another life has taken its place meanwhile
+        self.shake_hands(door.identity)
+        door.shake_hands(self.identity)
         near = End(self.net, self.name, edge, door.identity)
         far = End(self.net, edge, self.name, self.identity)
+        far.credentials = door.credentials
         near.other, far.other = far, near
         self.net.ends |= {near: None, far: None}
         token = NODE.set(edge)

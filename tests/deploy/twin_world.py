@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from twin import Door, Net
+from twin_identity import TwinAuthority, TwinNotary
 from virtual import NODE, VirtualLoop
 
+from sdfeel.deploy.client import client as client_module
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge import edge as edge_module
@@ -27,7 +30,7 @@ from sdfeel.deploy.facts import logs
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Vector, as_vector
-from sdfeel.deploy.peers import dialler
+from sdfeel.deploy.peers import dialler, link_states
 from sdfeel.deploy.peers.agreement import REMEMBERED
 from sdfeel.deploy.peers.file_versions import file_digest
 from sdfeel.deploy.topology import Topology
@@ -51,22 +54,42 @@ class Still:
 
 
 class MemoryStore:
-    """A disk that survives its edge. What a dead edge still writes does not arrive."""
+    """A disk that survives its edge. What a dead edge still writes does not arrive.
+
+    found    the checkpoint that a reader gets
+    durable  the one that survives a power cut: the last that was flushed
+    torn     found when the edge came back after a power cut in the middle of writing
+    """
 
     folder = Path()
 
     def __init__(self, model: Vector) -> None:
         self.first = model
         self.found: EdgeCheckpoint | None = EdgeCheckpoint(1, model, {"checkpoint": 0} | EMPTY)
-        self.saves = 0
+        self.durable = self.found
+        self.saves = self.torn = 0
 
     def load(self, _size: int) -> tuple[EdgeCheckpoint | None, list[str]]:
-        return self.found, []
+        torn, self.torn = self.torn, 0
+        self.durable = self.found  # a store flushes what it goes on from
+        return self.found, ["checkpoint is cut short"] * torn
 
-    def save(self, checkpoint: EdgeCheckpoint) -> None:
+    def save(self, checkpoint: EdgeCheckpoint) -> Callable[[], None]:
+        """Write; what it returns is called once the disk has said that it is flushed."""
         notes = json.loads(json.dumps(checkpoint.agreement))
-        self.found = replace(checkpoint, agreement=notes)
+        self.found = written = replace(checkpoint, agreement=notes)
         self.saves += 1
+
+        def flushed() -> None:
+            if self.found is written:
+                self.durable = written
+
+        return flushed
+
+    def lose_power(self) -> None:
+        """What was not flushed is lost or torn, which a reader notices."""
+        if self.found is not self.durable and self.found is not None:
+            self.found, self.torn = self.durable, 1
 
 
 class Disk:
@@ -87,7 +110,7 @@ class Disk:
 
     def save(self, checkpoint: EdgeCheckpoint) -> None:
         if self.world.lives[self.name] == self.life:
-            self.store.save(checkpoint)
+            self.world.loop.delivered.append(self.store.save(checkpoint))
             self.world.checker.saved(self.name)
 
 
@@ -191,6 +214,7 @@ class TwinWorld:
         fields = {"newer": newer, "has_begun": name in self.gone_over}
         edge = EdgeServer(used, name, Path(), None, door, disk, chance=self._luck(), **fields)
         self.edges[name] = edge
+        door.credentials = edge.credentials
         await edge.start()
         self.tasks[name] = asyncio.ensure_future(self._run(edge))
 
@@ -223,6 +247,8 @@ class TwinWorld:
         """As kill -9 does, or a power cut (`quietly`): nothing that it has not saved survives."""
         if name in self.lives:
             self.lives[name] += 1
+            if quietly:
+                self.disks[name].lose_power()
         self.net.vanish(name, quietly)
         self.loop.end(name)
         self.tasks.pop(name, None)
@@ -381,14 +407,20 @@ def make_edges_cheap(monkeypatch: Any) -> None:
     monkeypatch.setattr(dialler, "RENEWAL_SECONDS", 60.0)
 
 
-async def trouble(world: TwinWorld, seconds: float, every: float) -> None:
+PLAIN = ("cut", "silence", "slow", "kill", "kill", "client")
+SECURED = (*PLAIN, "power", "renew", "expire", "revoke", "clock")
+
+
+async def trouble(
+    world: TwinWorld, seconds: float, every: float, kinds: Sequence[str] = PLAIN
+) -> None:
     """Things go wrong, one after the other, until the time is over."""
     chance, net = world.chance, world.net
     end = world.loop.time() + seconds
     ways = [(a, b) for a in world.topology.edges for b in world.topology.neighbours(a)]
     while world.loop.time() < end:
         await asyncio.sleep(every * (0.1 + chance.expovariate(1.0)))
-        kind = chance.choice(("cut", "silence", "slow", "kill", "kill", "client"))
+        kind = chance.choice(kinds)
         way = chance.choice(ways)
         if kind == "cut":
             net.cut(*way)
@@ -396,13 +428,34 @@ async def trouble(world: TwinWorld, seconds: float, every: float) -> None:
             net.silence(way, chance.choice((0.2, 1.0, 3.0)))
         elif kind == "slow":
             net.slow[way] = chance.choice((0.0, 0.0, 0.05, 0.7))
-        else:
-            names = world.topology.edges if kind == "kill" else world.topology.clients
+        elif kind in ("kill", "power", "client"):
+            names = world.topology.clients if kind == "client" else world.topology.edges
             name = chance.choice(names)
             if name in world.tasks:
-                world.kill(name, quietly=chance.random() < 0.3)
+                world.kill(name, quietly=kind == "power" or chance.random() < 0.3)
                 world.loop.call_later(chance.choice((0.01, 0.3, 2.0)), _back, world, name)
+        else:
+            _trouble_with_trust(world, kind, chance.choice([*world.lives, *world.topology.clients]))
     net.slow.clear()
+
+
+def _trouble_with_trust(world: TwinWorld, kind: str, name: str) -> None:
+    """Certificates that are renewed, end or are revoked, and clocks that are wrong; for a while."""
+    authority, chance = world.net.authority, world.chance
+    assert authority is not None
+    clocks = authority.clocks
+    later = chance.choice((0.05, 0.5, 2.0))
+    if kind == "renew":
+        authority.renew(name)
+    elif kind == "expire":
+        authority.renew(name, seconds=chance.choice((0.0, 0.2)))
+        world.loop.call_later(later, authority.renew, name)
+    elif kind == "revoke":
+        authority.revoke(name)
+        world.loop.call_later(later, authority.renew, name)
+    else:
+        clocks.wrong[name] = chance.choice((-7200.0, -60.0, 60.0, 7200.0, 1e8))
+        world.loop.call_later(later, clocks.wrong.pop, name, None)
 
 
 def _back(world: TwinWorld, name: str) -> None:
@@ -412,16 +465,56 @@ def _back(world: TwinWorld, name: str) -> None:
 
 def run_schedule(seed: int, shape: str, averager: str, periods: int = 3) -> TwinWorld:
     """One history with faults, from its start to its end."""
+    return _run(seed, shape, averager, periods, PLAIN, None)
+
+
+def run_secured(seed: int, shape: str, averager: str, periods: int = 3) -> TwinWorld:
+    """The same with certificates, disks that lose power and clocks that are wrong."""
+    authority = TwinAuthority()
+    with (
+        patch.object(edge_module, "Credentials", authority.credentials),
+        patch.object(client_module, "Credentials", authority.credentials),
+        patch.object(link_states, "Notary", TwinNotary),
+        patch.object(link_states, "time", authority.clocks),
+        patch.object(edge_module, "WATCH_SECONDS", 0.5),
+        patch.object(dialler, "RENEWAL_SECONDS", 0.5),
+    ):
+        return _run(seed, shape, averager, periods, SECURED, authority)
+
+
+def _run(
+    seed: int,
+    shape: str,
+    averager: str,
+    periods: int,
+    kinds: Sequence[str],
+    authority: TwinAuthority | None,
+) -> TwinWorld:
     deployment, topology = small(shape, averager, periods)
     loop = VirtualLoop(seed, longest=0.3)
+    if authority is not None:
+        authority.clocks.now = loop.time
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed, loop)
-        world.net.repeats = 0.05
+        world.net.repeats, world.net.authority = 0.05, authority
         await world.start_all()
-        await trouble(world, 1.5, 0.2)
+        await trouble(world, 1.5, 0.2 if authority is None else 0.12, kinds)
         await world.finish(400.0)
         world.checker.calm()
         return world
 
     return loop.run(main())
+
+
+SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
+AVERAGERS = ("paper", "all-reduce", "metropolis")
+
+
+def one_history(seed: int, run: Callable[[int, str, str], TwinWorld]) -> TwinWorld:
+    """The history of a seed, which names itself if anything is wrong in it."""
+    shape, averager = SHAPES[seed % len(SHAPES)], AVERAGERS[seed % len(AVERAGERS)]
+    try:
+        return run(seed, shape, averager)
+    except AssertionError as problem:
+        raise AssertionError(f"seed {seed} ({shape}, {averager}): {problem}") from problem

@@ -54,11 +54,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         future = self.create_future()
         delay = self._longest * self._chance.random()
         if self._chance.random() < 0.5:
-            done = _outcome(work, args)
-            self.call_later(delay, _finish, future, lambda: done)
+            done, delivered = self._do(work, args)
+            self.call_later(delay, self._finish, future, lambda: (done, delivered))
         else:
-            self.call_later(delay, _finish, future, lambda: _outcome(work, args))
+            self.call_later(delay, self._finish, future, lambda: self._do(work, args))
         return future
+
+    def _do(self, work: Any, args: Any) -> tuple[Any, list[Callable[[], None]]]:
+        """The outcome, and what the work wants to be done when it is known."""
+        self.delivered: list[Callable[[], None]] = []
+        return _outcome(work, args), self.delivered
+
+    def _finish(self, future: asyncio.Future[Any], do: Callable[[], Any]) -> None:
+        outcome, delivered = do()
+        for call in delivered:
+            call()
+        _finish(future, outcome)
 
     def run(self, main: Coroutine[Any, Any, Any]) -> Any:
         """`main` to its end; whatever is left then is dropped."""
@@ -84,9 +95,9 @@ def _outcome(work: Any, args: Any) -> tuple[Any, Exception | None]:
         return None, problem
 
 
-def _finish(future: asyncio.Future[Any], outcome: Callable[[], Any]) -> None:
+def _finish(future: asyncio.Future[Any], outcome: tuple[Any, Exception | None]) -> None:
     if not future.done():
-        result, problem = outcome()
+        result, problem = outcome
         if problem is None:
             future.set_result(result)
         else:

@@ -34,7 +34,7 @@ from sdfeel.deploy.model.files import (
 )
 from sdfeel.deploy.model.vectors import KEPT, Change, OpenFile, Vector
 from sdfeel.errors import InputError
-from sdfeel.files import FileLock
+from sdfeel.files import FileLock, flush_folder
 
 __all__ = ["EdgeCheckpoint", "Store", "read_safetensors", "write_safetensors"]
 
@@ -185,12 +185,16 @@ class Store:
     def load(self, size: int | None) -> tuple[EdgeCheckpoint | None, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with newer ones.
 
-        Whoever holds the folder puts those aside, so that they are in nobody's way.
+        Whoever holds the folder puts those aside, so that they are in nobody's way. What it goes on
+        from must survive a power cut, for others will hear of it: the life before this one may have
+        ended between renaming the file and flushing its name.
         """
         problems: list[str] = []
         for period in reversed(self.periods()):
             found = self.look(period, size, problems)
             if found is not None:
+                if self._lock.is_held:
+                    flush_folder(self.folder)
                 return found, problems
             if self._lock.is_held:
                 path = self._path(period)
