@@ -60,6 +60,10 @@ def plan(
         str | None,
         typer.Option(help="Rates to choose from, such as 0.01,0.03,0.1; else the run's own."),
     ] = None,
+    graph: Annotated[
+        str,
+        typer.Option(help="given; or any: also on the graph that is predicted to need the least."),
+    ] = "given",
     pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first race.")] = 6,
     race_iterations: Annotated[
@@ -100,7 +104,7 @@ def plan(
     if out is not None:
         check_writable(out)
     simulation = simulation_of(_config(config, settings or []))
-    plan = planned(simulation, objective, choices, effort, say)
+    plan = planned(simulation, objective, choices, effort, say, graph)
     if figure is not None:
         plan.plot(figure)
     written = None if out is None else plan.save(out)

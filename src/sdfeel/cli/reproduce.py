@@ -46,7 +46,7 @@ def reproduce(
         typer.Argument(
             metavar="FIGURE...",
             help="fig3, fig4, fig4-tau2, fig5-topology, fig5-alpha, fig6, averagers, planner, "
-            "methods, devices; or all.",
+            "methods, devices, attacks; or all.",
         ),
     ],
     quick: Annotated[

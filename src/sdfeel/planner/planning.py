@@ -9,8 +9,9 @@ from typing import Any, Unpack
 from torch import nn
 
 from sdfeel.engines.problem import Loss
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, closest
 from sdfeel.network import Network
+from sdfeel.planner.graphs import planned_on_any
 from sdfeel.planner.grid import Choices, choices_of
 from sdfeel.planner.laboratory import TrainingLaboratory
 from sdfeel.planner.plan import Plan
@@ -23,6 +24,7 @@ from sdfeel.simulation.simulation import Simulation
 
 __all__ = ["plan", "planned"]
 
+GRAPHS = ("given", "any")
 # Settings of a run that have no place in a plan, and why.
 CHOSEN = ("schedule", "averager")
 UNUSED = {
@@ -56,6 +58,7 @@ def plan(
     pilot: int = 2000,
     racers: int = 6,
     race_iterations: int = 30_000,
+    graph: str = "given",
     tell: Tell | None = None,
     **settings: Unpack[RunSettings],
 ) -> Plan:
@@ -81,6 +84,8 @@ def plan(
         pilot: at most so many iterations of the pilot.
         racers: candidates in the first race.
         race_iterations: of all races of a budget together; the rest of it is predicted.
+        graph: "any" plans also on the graph of the same servers that is predicted to need the
+            least, and takes the better plan: its `place.network` is the one to train on.
         tell: called with a line whenever something else is tried; by default it is printed on
             standard error. `logging.getLogger("sdfeel").info` logs it.
         settings: those of `sdfeel.train` that are not chosen here; a codec, a correction or a pace
@@ -122,17 +127,30 @@ def plan(
         test=test,
         partition=partition,
     )
-    return planned(simulation, objective, choices, effort, tell or _print)
+    return planned(simulation, objective, choices, effort, tell or _print, graph)
 
 
 def planned(
-    simulation: Simulation, objective: Objective, choices: Choices, effort: Effort, tell: Tell
+    simulation: Simulation,
+    objective: Objective,
+    choices: Choices,
+    effort: Effort,
+    tell: Tell,
+    graph: str = "given",
 ) -> Plan:
     """Plan in the setting of a simulation; `sdfeel plan` calls this too."""
-    laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy, tell=tell)
-    return recommend(
-        laboratory.place, laboratory, objective, choices=choices, effort=effort, tell=tell
-    )
+    if graph not in GRAPHS:
+        raise InputError("graph", graph, closest(graph, GRAPHS))
+
+    def plan_on(simulation: Simulation) -> Plan:
+        if graph == "any":
+            tell(f"on {simulation.network}")
+        laboratory = TrainingLaboratory(simulation, on_accuracy=objective.accuracy, tell=tell)
+        return recommend(
+            laboratory.place, laboratory, objective, choices=choices, effort=effort, tell=tell
+        )
+
+    return planned_on_any(simulation, plan_on) if graph == "any" else plan_on(simulation)
 
 
 def _print(line: str) -> None:

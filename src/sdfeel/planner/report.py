@@ -10,10 +10,8 @@ import numpy as np
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
 from sdfeel.algorithm.paces import PACES, Asynchronous, Deadline
 from sdfeel.algorithm.paces.asynchronous import times_of
-from sdfeel.errors import InputError
-from sdfeel.network import Network
 from sdfeel.planner.candidate import Candidate, name_in
-from sdfeel.planner.grid import candidates
+from sdfeel.planner.graphs import WORTH, on_other_graphs
 from sdfeel.planner.price import with_everyone
 from sdfeel.planner.race import Objective, scale_of
 from sdfeel.tables import to_table
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["reasons_of", "report_of"]
 
 SHOWN = 10  # rows of the ranking
-TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
-WORTH = 0.97  # another topology is worth a line from this factor of the time on
 CLOSE = 1.05  # a race within this factor is close
 
 Report = Mapping[str, Any]
@@ -65,7 +61,7 @@ def report_of(plan: Plan, tried: Sequence[Plan], searched: Sequence[Plan]) -> Re
             "thin": [],
         },
         "ranking": _ranking(plan),
-        "other_topologies": _other_topologies(plan),
+        "other_topologies": on_other_graphs(plan),
     }
     if plan.others:
         report["pace"] = _paces(plan)
@@ -163,34 +159,6 @@ def _predicted(plan: Plan) -> Iterator[dict[str, Any]]:
                 "best": None if best is None else str(best),
                 "after": None,
             }
-
-
-def _other_topologies(plan: Plan) -> dict[str, float]:
-    """Predicted best score on other graphs of the same servers, as a factor of this one's.
-
-    Below 1 is a gain. Only a prediction, with the codecs and the correction of the best in rounds:
-    nothing was raced there.
-    """
-    place, best, objective = plan.place, plan.best, plan.objective
-    names = {f"codecs.{way}": (codec,) for way, codec in best.codecs.items()}
-    choices = {**plan.choices, **names, "correction": (best.correction,)}
-    here = min(objective.predicted(row) for row in plan.grid if row.methods == best.methods)
-    if not np.isfinite(here):
-        return {}
-    links = {frozenset(link) for link in place.network.graph.edges()}
-    factors: dict[str, float] = {}
-    for name in TOPOLOGIES:
-        samples = np.array(place.network.shares.samples)
-        try:
-            network = Network(place.network.clusters, name, samples)
-            if {frozenset(link) for link in network.graph.edges()} == links:
-                continue
-            rows = candidates(place.elsewhere(network), choices)
-        except InputError:
-            continue  # a torus needs a number of servers that is not prime; or nothing is stable
-        plan.predict(rows)
-        factors[name] = min(objective.predicted(row) for row in rows) / here
-    return {name: factor for name, factor in factors.items() if np.isfinite(factor)}
 
 
 def _paces(plan: Plan) -> dict[str, Any]:

@@ -25,6 +25,7 @@ TARGETS = (
     "planner",
     "methods",
     "devices",
+    "attacks",
 )
 
 
