@@ -38,8 +38,8 @@ demo: $(VENV)/.demo ## Train four schemes on embedded data and draw them over si
 	@echo 'training four schemes on 5,000 images, 50 clients and 10 edge servers; about a minute ...'
 	@$(BIN)/sdfeel compare demo --out $(OUT) $(if $(QUICK),--set until=20 --set evaluation.every=20)
 	@echo
-	@echo 'look at $(OUT)/over_time.png, or open $(OUT)/index.html'
-	@echo 'go on with: source $(BIN)/activate; sdfeel run mnist-5k --set schedule.tau1=5'
+	@echo 'The figure is $(OUT)/over_time.png, the page $(OUT)/index.html.'
+	@echo 'Type `source $(BIN)/activate` to have the command `sdfeel`; docs/quickstart.md goes on from here.'
 
 deploy-demo: $(VENV)/.deploy ## Run 3 edge servers and 9 clients as real processes on this machine
 	$(BIN)/python examples/deployment/demo.py

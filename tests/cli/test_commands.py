@@ -105,7 +105,7 @@ def test_run_ends_with_what_came_out_and_what_to_do_next(sdfeel, tmp_path):
     folder = tmp_path / "first"
     status, out, err = sdfeel("run", *TINY, "--set", "steps=4", "--out", folder)
     assert status == 0, err
-    assert re.search(r"sd-feel: 4 iterations, simulated \d+\.\d s, loss .*, accuracy .* %", out)
+    assert re.search(r"sd-feel: 4 iterations, simulated [\d.]+ s, loss .*, accuracy .* %", out)
     assert f"see {folder / 'curves.png'}" in out
     assert f"  sdfeel watch {folder}\n" in out
     assert "100 %  done  simulated" in err
@@ -209,6 +209,19 @@ def test_a_model_of_ones_own_is_found_beside_the_config(sdfeel, tmp_path, monkey
     )
     assert status == 0, err
     assert json.loads(out)["iterations"] == 2
+
+
+def test_before_the_first_evaluation_no_loss_is_shown_as_the_runs():
+    """The first line used to show iteration 2 with the loss of the untrained model."""
+    first = {"iteration": 0, "train_loss": 2.3}
+    progress = Progress(2, 100, 0.2, 10, 1.0, 0.02, first)
+    assert output._line("sd-feel", progress) == "sd-feel    2 %  0:49 left  simulated 0.2 s"
+
+
+def test_without_a_command_there_is_help_and_no_empty_error(sdfeel):
+    _, out, err = sdfeel()
+    assert "Usage" in out + err
+    assert "error" not in err
 
 
 def paths_of(command, words=()):

@@ -77,7 +77,8 @@ def main() -> None:
     except typer.Exit as done:
         code = done.exit_code
     except UsageMistake as problem:
-        say(f"error: {_usage(problem)}", style="red")
+        if problem.format_message():  # without one, help was printed
+            say(f"error: {_usage(problem)}", style="red")
         code = 2
     except Stopped as stopped:
         if stopped.says:

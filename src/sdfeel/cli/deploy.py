@@ -319,5 +319,7 @@ def require_extra() -> None:
     """Raise InputError unless the packages are there; they are imported later, each if needed."""
     for package in ("cryptography", "grpc", "prometheus_client"):
         if find_spec(package) is None:
-            remedy = "deployment needs more packages: pip install sdfeel[deploy]"
+            remedy = (
+                "a deployment needs more packages: pip install '.[deploy]' in a clone of sdfeel"
+            )
             raise InputError("installation", package, remedy)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JsonFlag", "SetOption", "clock_time", "console", "errors", "live_runs", "plain_table",
-    "print_json", "print_written", "say",
+    "print_json", "print_written", "say", "simulated",
 ]  # fmt: skip
 
 console = Console()
@@ -120,7 +120,7 @@ def _bars(lines: dict[str, Progress]) -> Table:
         bar = ProgressBar(total=1.0, completed=progress.fraction, width=BAR)
         loss, accuracy = _measured(progress)
         left = clock_time(progress.left) if progress.fraction < 1 else ""
-        share, seconds = f"{100 * progress.fraction:.0f} %", f"{progress.seconds:,.1f} s"
+        share, seconds = f"{100 * progress.fraction:.0f} %", simulated(progress.seconds)
         table.add_row(Text(label), bar, share, left, seconds, loss, accuracy)
     return table
 
@@ -146,18 +146,32 @@ def _line(label: str, progress: Progress) -> str:
         label,
         f"{100 * progress.fraction:3.0f} %",
         left,
-        f"simulated {progress.seconds:,.1f} s",
+        f"simulated {simulated(progress.seconds)}",
     ]
-    parts += [f"loss {loss}", *([f"accuracy {accuracy}"] if accuracy else [])]
+    parts += [*([f"loss {loss}"] if loss else []), *([f"accuracy {accuracy}"] if accuracy else [])]
     return "  ".join(parts)
 
 
 def _measured(progress: Progress) -> tuple[str, str]:
     """Return the newest loss and accuracy, empty where there is none."""
     row = progress.row or {}
+    if row.get("iteration") == 0 and progress.iteration > 0:
+        return "", ""  # of the first model: it says nothing of the run
     loss = row.get("train_loss", row.get("batch_loss", math.nan))
     accuracy = row.get("test_accuracy", row.get("train_accuracy", math.nan))
-    return f"{loss:.4g}", f"{100 * accuracy:.1f} %" if math.isfinite(accuracy) else ""
+    return (
+        f"{loss:.4g}" if math.isfinite(loss) else "",
+        f"{100 * accuracy:.1f} %" if math.isfinite(accuracy) else "",
+    )
+
+
+def simulated(seconds: float) -> str:
+    """Write simulated seconds, with three digits where they are few.
+
+    >>> simulated(0.01234), simulated(1234.5)
+    ('0.0123 s', '1,234.5 s')
+    """
+    return f"{seconds:,.1f} s" if seconds >= 10 else f"{seconds:.3g} s"
 
 
 def clock_time(seconds: float) -> str:

@@ -20,6 +20,7 @@ from sdfeel.cli.output import (
     plain_table,
     print_json,
     say,
+    simulated,
 )
 from sdfeel.cli.ranks import start_ranks, started_here
 from sdfeel.cli.watch import WatchFlag, linger, watching
@@ -175,7 +176,8 @@ def _print(result: Result, as_json: bool, timings: bool, figure: Path | None) ->
         return
     if timings:
         console.print(_timings_table(result))
-    console.print(_ending(summary), highlight=False, markup=False, soft_wrap=True)
+    is_evaluated = result.history["iteration"].iloc[-1] == result.iterations
+    console.print(_ending(summary, is_evaluated), highlight=False, markup=False, soft_wrap=True)
     if figure is not None:
         console.print(f"see {figure}", highlight=False, markup=False, soft_wrap=True)
     if figure is not None and not result.interrupted:
@@ -185,12 +187,12 @@ def _print(result: Result, as_json: bool, timings: bool, figure: Path | None) ->
             console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _ending(summary: dict[str, Any]) -> str:
-    """Say in a line how a run ended."""
-    loss, accuracy = summary["loss"], summary["accuracy"]
+def _ending(summary: dict[str, Any], is_evaluated: bool) -> str:
+    """Say in a line how a run ended; an interrupted one has no losses of its end."""
+    loss, accuracy = (summary[name] if is_evaluated else None for name in ("loss", "accuracy"))
     parts = [
         f"{summary['scheme']}: {summary['iterations']:,} iterations",
-        f"simulated {summary['seconds']:,.1f} s",
+        f"simulated {simulated(summary['seconds'])}",
         *([] if loss is None else [f"loss {loss:.4g}"]),
         *([] if accuracy is None else [f"accuracy {100 * accuracy:.1f} %"]),
     ]

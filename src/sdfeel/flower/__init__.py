@@ -17,7 +17,6 @@ if "FLWR_TELEMETRY_ENABLED" not in os.environ:
 try:
     import flwr as _flwr
 except ImportError:
-    raise InputError(
-        "installation", "flwr", "a Flower app needs more packages: pip install sdfeel[flower]"
-    ) from None
+    remedy = "a Flower app needs more packages: pip install '.[flower]' in a clone of sdfeel"
+    raise InputError("installation", "flwr", remedy) from None
 del _flwr

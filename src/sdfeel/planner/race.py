@@ -83,7 +83,8 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.target is None and self.budget is None:
-            raise InputError("target", None, "a target loss or accuracy, or a budget in seconds")
+            remedy = "needs target_loss, target_accuracy or budget (--target-loss 0.3, ...)"
+            raise InputError("target", None, remedy)
 
     @classmethod
     def of(cls, loss: float | None, accuracy: float | None, budget: float | None) -> Objective:
