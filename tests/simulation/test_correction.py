@@ -306,3 +306,36 @@ def test_what_a_correction_cannot_work_with_is_named(small: Problem, options, fi
     with pytest.raises(InputError) as error:
         trained(small, Schedule(2, 1, 1), 2, **{"correction": "two-level", **options})
     assert error.value.field == field
+
+
+def test_a_limit_bounds_the_corrected_gradient_and_nothing_else() -> None:
+    """MTGC's program clips g + z + y: a loose limit changes nothing, a tight one sets the length."""
+    problem = convex(
+        Network.build(
+            "path",
+            2,
+            [1, 1],
+        )
+    )
+    schedule = Schedule(2, 1, 1)
+    free = trained(problem, schedule, 8, correction="mtgc", averager="metropolis")
+    loose = sdfeel.Correction("mtgc", limit=1e9)
+    same = trained(problem, schedule, 8, correction=loose, averager="metropolis")
+    for one, other in zip(free.model.parameters(), same.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+    tight = sdfeel.Correction("mtgc", limit=1e-3)
+    alone = convex(Network.build("path", 1, [1]))
+    moved = trained(alone, Schedule(1, 1, 1), 1, correction=tight).model
+    before = torch.cat([p.flatten() for p in alone.model.parameters()])
+    after = torch.cat([p.flatten() for p in moved.parameters()])
+    assert float((after - before).detach().norm()) == pytest.approx(1e-3 * rate(1), rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["reference", "loop", "vectorised", "fast"])
+def test_engines_agree_on_a_limit(engine) -> None:
+    problem = convex(Network.build("path", 2, [2, 1]))
+    options = {"correction": sdfeel.Correction("mtgc", limit=0.05), "averager": "metropolis"}
+    ours = trained(problem, Schedule(2, 2, 1), 8, **{**options, "engine": engine})
+    usual = trained(problem, Schedule(2, 2, 1), 8, **options)
+    for one, other in zip(ours.model.parameters(), usual.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)

@@ -51,6 +51,7 @@ def _correction_table(correction: Correction | None) -> dict[str, Any]:
     if correction is None:
         return {"name": "none"}
     table = {"name": correction.name, "gamma": correction.gamma, "guard": correction.guard}
+    table |= {} if correction.limit is None else {"limit": correction.limit}
     return {key: value for key, value in table.items() if value is not None}
 
 

@@ -16,6 +16,8 @@ present.
 With lambda the smallest eigenvalue of the applied mixing, directions in which the loss is flat are
 stable iff gamma < gamma* = 2 (1 + lambda) / (1 - lambda). The default is min(1, 0.9 gamma*).
 
+With a `limit` a step takes (g + z + y) min(1, limit / ||g + z + y||), as MTGC's program has it.
+
 Relatives: with one server z is SCAFFOLD's; MTGC is the tree, unweighted and with everyone present,
 and forgets z at every exchange (`mtgc`).
 """
@@ -64,6 +66,7 @@ class Correction(Method):
         name: a row of `CORRECTIONS`.
         gamma: how much of the servers' drift is taken in at an exchange; None: min(1, 0.9 gamma*).
         guard: refuse a larger gamma than that.
+        limit: the largest norm of a client's corrected gradient; None for none.
 
     >>> sdfeel.Correction("clients").name
     'clients'
@@ -72,6 +75,7 @@ class Correction(Method):
     name: Annotated[str, BeforeValidator(_known)] = "two-level"
     gamma: Positive | None = None
     guard: Flag = True
+    limit: Positive | None = None
 
     @property
     def clients(self) -> bool:
@@ -96,7 +100,9 @@ class Correction(Method):
         return frozenset(words | ({"one mixing"} if self.servers else set()))
 
     @property
-    def affine(self) -> Affine:
+    def affine(self) -> Affine | None:
+        if self.limit is not None:
+            return None
         return Affine(shift={"z": 1.0, "common": 1.0} if self.clients else {"common": 1.0})
 
     def on(self, algorithm: Algorithm) -> Correction:
@@ -162,6 +168,9 @@ class Correction(Method):
 
     def gradient(self, g: Tensor, w: Tensor, rows: Rows, step: Step) -> Tensor:
         corrected: Tensor = g + (rows["z"] + rows["common"] if self.clients else rows["common"])
+        if self.limit is not None:
+            norm = corrected.norm(dim=-1, keepdim=True)
+            corrected = corrected * (self.limit / norm.clamp_min(self.limit))
         return corrected
 
     def learn(self, moved: Floats, move: Floats, rows: Rows, period: Period) -> None:
