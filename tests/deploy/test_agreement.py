@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from ends import Message, Trial
-from histories import PAIR, PATH, STAR, TREE, Shape, begun, drive, make, walk
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from histories import PAIR, PATH, STAR, TREE, Shape, begun, drive, make, walk
 from sdfeel.deploy.peers import agreement
 from sdfeel.deploy.peers.agreement import (
     CROWDED,

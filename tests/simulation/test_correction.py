@@ -309,14 +309,8 @@ def test_what_a_correction_cannot_work_with_is_named(small: Problem, options, fi
 
 
 def test_a_limit_bounds_the_corrected_gradient_and_nothing_else() -> None:
-    """MTGC's program clips g + z + y: a loose limit changes nothing, a tight one sets the length."""
-    problem = convex(
-        Network.build(
-            "path",
-            2,
-            [1, 1],
-        )
-    )
+    """MTGC's program clips g + z + y: a loose limit changes nothing, a tight one sets lengths."""
+    problem = convex(Network.build("path", 2, [1, 1]))
     schedule = Schedule(2, 1, 1)
     free = trained(problem, schedule, 8, correction="mtgc", averager="metropolis")
     loose = sdfeel.Correction("mtgc", limit=1e9)
