@@ -20,7 +20,7 @@ __all__ = ["app"]
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"  # of a checkout; installed, nothing is there
 
 app = typer.Typer(help="Measure speed and memory on this machine.")
-QuickFlag = Annotated[bool, typer.Option("--quick", help="Less, in about a minute.")]
+QuickFlag = Annotated[bool, typer.Option("--quick", help="Measure less, in about two minutes.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -28,7 +28,7 @@ def bench(
     context: typer.Context,
     quick: QuickFlag = False,
     million: Annotated[
-        bool, typer.Option("--million", help="A run with a million clients, and nothing else.")
+        bool, typer.Option("--million", help="Only measure a run with a million clients.")
     ] = False,
     as_json: JsonFlag = False,
     out: Annotated[

@@ -51,7 +51,7 @@ def bound(
     as_json: JsonFlag = False,
     sizes: Annotated[str | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
-    """Theorem 1 for a setting: its four terms, which one dominates, and whether it applies."""
+    """Compute Theorem 1 for a setting: its four terms, the largest, and whether it applies."""
     flag = "sizes" if clients_per_server is None else "clients-per-server"
     each = (flag, clients_per_server or sizes)
     result = bound_on(

@@ -22,9 +22,9 @@ PERIODS = 3  # of the slowest group, in the timeline of a pace without rounds
 
 def clock(
     scheme: Annotated[str, typer.Option(help="sd-feel, hierfavg, fedavg, feel, ...")] = "sd-feel",
-    tau1: Annotated[int, typer.Option(help="Local updates between uploads.")] = 2,
-    tau2: Annotated[int, typer.Option(help="Uploads between exchanges.")] = 1,
-    alpha: Annotated[int, typer.Option(help="Exchanges.")] = 5,
+    tau1: Annotated[int, typer.Option(help="Local updates between two uploads.")] = 2,
+    tau2: Annotated[int, typer.Option(help="Uploads between two inter-cluster aggregations.")] = 1,
+    alpha: Annotated[int, typer.Option(help="Exchanges in an inter-cluster aggregation.")] = 5,
     profile: Annotated[str, typer.Option(help="Latency profile: a name or a TOML file.")] = "paper",
     averager: Annotated[str, typer.Option(help="How servers agree.")] = "paper",
     graph: Annotated[str, typer.Option(help="Graph of the servers.")] = "ring",
@@ -32,20 +32,24 @@ def clock(
     clients_per_server: Annotated[
         int, typer.Option("--clients-per-server", help="Clients of each server.")
     ] = 5,
-    parameters: Annotated[int, typer.Option(help="Numbers in a model.")] = 21840,
+    parameters: Annotated[int, typer.Option(help="Number of values in a model.")] = 21840,
     up: Annotated[str, typer.Option(help="Codec from clients to servers.")] = "float32",
     down: Annotated[str, typer.Option(help="Codec from servers to clients.")] = "float32",
     between: Annotated[str, typer.Option(help="Codec between servers.")] = "float32",
     flops: Annotated[
-        float | None, typer.Option(help="FLOPs of a local update, for profile `counted`.")
+        float | None, typer.Option(help="FLOPs of a local update, for the profile `counted`.")
     ] = None,
     pace: Annotated[
         str, typer.Option(help="synchronous, deadline or asynchronous.")
     ] = "synchronous",
-    deadline: Annotated[float | None, typer.Option(help="Seconds, of the last two.")] = None,
-    seed: Annotated[int, typer.Option(help="By which devices are drawn.")] = 0,
+    deadline: Annotated[
+        float | None,
+        typer.Option(help="Seconds of a period; for the paces deadline and asynchronous."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed by which devices are drawn.")] = 0,
     seconds: Annotated[
-        float | None, typer.Option(help="Length of the timeline: two rounds, or three periods.")
+        float | None,
+        typer.Option(help="Length of the timeline. Default: two rounds, or three periods."),
     ] = None,
     timeline: Annotated[
         Path | None, typer.Option(help="Draw who does what when: FILE.png and FILE.svg.")
@@ -53,7 +57,7 @@ def clock(
     as_json: JsonFlag = False,
     clients: Annotated[int | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
-    """Simulated seconds and bytes per round, what they go into, and who does what when."""
+    """Show the simulated seconds and bytes of a round, and who does what when."""
     from sdfeel.algorithm.costs import round_cost
     from sdfeel.network import Network
     from sdfeel.simulation.settings import Settings

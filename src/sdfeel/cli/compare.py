@@ -28,18 +28,21 @@ def compare(
     config: ConfigArgument = "demo",
     settings: SetOption = None,
     schemes: Annotated[
-        str, typer.Option(help="Schemes with commas between, in place of the file's variants.")
+        str,
+        typer.Option(
+            help="Names of schemes, separated by commas, in place of the variants of the file."
+        ),
     ] = "",
-    seeds: Annotated[int, typer.Option(help="Seeds 0 to N-1 for each; curves get a band.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds for each; curves get a band.")] = 1,
     out: Annotated[Path, typer.Option(help="Folder for runs, figures and the page.")] = Path(
         "runs/compare"
     ),
     as_json: JsonFlag = False,
 ) -> None:
-    """Train by several schemes, then show a table, figures and a page.
+    """Train several schemes or settings, then show a table, figures and a page.
 
-    Runs that are done already are not done again; one that was stopped goes on. Started twice, the
-    two share the runs.
+    Runs that are done are not repeated, and a stopped run goes on. If you start the command twice,
+    the two share the runs.
     """
     from sdfeel.errors import InputError
     from sdfeel.experiments.comparison import carry_out, from_config

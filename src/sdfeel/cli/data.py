@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Data sets: list them, fetch them, see how they are shared out.", no_args_is_help=True
+    help="List data sets, fetch them, and show how they are shared out to clients.",
+    no_args_is_help=True,
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -30,7 +31,7 @@ Name = Annotated[str, typer.Argument(help="A data set that `sdfeel data list` na
 
 @app.command("list")
 def list_datasets(as_json: Json = False) -> None:
-    """What data sets exist, which are on this machine, and where."""
+    """List the data sets, and say which are on this machine."""
     from sdfeel.data import DATASETS
 
     rows = [_state(dataset) for dataset in DATASETS.values()]
@@ -73,7 +74,7 @@ def _size(path: Path) -> int | None:
 
 @app.command("fetch")
 def fetch_dataset(name: Name, as_json: Json = False) -> None:
-    """Bring a data set to this machine: from the first source whose checksums are right.
+    """Fetch a data set from the first source whose checksums are right.
 
     Interrupted downloads are continued. The folder is $SDFEEL_DATA, else ~/.cache/sdfeel.
     """
@@ -124,7 +125,7 @@ def show_partition(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """How many samples, and of which labels, every client would hold."""
+    """Show how many samples of which labels every client would hold."""
     from sdfeel.data import DATASETS, partition, train_labels
 
     labels = train_labels(name)

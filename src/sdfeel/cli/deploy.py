@@ -176,7 +176,8 @@ def status(
     as_json: JsonFlag = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge.")] = 2.0,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Again and again, until all edges have finished.")
+        bool,
+        typer.Option("--follow", help="Show it again and again, until all edges have finished."),
     ] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks of --follow.")] = 2.0,
     states: States = None,
@@ -221,9 +222,9 @@ def export(
     ] = None,
     states: Annotated[
         Path | None,
-        typer.Option(help="Folder with a state folder for each edge in it: read them, ask nobody."),
+        typer.Option(help="Folder with the state folders of edges: read them, and ask no edge."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait for an edge's next word.")] = 5.0,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer of an edge.")] = 5.0,
     as_json: JsonFlag = False,
     state: OldStates = None,
 ) -> None:
@@ -259,7 +260,7 @@ def export(
 def rollback(
     file: File,
     name: Annotated[
-        str | None, typer.Argument(help="Which edge; all that have a state folder here if none.")
+        str | None, typer.Argument(help="An edge. Default: all that have a state folder here.")
     ] = None,
     to: Annotated[
         int | None, typer.Option(help="Go back to this period, or to the last one before it.")

@@ -14,8 +14,8 @@ __all__ = ["devices"]
 def devices(
     profile: Annotated[str, typer.Argument(help="A latency profile: a name or a TOML file.")],
     more: Annotated[str, typer.Argument(hidden=True, metavar="")] = "",
-    clients: Annotated[int, typer.Option(help="How many clients there are.")] = 50,
-    seed: Annotated[int, typer.Option(help="What devices are drawn by.")] = 0,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = 50,
+    seed: Annotated[int, typer.Option(help="The seed by which devices are drawn.")] = 0,
     seconds: Annotated[
         float, typer.Option(help="For how long to look at devices that come and go at random.")
     ] = 3600.0,

@@ -30,7 +30,7 @@ METHODS = ("codecs.up", "codecs.down", "codecs.between", "correction")
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
 CodecOption = Annotated[
     str | None,
-    typer.Option(help="Codecs of this way to choose from; one fixes it, `float32` is without."),
+    typer.Option(help="Codecs to choose from on this way; one name fixes it."),
 ]
 
 
@@ -39,18 +39,19 @@ def plan(
     settings: SetOption = None,
     target_loss: Annotated[float | None, typer.Option(help="Training loss to reach.")] = None,
     target_accuracy: Annotated[float | None, typer.Option(help="Test accuracy to reach.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Simulated seconds there are.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Simulated seconds to spend.")] = None,
     tau1: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10,20",
     tau2: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10,20",
     alpha: Annotated[str, typer.Option(help="Values to choose from.")] = "1,2,3,5,10",
     averagers: Annotated[
-        str, typer.Option(help="Names to choose from; `exact` would be a cloud.")
+        str, typer.Option(help="Averagers to choose from; `exact` needs a cloud.")
     ] = "paper, metropolis, chebyshev, finite-time, all-reduce",
     up: CodecOption = None,
     down: CodecOption = None,
     between: CodecOption = None,
     correction: Annotated[
-        str | None, typer.Option(help="Names to choose from; one fixes it, `none` is without.")
+        str | None,
+        typer.Option(help="Corrections to choose from; one name fixes it, `none` is without."),
     ] = None,
     optimizer: Annotated[
         str | None,
@@ -64,10 +65,10 @@ def plan(
         str,
         typer.Option(help="given; or any: also on the graph that is predicted to need the least."),
     ] = "given",
-    pilot: Annotated[int, typer.Option(help="At most so many iterations of the pilot.")] = 2000,
+    pilot: Annotated[int, typer.Option(help="Most iterations of the pilot.")] = 2000,
     racers: Annotated[int, typer.Option(help="Candidates in the first race.")] = 6,
     race_iterations: Annotated[
-        int, typer.Option(help="Of all races of a budget together; the rest of it is predicted.")
+        int, typer.Option(help="Most iterations of all races with --budget; the rest is predicted.")
     ] = 30_000,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the predicted frontier: PNG and SVG.")
@@ -77,11 +78,11 @@ def plan(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recommend tau1, tau2, alpha, averager, codecs and correction for the least simulated time.
+    """Recommend the settings that reach a goal in the least simulated time.
 
-    One pilot and a few short probes are trained, everything is predicted, and the best few race:
+    It trains a pilot and a few short probes, predicts every candidate, and lets the best few race:
     `sdfeel plan mnist-5k --target-loss 0.5`, `sdfeel plan mnist-5k --budget 60`. Optimizers and
-    rates are tried against each other before: `--optimizer sgd,momentum --rates 0.01,0.03,0.1`.
+    rates are compared before: `--optimizer sgd,momentum --rates 0.01,0.03,0.1`.
     Where devices differ, the best of other paces and their deadlines are tried against the winner.
     """
     from sdfeel.experiments.run import simulation_of

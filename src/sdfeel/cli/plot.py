@@ -20,7 +20,7 @@ def plot(
     over: Annotated[str, typer.Option(help="seconds (simulated) or iteration.")] = "seconds",
     as_json: JsonFlag = False,
 ) -> None:
-    """Loss and metrics of one or more runs in one figure; runs of one scheme give a band."""
+    """Draw loss and metrics of runs in one figure; runs that differ in their seed are a band."""
     from sdfeel.errors import InputError
     from sdfeel.records.comparison import COMPARISON, read_runs
     from sdfeel.records.reading import read_run

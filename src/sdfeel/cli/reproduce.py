@@ -50,14 +50,12 @@ def reproduce(
         ),
     ],
     quick: Annotated[
-        bool, typer.Option("--quick", help="Minutes: all figures in half an hour on two cores.")
+        bool, typer.Option("--quick", help="Short runs: all figures in half an hour on two cores.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Days: the paper's length, 250 simulated minutes.")
+        bool, typer.Option("--full", help="The length of the paper, 250 simulated minutes: days.")
     ] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="Seeds 0 to N-1, in place of the profile's number.")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds.")] = None,
     dataset: Annotated[
         str, typer.Option(help="cifar10, mnist, fashion-mnist or mnist-5k.")
     ] = "cifar10",

@@ -51,24 +51,22 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that keeps the run: figure, metrics, checkpoint, models. By default a "
-            "new one in ./runs."
+            help="Folder for the run: figure, metrics, checkpoint, models. Default: a new one "
+            "in ./runs."
         ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from --out's checkpoint.")
+        bool, typer.Option("--resume", help="Go on from the checkpoint in --out.")
     ] = False,
     timings: Annotated[
-        bool, typer.Option("--timings", help="Say what the real time went into.")
+        bool, typer.Option("--timings", help="Show what the real time was spent on.")
     ] = False,
-    ranks: Annotated[
-        int, typer.Option(help="Spread the clusters over so many processes; see also torchrun.")
-    ] = 1,
+    ranks: Annotated[int, typer.Option(help="Number of processes that share the clusters.")] = 1,
     watch: WatchFlag = False,
     as_json: JsonFlag = False,
     profile: Annotated[bool, typer.Option("--profile", hidden=True)] = False,  # its name before
 ) -> None:
-    """Train by one scheme, with a simulated clock.
+    """Train one scheme with a simulated clock.
 
     Presets: `sdfeel run mnist-5k`, `sdfeel run cifar10`. A Flower project: `sdfeel run .`, with the
     app's own data, metrics and first model. Every key of the file can be set:

@@ -19,7 +19,7 @@ def topology(
     graph: Annotated[str, typer.Argument(help=f"{', '.join(GRAPHS)}; or a file of links.")],
     servers: Annotated[int | None, typer.Option(help="Number of edge servers.")] = None,
     samples_per_server: Annotated[
-        str, typer.Option(help="Data of each cluster, such as 3,1,2; equal by default.")
+        str, typer.Option(help="Samples of each cluster, such as 3,1,2. Equal by default.")
     ] = "",
     averager: Annotated[str, typer.Option(help=f"{', '.join(AVERAGERS)}.")] = "paper",
     alpha: Annotated[int, typer.Option(help="Exchanges in an inter-cluster aggregation.")] = 1,
@@ -28,7 +28,7 @@ def topology(
     as_json: JsonFlag = False,
     sizes: Annotated[str, typer.Option(hidden=True)] = "",  # as it was called before
 ) -> None:
-    """Mixing matrix, zeta, and how far and at what cost an averager gets."""
+    """Show the mixing matrix and zeta of a graph, and what every averager gains and costs on it."""
     flag = "--samples-per-server" if samples_per_server else "--sizes"
     shares = _numbers(flag, samples_per_server or sizes)
     network = _network(graph, servers if servers is not None else len(shares) or None, seed)

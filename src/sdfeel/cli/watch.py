@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["WatchFlag", "linger", "watch", "watching"]
 
 WatchFlag = Annotated[
-    bool, typer.Option("--watch", help="Serve the live page meanwhile; its address is printed.")
+    bool, typer.Option("--watch", help="Serve the live page meanwhile, and print its address.")
 ]
 
 
@@ -33,29 +33,30 @@ def watch(
         typer.Argument(help="Run folders, or folders with runs below them (default: runs)."),
     ] = None,
     deployment: Annotated[
-        Path | None, typer.Option(help="A deployment file: ask its edges as the operator.")
+        Path | None,
+        typer.Option(
+            help="A deployment file; its edges are asked with the operator's certificate."
+        ),
     ] = None,
     states: Annotated[
-        Path | None, typer.Option(help="As for `sdfeel status`: state folders of ended edges.")
+        Path | None, typer.Option(help="Folder with the state folders of edges that have ended.")
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
-            help="Latency profile: what the clock predicts for the deployment, beside it."
-        ),
+        typer.Option(help="Latency profile: show what the clock predicts, beside the deployment."),
     ] = None,
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(help="Another address than this machine's own; then with a token.")
+        str, typer.Option(help="Address to listen on; another one than 127.0.0.1 needs a token.")
     ] = "127.0.0.1",
     opens: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser if there is a display.")
     ] = True,
     state: Annotated[Path | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
-    """Look at runs, comparisons, reproductions and deployments while they go on, in a browser.
+    """Show runs, comparisons and deployments in a browser while they go on.
 
-    It only reads. The page's address is the first line of standard output. Ctrl-C ends it.
+    The page only reads. Its address is the first line of standard output. Ctrl-C ends it.
     """
     chosen = list(folders or ([] if deployment else [Path("runs")]))
     for folder in chosen:
