@@ -9,7 +9,7 @@ COMPILER := $(if $(shell command -v cc gcc clang),,yes)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo deploy-demo test test-long lint docs notebooks format clean
+.PHONY: help setup demo deploy-demo test test-long lint docs report notebooks format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,11 @@ docs: setup ## Build the documentation into site/, warnings as errors
 	$(BIN)/python docs/references.py --check
 	rm -rf site
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env -d build/doctrees docs site
+
+report: docs ## The report as site/report.pdf, by Debian's chromium
+	chromium --headless --no-sandbox --disable-gpu --no-pdf-header-footer \
+		--print-to-pdf=site/report.pdf file://$(CURDIR)/site/report.html 2>/dev/null
+	@echo site/report.pdf
 
 notebooks: setup ## Run the notebooks of docs/notebooks
 	$(BIN)/python docs/notebooks.py

@@ -69,6 +69,7 @@ contents = {
         "Python": "reference",
     },
     "Results": {
+        "Report": "report",
         "The paper reproduced": "reproduction/index",
         "All figures and verdicts": "reproduction/results",
         "Methods on CIFAR-10": "reproduction/methods",

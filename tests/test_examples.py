@@ -70,3 +70,24 @@ def test_every_example_is_tested() -> None:
     tested = Path(__file__).read_text()
     for path in EXAMPLES.glob("*.py"):
         assert f'"{path.name}"' in tested
+
+
+def test_errata(run) -> None:
+    """Each counterexample contradicts what the paper says."""
+    text = run("errata.py")
+    assert "columns sum to [1.0, 1.0, 1.0]" in text
+    assert "rows to [1.632, -0.158, 1.526]" in text
+    numbers = dict(line.strip().rsplit(" ", 1) for line in text.splitlines())
+    norm = float(numbers["the operator norm is"])
+    weighted = float(numbers["the norm weighted by the clusters' shares is"])
+    assert norm > 1.05 * weighted
+    assert f"zeta is {weighted}" in text
+    assert float(numbers["zeta = 0 for a full graph: here it is"]) > 0.4
+    assert "the same layout has 31,340" in text
+    assert "Lemma 1) gives clients [0.045, 0.145]" in text
+    assert "Algorithm 1 gives [0.095, 0.095]" in text
+    assert float(numbers["sdfeel gives"]) == pytest.approx(0.095)
+    assert "rounds are 0.808 s" in text
+    assert "what happens takes 0.599 s" in text
+    difference = "FedAvg lags far behind HierFAVG at tau2 = 1: their losses differ by"
+    assert float(numbers[difference]) < 1e-4
