@@ -8,6 +8,7 @@ import pytest
 
 from sdfeel import InputError, Network
 from sdfeel.network import GRAPHS, build_graph, read_graph
+from sdfeel.network.graphs import liars_survived
 
 
 @pytest.mark.parametrize("name", sorted(GRAPHS))
@@ -152,3 +153,42 @@ def test_a_graph_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path, tmp_path / "binary"):
         with pytest.raises(InputError, match="cannot be read"):
             read_graph(path)
+
+
+@pytest.mark.parametrize(
+    ("graph", "servers", "connected", "trimmed"),
+    [
+        ("path", 5, 0, 0),
+        ("star", 5, 0, 0),
+        ("ring", 10, 1, 0),
+        ("partial", 10, 4, 1),
+        ("full", 3, 1, 0),
+        ("full", 10, 8, 2),
+        ("dumbbell", 10, 0, 0),
+    ],
+)
+def test_liars_that_graphs_bear(graph, servers, connected, trimmed) -> None:
+    expected = {"connected": connected, "trimmed": trimmed}
+    assert liars_survived(build_graph(graph, servers)) == expected
+
+
+def test_trimming_bears_what_it_is_said_to() -> None:
+    """On K_{5,5} with a liar anywhere the honest end together, inside what they began with."""
+    import sdfeel
+
+    network, rule = Network([[d] for d in range(10)], "partial"), sdfeel.Trimmed(lies=1)
+    averager = network.averager(rule, 1)
+    rng = np.random.default_rng(0)
+    models = rng.normal(size=(10, 3))
+    first = np.delete(models, 4, axis=0)
+    for turn in range(300):
+        lie = rng.normal(size=3) * 100 * (-1) ** turn
+
+        def told(sender, receiver, now=models, lie=lie):
+            return (lie, True) if sender == 4 else (now[sender], False)
+
+        models = rule.exchange(models, told, {}, averager, 0)
+    honest = np.delete(models, 4, axis=0)
+    assert np.ptp(honest, axis=0).max() < 1e-6
+    assert (honest >= first.min(0) - 1e-9).all()
+    assert (honest <= first.max(0) + 1e-9).all()

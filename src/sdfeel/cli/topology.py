@@ -11,6 +11,7 @@ import typer
 from sdfeel.cli.output import JsonFlag, console, plain_table, print_json
 from sdfeel.errors import InputError
 from sdfeel.network import AVERAGERS, GRAPHS, Averager, Network, read_graph
+from sdfeel.network.graphs import liars_survived
 
 __all__ = ["topology"]
 
@@ -77,6 +78,7 @@ def _as_dict(graph: str, network: Network, averager: Averager) -> dict[str, obje
         "model_times": averager.model_times,
         "amplification": averager.amplification,
         "negative_weights": averager.has_negative_weights,
+        "liars_survived": liars_survived(network.graph),
         "mixing": averager.operator.tolist(),
     }
 
@@ -95,6 +97,11 @@ def _print(graph: str, network: Network, averager: Averager) -> None:
     console.print("model times: cost in sendings of one model over one link (exact: to the cloud)")
     if averager.has_negative_weights:
         console.print("Some weights are negative: it converges, but is no convex average.")
+    liars = liars_survived(network.graph)
+    console.print(
+        f"Lying servers, wherever they are: the others stay connected without any "
+        f"{liars['connected']}; averager trimmed bears {liars['trimmed']}."
+    )
     if network.servers <= 12:
         console.print(f"Operator of {averager.name} (columns: receiving servers):")
         rows = np.array2string(

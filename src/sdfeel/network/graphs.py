@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import networkx as nx
+import numpy as np
 
 from sdfeel.errors import InputError, closest, located
 
@@ -209,6 +210,24 @@ def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx
         check_connected("graph", built)
     # numpy's integers pass for plain ones until somebody writes them into a record
     return nx.relabel_nodes(built, {node: int(node) for node in built})
+
+
+def liars_survived(graph: nx.Graph) -> dict[str, int]:
+    """How many lying servers a graph bears, wherever they are.
+
+    connected  the honest can still reach one another: no exchange can do without
+    trimmed    servers that drop as many of each value at either end still come to agree inside what
+               the honest began with: 2 f + 1 of a graph's robustness (LeBlanc et al., 2013), of
+               which half its algebraic connectivity is a lower bound (Shahrivar et al., 2015)
+    """
+    if graph.number_of_nodes() < 2:
+        return {"connected": 0, "trimmed": 0}
+    laplacian = nx.laplacian_matrix(graph).toarray().astype(float)
+    robustness = math.ceil(float(np.linalg.eigvalsh(laplacian)[1]) / 2 - 1e-9)
+    return {
+        "connected": max(0, nx.node_connectivity(graph) - 1),
+        "trimmed": max(0, (robustness - 1) // 2),
+    }
 
 
 def check_connected(field: str, graph: nx.Graph) -> None:
