@@ -47,8 +47,8 @@ def audit(
             if part & excused or not part <= edges.keys():
                 continue
             checked += 1
-            before = sum(topology.share(name) * edges[name][0]["before"] for name in part)
-            after = sum(topology.share(name) * edges[name][0]["after"] for name in part)
+            before = sum(topology.at(0).share(name) * edges[name][0]["before"] for name in part)
+            after = sum(topology.at(0).share(name) * edges[name][0]["after"] for name in part)
             scale = 1 + max(abs(edges[name][0]["before"]) for name in part)
             if abs(after - before) > tolerance * scale:
                 problems.append(f"{key}: {before} -> {after}")

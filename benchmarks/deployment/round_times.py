@@ -40,7 +40,7 @@ def round_times(
         for lines in clients.values()
     ]
     t_cmp = max(trained) / topology.tau1
-    alpha = topology.averager.exchanges
+    alpha = topology.at(0).averager.exchanges
     period = topology.tau1 * t_cmp + model_seconds
     predicted = topology.tau2 * period + alpha * model_seconds
     measured = tuple(float(gap) for gap in np.diff(rounds))

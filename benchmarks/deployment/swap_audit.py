@@ -77,7 +77,9 @@ def audit_swaps(
     disks  by edge, what the last checkpoint says of its agreement; {}: there is none
     """
     found = Found()
-    books = {name: _Book(name, topology, found.problems, tolerance) for name in topology.edges}
+    books = {
+        name: _Book(name, topology, found.problems, tolerance) for name in topology.at(0).edges
+    }
     for line in lines:
         books[line["node"]].read(line)
     for name, book in books.items():
@@ -109,7 +111,9 @@ def _compare(
     tolerance: float,
     problems: list[str],
 ) -> None:
-    flows = [topology.share(name) * sum(s.moved for s in steps) for name, steps in ends.items()]
+    flows = [
+        topology.at(0).share(name) * sum(s.moved for s in steps) for name, steps in ends.items()
+    ]
     if abs(sum(flows)) > tolerance * (1 + abs(flows[0])):
         problems.append(f"{ballot}: the ends {sorted(ends)} moved the mean by {sum(flows)}")
 

@@ -25,7 +25,7 @@ def as_simulated(
     run = sdfeel.train(
         make_model(),
         [make_data(n, client.samples) for n, client in enumerate(deployment.clients)],
-        network=Topology(deployment).network,
+        network=Topology(deployment).at(0).network,
         schedule=sdfeel.Schedule(schedule.tau1, schedule.tau2, schedule.alpha),
         steps=schedule.iterations,
         lr=0.1,

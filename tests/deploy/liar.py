@@ -21,7 +21,7 @@ class Liar:
 
     def __init__(self, world: TwinWorld, script: Script, **hello: Any) -> None:
         self.world, self.script, self.hello = world, script, hello
-        self.name = world.topology.edges[-1]
+        self.name = world.topology.at(0).edges[-1]
 
     async def listen(self) -> None:
         token = NODE.set(self.name)

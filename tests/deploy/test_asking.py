@@ -56,7 +56,7 @@ def trained(folder: Path, size: int = toy.SIZE) -> tuple[Deployment, np.ndarray]
     deployment = deploy(folder, size, sizes=(1, 3), periods=3, averager="metropolis")
     models = np.stack(run_to_the_end(deployment, size=size)).astype(float)
     assert not np.array_equal(models[0], models[1])
-    shares = [Topology(deployment).share(name) for name in "ab"]
+    shares = [Topology(deployment).at(0).share(name) for name in "ab"]
     return longer(deployment), np.array(shares) @ models
 
 

@@ -12,7 +12,7 @@ from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.topology import Topology
 
 TOPOLOGY = Topology(parse_deployment(content((1, 1)), Path()))
-SHARE = TOPOLOGY.share("a") / TOPOLOGY.share("b")
+SHARE = TOPOLOGY.at(0).share("a") / TOPOLOGY.at(0).share("b")
 
 
 def exchange(node: str, used: str, moved: float, period: int = 5) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sdfeel.errors import InputError
 def test_the_example_is_valid() -> None:
     example = Path(__file__).parents[2] / "examples" / "deployment" / "demo.toml"
     topology = Topology(load_deployment(example))
-    assert (topology.network.servers, topology.network.clients) == (3, 9)
+    assert (topology.at(0).network.servers, topology.at(0).network.clients) == (3, 9)
 
 
 def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:

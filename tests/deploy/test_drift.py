@@ -102,7 +102,7 @@ def check_sums(world: World) -> None:
     topology, rows = Topology(world.deployment), []
     for edge in world.edges.values():
         drift = edge.carrier.drift  # type: ignore[attr-defined]
-        rows.append(topology.share(edge.name) * drift.y.array().astype(float))
+        rows.append(topology.at(0).share(edge.name) * drift.y.array().astype(float))
         home = [client for client in world.deployment.clients if client.edge == edge.name]
         total = sum(client.samples * z_of(world, client.name) for client in home)
         size = sum(client.samples * np.abs(z_of(world, client.name)).max() for client in home)

@@ -17,19 +17,20 @@ AVERAGERS = ["paper", "metropolis", "chebyshev", "finite-time", "all-reduce"]
 
 def algorithm_1(topology: Topology, periods: int) -> np.ndarray:
     """The servers' models (M x D) by the matrices of the paper."""
-    shares = topology.network.shares
-    servers = np.zeros((toy.SIZE, topology.network.servers), dtype=np.float32)
+    network = topology.at(0).network
+    servers = np.zeros((toy.SIZE, network.servers), dtype=np.float32)
     for period in range(1, periods + 1):
         clients = []
-        for i, d in enumerate(topology.network.clusters.server_of):
+        for i, d in enumerate(network.clusters.server_of):
             model = servers[:, d]
             for k in range((period - 1) * topology.tau1 + 1, period * topology.tau1 + 1):
                 model = toy.step(model, i, k)
             clients.append(model)
-        servers = (np.stack(clients, axis=1).astype(float) @ shares.V).astype(np.float32)
+        servers = (np.stack(clients, axis=1).astype(float) @ network.shares.V).astype(np.float32)
         if topology.is_inter(period):
-            for number in range(topology.averager.exchanges):
-                servers = (servers.astype(float) @ topology.averager.exchange(number)).astype("f4")
+            averager = topology.at(period).averager
+            for number in range(averager.exchanges):
+                servers = (servers.astype(float) @ averager.exchange(number)).astype("f4")
     return servers
 
 

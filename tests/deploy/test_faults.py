@@ -53,11 +53,11 @@ def test_training_goes_on_in_memory(fault: Fault, monkeypatch: pytest.MonkeyPatc
 
 
 async def _run_twin(case: TwinCase, world: TwinWorld) -> None:
-    honest = world.topology.edges[:-1] if case.liar else world.topology.edges
+    honest = world.topology.at(0).edges[:-1] if case.liar else world.topology.at(0).edges
     before = world.mean(honest)
     if case.liar is not None:
         await Liar(world, case.liar, **case.hello).listen()
-    for name in (*honest, *world.topology.clients):
+    for name in (*honest, *world.topology.at(0).clients):
         if name not in case.without:
             await world.start(name)
     acting = asyncio.ensure_future(case.act(world)) if case.act is not None else None

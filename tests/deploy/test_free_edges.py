@@ -52,7 +52,7 @@ def test_an_edge_dies_and_comes_back_and_the_mean_is_kept(tmp_path: Path) -> Non
             await world.start_edge("b")
             await world.finish()
             assert {n: e.done for n, e in world.edges.items()} == {
-                name: topology.plan(name) for name in topology.edges
+                name: topology.plan(name) for name in topology.at(0).edges
             }
             assert world.audit() > 10
             assert world.events("swap", "b")
@@ -276,7 +276,9 @@ def test_after_a_rollback_all_go_on_from_the_mean_of_what_they_had(tmp_path: Pat
     # Period 5 of a is 8 of b and 6 of c: the last that they still have before it.
     goals = {"a": 5, "b": 7, "c": 5}
     assert roll_back(deployment, 5) == goals
-    mean = sum(TOPOLOGY.share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items())
+    mean = sum(
+        TOPOLOGY.at(0).share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items()
+    )
     for edge, turn in goals.items():
         folder = tmp_path / "state" / edge
         found, problems = Store(folder, {"edge": edge}).load(3)
@@ -304,7 +306,9 @@ def test_a_rollback_may_come_twice(tmp_path: Path) -> None:
     assert aside.read_bytes() == before
     found, _ = Store(tmp_path / "state" / "a", {"edge": "a"}).load(3)
     assert found is not None
-    mean = sum(TOPOLOGY.share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items())
+    mean = sum(
+        TOPOLOGY.at(0).share(edge) * (100 * ord(edge) + turn) for edge, turn in goals.items()
+    )
     assert found.model.array() == pytest.approx(mean)
 
 

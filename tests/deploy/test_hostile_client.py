@@ -41,7 +41,7 @@ def play(
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
         acting = None
-        for name in (*world.topology.edges, *world.topology.clients):
+        for name in (*world.topology.at(0).edges, *world.topology.at(0).clients):
             if name not in without:
                 await world.start(name)
             elif acting is None:
@@ -193,10 +193,10 @@ def test_edges_that_start_after_their_clients_are_still_their_home() -> None:
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, Topology(deployment), seed=3, loop=loop)
-        for name in world.topology.clients:
+        for name in world.topology.at(0).clients:
             await world.start(name)
         await asyncio.sleep(0.5)
-        for name in world.topology.edges:
+        for name in world.topology.at(0).edges:
             await world.start(name)
             await asyncio.sleep(0.2)
         await world.finish(60.0)

@@ -274,7 +274,7 @@ def test_an_edge_that_lies_about_swaps_harms_nobody(name: str) -> None:
     said, kind = LIES[name]
     world, broken = play(said)
     assert not broken, broken
-    first = np.array([world.topology.share(e) for e in HONEST]) @ np.stack(
+    first = np.array([world.topology.at(0).share(e) for e in HONEST]) @ np.stack(
         [world.disks[e].first.array() for e in HONEST]
     )
     np.testing.assert_allclose(world.mean(HONEST), first, atol=1e-3)

@@ -52,11 +52,11 @@ def apart(folder: Path, size: int = toy.SIZE, **options: Any) -> Deployment:
 def mean(deployment: Deployment) -> np.ndarray:
     """Of what is on the disks."""
     topology, models = Topology(deployment), []
-    for name in topology.edges:
+    for name in topology.at(0).edges:
         found, _ = store_of(deployment, name).load(None)
         assert found is not None
         models.append(found.model)
-    return combine(models, [topology.share(name) for name in topology.edges]).array()
+    return combine(models, [topology.at(0).share(name) for name in topology.at(0).edges]).array()
 
 
 class Quiet(World):

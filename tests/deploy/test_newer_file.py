@@ -84,7 +84,7 @@ def test_once_all_have_it_the_newer_one_holds_everywhere() -> None:
         await copy_to(world, "e02", "e00")
         world.first = world.mean()
         await copy_to(world, "e01")
-        assert {edge.topology.clients[-1] for edge in world.edges.values()} == {"c3"}
+        assert {edge.topology.at(0).clients[-1] for edge in world.edges.values()} == {"c3"}
         for edge in world.edges.values():
             assert not edge.warnings
             assert all(link.up for link in edge.links.values())
@@ -108,7 +108,7 @@ def test_an_edge_that_is_new_in_the_file_is_let_in_when_the_others_have_it() -> 
         for name in ("e00", "e01", "e02"):
             await copy_to(world, name)
         await asyncio.sleep(1.0)
-        assert all(edge.topology.edges[-1] == "e03" for edge in world.edges.values())
+        assert all(edge.topology.at(0).edges[-1] == "e03" for edge in world.edges.values())
         assert not any(edge.files.warnings for edge in world.edges.values())
 
     play(story)
@@ -118,9 +118,9 @@ def test_one_that_is_killed_on_the_way_goes_on_where_it_was() -> None:
     async def story(world: TwinWorld) -> None:
         world.deployment = deployment(NEWER)
         await copy_to(world, "e02", "e00", "e02")
-        assert world.edges["e02"].topology.clients[-1] == "c2", "still the older one"
+        assert world.edges["e02"].topology.at(0).clients[-1] == "c2", "still the older one"
         await copy_to(world, "e01", "e00", "e02")
-        assert {edge.topology.clients[-1] for edge in world.edges.values()} == {"c3"}
+        assert {edge.topology.at(0).clients[-1] for edge in world.edges.values()} == {"c3"}
 
     play(story)
 

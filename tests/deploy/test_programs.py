@@ -60,7 +60,7 @@ def test_launch_runs_everything_to_the_end(file: Path) -> None:
     lines = {name: nodes.lines(name) for name in nodes.processes}
     assert sum(line["event"] == "period" for line in lines["a"]) == 4
     topology = Topology(nodes.deployment)
-    times = round_times(topology, lines["a"], {c: lines[c] for c in topology.clients}, 0.001)
+    times = round_times(topology, lines["a"], {c: lines[c] for c in topology.at(0).clients}, 0.001)
     assert len(times.measured) == 3
     assert times.predicted > times.computing >= 0
     draw_times(times, file.parent / "times.png")

@@ -118,7 +118,7 @@ def test_a_run_folder_of_a_deployment_is_that_of_the_simulator(tmp_path: Path) -
     simulated = train(
         parts_one.model(),
         datasets,
-        network=Topology(deployment).network,
+        network=Topology(deployment).at(0).network,
         schedule=Schedule(2, 1, 1),
         steps=16,
         lr=0.1,

@@ -79,13 +79,13 @@ def play(how: str, links: list[tuple[str, str]], averager: str, seconds: float) 
     count = 1 + max(int(name[1:]) for link in links for name in link)
     deployment = make_deployment([1] * count, links, PERIODS, averager)
     topology = Topology(deployment)
-    LIAR[0] = topology.edges[-1]
-    honest = topology.edges[:-1]
+    LIAR[0] = topology.at(0).edges[-1]
+    honest = topology.at(0).edges[:-1]
     loop = VirtualLoop(3, longest=0.01)
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed=3, loop=loop)
-        await Liar(world, Silent(how, topology.neighbours(LIAR[0]))).listen()
+        await Liar(world, Silent(how, topology.at(0).neighbours(LIAR[0]))).listen()
         for name in (*honest, *(f"c{n}" for n in range(len(honest)))):
             await world.start(name)
         while not all(world.edges[name].phase == "finished" for name in honest):
@@ -126,7 +126,7 @@ def test_the_honest_leave_it_out_and_stay_together(
 ) -> None:
     """Before, one honest edge was left out by the others for good: 0 exchanges of 56."""
     world = play(how, links, averager, seconds=60.0)
-    liar, honest = LIAR[0], world.topology.edges[:-1]
+    liar, honest = LIAR[0], world.topology.at(0).edges[:-1]
     together = {}
     for name in honest:
         used = [line["period"] for line in lines(world, "period", name) if line["links_used"]]
@@ -134,7 +134,7 @@ def test_the_honest_leave_it_out_and_stay_together(
         left_out = {line["peer"] for line in lines(world, "left-out", name)}
         assert left_out <= {liar}, "no honest edge is taken for one that holds everybody up"
     assert min(together.values()) > 0.75 * PERIODS, together
-    near = world.topology.neighbours(liar)
+    near = world.topology.at(0).neighbours(liar)
     assert any(lines(world, "left-out", name) for name in near)
 
 

@@ -50,7 +50,7 @@ def test_deployed_equals_simulated(tmp_path: Path, averager: str) -> None:
     simulated = train(
         make_model(),
         datasets,
-        network=topology.network,
+        network=topology.at(0).network,
         schedule=Schedule(3, 2, 2),
         steps=18,
         lr=0.1,

@@ -67,7 +67,7 @@ def test_without_any_client_the_network_stands_still_and_goes_on_with_the_first(
         world = world_of((1, 2, 1), loop, **options)
         await world.start_all()
         await until(world, 10)
-        for name in world.topology.clients:
+        for name in world.topology.at(0).clients:
             world.kill(name)
         await asyncio.sleep(5)
         stood = [edge.done for edge in world.edges.values()]
@@ -92,7 +92,7 @@ def test_edges_without_clients_follow_the_only_one_that_trains(options: dict[str
 
     async def main() -> None:
         world = world_of((1, 1, 1, 1), loop, **{"guests": False, **options})
-        for name in world.topology.edges:
+        for name in world.topology.at(0).edges:
             await world.start(name)
         await world.start("c0")
         await until(world, 20)
@@ -117,9 +117,9 @@ def test_edges_that_are_back_before_their_clients_wait_for_them() -> None:
         world = world_of((1, 1, 1), loop)
         await world.start_all()
         await until(world, 10)
-        for name in (*world.topology.clients, *world.topology.edges):
+        for name in (*world.topology.at(0).clients, *world.topology.at(0).edges):
             world.kill(name)
-        for name in world.topology.edges:
+        for name in world.topology.at(0).edges:
             await world.start(name)
         await asyncio.sleep(200)
         assert max(edge.done for edge in world.edges.values()) <= 12

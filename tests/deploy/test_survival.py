@@ -154,7 +154,7 @@ def test_what_a_dead_edge_took_part_in_is_taken_back(tmp_path: Path) -> None:
             return
 
     asyncio.run(run())
-    assert topology.share("a") > 0
+    assert topology.at(0).share("a") > 0
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from sdfeel.deploy.topology import Topology
 PACE = {"name": "asynchronous", "deadline": [0.4, 0.25, 0.3]}
 TOPOLOGY = Topology(parse_deployment(content(periods=6, pace=PACE), Path()))
 HISTORIES = 300  # the rarest mutant is seen in the 114th
-FACTOR = TOPOLOGY.share("a") / TOPOLOGY.share("b")
+FACTOR = TOPOLOGY.at(0).share("a") / TOPOLOGY.at(0).share("b")
 Lines = list[dict[str, Any]]
 
 
@@ -173,11 +173,11 @@ def leaves_alone(patch: pytest.MonkeyPatch) -> None:
 
 def is_greedy(patch: pytest.MonkeyPatch) -> None:
     """One edge takes a little more than it gives."""
-    usual = Flows._flow
+    usual = Flows._weight
     patch.setattr(
         Flows,
-        "_flow",
-        lambda self, peer, stale: usual(self, peer, stale) * (1.01 if self.me == "e00" else 1),
+        "_weight",
+        lambda self, *args: usual(self, *args) * (1.01 if self.me == "e00" else 1),
     )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from ends import Message, Trial
-from histories import PAIR, PATH, begun, drive, walk
 from swap_ends import SwapTrial
 from twin import End
 from twin_world import TwinWorld, make_deployment, run_schedule, small
 from virtual import NODE, VirtualLoop
 
+from histories import PAIR, PATH, begun, drive, walk
 from sdfeel.deploy.peers import agreement
 from sdfeel.deploy.peers.agreement import Do, Input, Standing, Unlisted
 from sdfeel.deploy.peers.flows import FULL

@@ -79,7 +79,7 @@ class FreshWorld(TwinWorld):
         self.trainers: dict[str, TimedTrainer] = {}
 
     def trainer(self, name: str) -> TimedTrainer:
-        number = self.topology.clients.index(name)
+        number = self.topology.at(0).clients.index(name)
         data = make_data(number, self.deployment.client(name).samples)
         seed = self.deployment.seed
         own = TorchTrainer(make_model(), data, number, seed=seed, lr=0.1, batch_size=7)
@@ -88,7 +88,7 @@ class FreshWorld(TwinWorld):
 
     def _start_client(self, name: str) -> None:
         super()._start_client(name)
-        self.clients[name].budget.took(1, STEP[self.topology.clients.index(name)])
+        self.clients[name].budget.took(1, STEP[self.topology.at(0).clients.index(name)])
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
     found = sdfeel.train(
         make_model(),
         [make_data(n, client.samples) for n, client in enumerate(deployment.clients)],
-        network=topology.network,
+        network=topology.at(0).network,
         schedule=sdfeel.Schedule(topology.tau1, topology.tau2, 1),
         steps=10**6,
         until=seconds,
@@ -189,7 +189,7 @@ def test_deployed_equals_simulated(
     )
     monkeypatch.setattr(server_step, "read_notes", lambda _path: {})
     topology = Topology(deployment)
-    assert [topology.plan(edge) for edge in topology.edges] == [4, 7, 5]
+    assert [topology.plan(edge) for edge in topology.at(0).edges] == [4, 7, 5]
     world, found = deployed(deployment)
     for number, trainer in enumerate(world.trainers.values()):
         turns = topology.plan(deployment.clients[number].edge)

@@ -68,7 +68,7 @@ def both(folder: Path, sizes: tuple[int, ...] = (2,), **tables: Any) -> tuple[An
     simulated = train(
         make_model(),
         datasets,
-        network=Topology(deployment).network,
+        network=Topology(deployment).at(0).network,
         schedule=Schedule(TAU1, 1, 1),
         steps=TAU1 * PERIODS,
         batch_size=local.batch_size,

@@ -170,13 +170,13 @@ class TwinWorld:
         self.seed, self._begun = seed, 0
         self.chance = random.Random(seed)  # noqa: S311 - chance, not secrets
         self.net = Net(loop, self.chance, deployment.deadlines.ping)
-        self.lives = dict.fromkeys(topology.edges, 0)
+        self.lives = dict.fromkeys(topology.at(0).edges, 0)
         self.used: dict[str, Deployment] = {}  # the file that an edge has in its state folder
         self.gone_over: set[str] = set()
-        values = np.random.default_rng(seed).normal(size=(len(topology.edges), SIZE))
+        values = np.random.default_rng(seed).normal(size=(len(topology.at(0).edges), SIZE))
         self.disks = {
             name: MemoryStore(as_vector(row))
-            for name, row in zip(topology.edges, values, strict=True)
+            for name, row in zip(topology.at(0).edges, values, strict=True)
         }
         self.first = self.mean()
         self.edges: dict[str, EdgeServer] = {}
@@ -190,9 +190,9 @@ class TwinWorld:
 
     def mean(self, names: Sequence[str] = ()) -> np.ndarray:
         """Of what is on the disks, of all edges or of some."""
-        names = names or self.topology.edges
+        names = names or self.topology.at(0).edges
         rows = [self.disks[name].found.model.array() for name in names]
-        shares = [self.topology.share(name) for name in names]
+        shares = [self.topology.at(0).share(name) for name in names]
         return np.array(shares) @ np.array(rows, dtype=np.float64)
 
     async def start(self, name: str) -> None:
@@ -262,7 +262,7 @@ class TwinWorld:
             self.events[line["event"]] = self.events.get(line["event"], 0) + 1
 
     async def start_all(self) -> None:
-        for name in (*self.topology.edges, *self.topology.clients):
+        for name in (*self.topology.at(0).edges, *self.topology.at(0).clients):
             if name not in self.tasks:
                 await self.start(name)
 
@@ -281,7 +281,7 @@ class TwinWorld:
                 again -= 1
                 if not again or self._is_even():
                     break
-            for name in (*self.lives, *self.topology.clients):
+            for name in (*self.lives, *self.topology.at(0).clients):
                 if name in self.tasks and self.tasks[name].done():
                     self.tasks[name].result()
                     self.kill(name)
@@ -417,7 +417,7 @@ async def trouble(
     """Things go wrong, one after the other, until the time is over."""
     chance, net = world.chance, world.net
     end = world.loop.time() + seconds
-    ways = [(a, b) for a in world.topology.edges for b in world.topology.neighbours(a)]
+    ways = [(a, b) for a in world.topology.at(0).edges for b in world.topology.at(0).neighbours(a)]
     while world.loop.time() < end:
         await asyncio.sleep(every * (0.1 + chance.expovariate(1.0)))
         kind = chance.choice(kinds)
@@ -429,13 +429,15 @@ async def trouble(
         elif kind == "slow":
             net.slow[way] = chance.choice((0.0, 0.0, 0.05, 0.7))
         elif kind in ("kill", "power", "client"):
-            names = world.topology.clients if kind == "client" else world.topology.edges
+            names = world.topology.at(0).clients if kind == "client" else world.topology.at(0).edges
             name = chance.choice(names)
             if name in world.tasks:
                 world.kill(name, quietly=kind == "power" or chance.random() < 0.3)
                 world.loop.call_later(chance.choice((0.01, 0.3, 2.0)), _back, world, name)
         else:
-            _trouble_with_trust(world, kind, chance.choice([*world.lives, *world.topology.clients]))
+            _trouble_with_trust(
+                world, kind, chance.choice([*world.lives, *world.topology.at(0).clients])
+            )
     net.slow.clear()
 
 

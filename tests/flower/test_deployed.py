@@ -66,7 +66,7 @@ def test_deployed_equals_simulated(tmp_path: Path, name: str) -> None:
     simulated = sdfeel.train(
         flower=APPS[name].app,
         initial=initial,
-        network=Topology(deployment).network,
+        network=Topology(deployment).at(0).network,
         schedule=Schedule(3, 2, 2),
         averager="metropolis",
         rounds=4,

@@ -76,7 +76,7 @@ class Watcher:
             homes[client.edge].append(client.name)
         topology = Topology(deployment)
         names = [edge.name for edge in deployment.edges]
-        links = [[names[a], names[b]] for a, b in topology.network.graph.edges()]
+        links = [[names[a], names[b]] for a, b in topology.at(0).network.graph.edges()]
         with self._lock:
             self._events = self._events or Events(homes)
         clock = None if self.prediction is None else self.prediction.as_dict()

@@ -59,9 +59,9 @@ def predicted(deployment: Deployment, name: str) -> Prediction:
             "pace": deployment.pace,
         }
     )
-    algorithm = settings.algorithm(topology.network, profile, size)
+    algorithm = settings.algorithm(topology.at(0).network, profile, size)
     has_rounds = "rounds" not in algorithm.pace.breaks
-    periods, count = ROUNDS * table.tau2, dict.fromkeys(range(len(topology.edges)), 0)
+    periods, count = ROUNDS * table.tau2, dict.fromkeys(range(len(topology.at(0).edges)), 0)
     boxes: list[Box] = []
     for event in algorithm.events():
         boxes += boxes_of(event)
@@ -69,10 +69,10 @@ def predicted(deployment: Deployment, name: str) -> Prediction:
         if min(count.values()) >= periods:
             break
     parts = {}
-    for number, edge in enumerate(topology.edges):
+    for number, edge in enumerate(topology.at(0).edges):
         own = [box for box in boxes if box.lane == number]
         parts[edge] = shares(own, len(own) / table.tau2)
     if not has_rounds:
         return Prediction(profile.name, parts, None, None)
-    links, cost = max(topology.network.graph.number_of_edges(), 1), round_cost(algorithm)
+    links, cost = max(topology.at(0).network.graph.number_of_edges(), 1), round_cost(algorithm)
     return Prediction(profile.name, parts, cost.total, cost.bytes["between"] / links)

@@ -63,7 +63,7 @@ class ClientDrift:
             remedy = "needs a trainer with `correct` and `trained`, as the default one is"
             raise InputError("correction", type(trainer).__name__, remedy)
         topology = Topology(deployment)
-        return cls(topology, topology.edges.index(deployment.client(client).edge), trainer)
+        return cls(topology, topology.at(0).edges.index(deployment.client(client).edge), trainer)
 
     # What comes from the edge: hostile, as everything is.
 

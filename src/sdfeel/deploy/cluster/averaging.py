@@ -92,7 +92,7 @@ class ClusterMean:
             f"it takes {PROTECTED} clients to bound what one of them can do"
         )
 
-    def too_large(self, uploads: dict[str, Upload], start: Vector) -> dict[str, str]:
+    def too_large(self, uploads: dict[str, Upload], start: Vector, period: int) -> dict[str, str]:
         """Who is left out, and why.
 
         Compared with the median of the other clients of the period and with that of the last
@@ -101,7 +101,7 @@ class ClusterMean:
         found: dict[str, str] = {}
         if not self.bound:
             return found
-        mean = self.mean_steps(uploads)
+        mean = self.mean_steps(uploads, period)
         moved = {name: each.moved * mean / each.steps for name, each in uploads.items()}
         for name in uploads:
             others = [other for peer, other in moved.items() if peer != name]
@@ -119,9 +119,9 @@ class ClusterMean:
         """The median norm of the last updates."""
         return statistics.median(self._usual) if self._usual else 0.0
 
-    def mean_steps(self, uploads: Mapping[str, Upload]) -> float:
+    def mean_steps(self, uploads: Mapping[str, Upload], period: int) -> float:
         """thetabar_d."""
-        weights = self.topology.weights([*uploads]) if uploads else []
+        weights = self.topology.at(period).weights([*uploads]) if uploads else []
         return sum(w * each.steps for w, each in zip(weights, uploads.values(), strict=True))
 
     def _scales(
@@ -157,7 +157,7 @@ class ClusterMean:
         many steps: h + (thetabar_d / theta_i) (w_i - h).
         """
         order = list(uploads)
-        shares = np.array(self.topology.weights(order))
+        shares = np.array(self.topology.at(period).weights(order))
         steps = np.array([upload.steps for upload in uploads.values()])
         weights = normalised(shares, steps)
         vectors = tuple(upload.vector for upload in uploads.values())

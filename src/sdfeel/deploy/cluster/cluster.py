@@ -10,6 +10,7 @@ from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.reception import Arrival, Reception
 from sdfeel.deploy.cluster.session import Session
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.members import Members
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.protocol import v1
@@ -29,12 +30,10 @@ class Cluster:
 
     def __init__(self, node: Node, elsewhere: Mapping[str, int]) -> None:
         self.node, self.topology = node, node.topology
-        self.home = {c.name for c in node.deployment.clients if c.edge == node.name}
-        self.allowed = node.topology.allowed(node.name)
         self.sessions: dict[str, Session] = {}
         # Own clients are waited for until they come or a first deadline passes.
-        self.awaited = set(self.home)
         self.period = 0
+        self.awaited = set(self.home)
         self.is_open = False
         self.finished = False
         self.uploads: dict[str, Upload] = {}
@@ -49,6 +48,16 @@ class Cluster:
         self.elsewhere = elsewhere
         self._attended: dict[str, int] = {}
         self._guests: set[str] = set()
+
+    @property
+    def members(self) -> Members:
+        """Of the period that is under way."""
+        return self.topology.at(self.period)
+
+    @property
+    def home(self) -> frozenset[str]:
+        """The clients of this edge's own cluster."""
+        return self.members.home(self.node.name)
 
     # The edge's side: one period.
 
@@ -160,9 +169,9 @@ class Cluster:
         name = hello.name
         if identity is not None and (identity.role, identity.name) != ("client", name):
             raise Refused("role", f"{identity.role}/{identity.name} calls as client/{name}")
-        if name not in self.allowed:
+        if name not in self.members.allowed(self.node.name):
             raise Refused("not-allowed", f"client {name!r} is not on this edge's list")
-        if hello.samples != self.topology.samples(name):
+        if hello.samples != self.members.samples(name):
             raise Refused("samples", f"{hello.samples} samples, not as provisioned")
         if hello.values != self.node.size:
             raise Refused("shape", f"a model of {hello.values} values, this is {self.node.size}")

@@ -30,7 +30,7 @@ class Downlink:
         self.change: Packed | None = None
         self._packing = PACKINGS.get(topology.deployment.codecs.down)
         self._seed, self._tau1 = topology.deployment.seed, topology.tau1
-        self._number = np.array([topology.edges.index(edge)])
+        self._topology, self._edge = topology, edge
         self._folder = folder
 
     async def next(self, period: int, model: Vector) -> Vector:
@@ -62,7 +62,8 @@ class Downlink:
         assert self._packing is not None  # noqa: S101 - the caller has asked
         packed = Packed(self._packing, model.size, before.sha256, self._folder, in_memory)
         writer = VectorWriter(model.size, self._folder, in_memory)
-        draw = Draw(self._seed, self._number, (period - 1) * self._tau1, STREAM)
+        number = np.array([self._topology.at(period).edges.index(self._edge)])
+        draw = Draw(self._seed, number, (period - 1) * self._tau1, STREAM)
 
         def change(start: int, stop: int) -> Block:
             return model.read(start, stop) - before.read(start, stop)

@@ -75,7 +75,7 @@ def is_of_this_period(arrival: Arrival) -> None:
 
 def has_its_samples(arrival: Arrival) -> None:
     samples = arrival.announced.samples
-    if samples != arrival.cluster.topology.samples(arrival.client):
+    if samples != arrival.cluster.topology.at(arrival.period).samples(arrival.client):
         raise Refused("samples", f"{samples} samples, not as provisioned")
 
 

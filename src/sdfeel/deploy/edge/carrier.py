@@ -223,7 +223,7 @@ class Carrier(ABC):
         whose work it had.
         """
         source, held = self.cluster.down.last
-        uploads = await self._let_in(uploads, held)
+        uploads = await self._let_in(period, uploads, held)
         scale, made = self._weigh(period, uploads)
         if not uploads:
             return {}
@@ -244,19 +244,21 @@ class Carrier(ABC):
             await self.drift.averaged(before, after, period, answers, uploads)
         return answers
 
-    async def _let_in(self, uploads: Mapping[str, Upload], begun: Vector) -> dict[str, Upload]:
+    async def _let_in(
+        self, period: int, uploads: Mapping[str, Upload], begun: Vector
+    ) -> dict[str, Upload]:
         """Those that count, in the order of the file; the others are told why not.
 
         A client that had begun with an earlier model gives the same update to the model of now.
         """
         here: dict[str, Upload] = {}
-        for name in sorted(uploads, key=self.topology.order.__getitem__):
+        for name in sorted(uploads, key=self.topology.at(period).order.__getitem__):
             since = partial(uploads[name].since, begun, self.node.folder)
             try:
                 here[name] = await offload(begun.is_large, since)
             except NotFinite:
                 self.cluster.refuse(name, Refused("not-finite", "too far from the model of now"))
-        for name, reason in self.averaging.too_large(here, begun).items():
+        for name, reason in self.averaging.too_large(here, begun, period).items():
             del here[name]
             self.cluster.refuse(name, Refused("norm", reason))
         self.metrics.update_norm.set(self.averaging.usual)

@@ -152,7 +152,7 @@ class EdgeServer:
         every = self.deployment.evaluate_every
         last = self.carrier.last
         results = Results(
-            topology.tau1, last, every, topology.weights, self.node.tell, self.metrics
+            topology.tau1, last, every, topology.at(0).weights, self.node.tell, self.metrics
         )
 
         def on_upload(client: str, about: v1.ModelHeader) -> None:
@@ -192,7 +192,7 @@ class EdgeServer:
         await self._listen()
         self.node.background.spawn(self._watch())
         for peer in self.links:
-            if self.topology.leads(self.name, peer):
+            if self.topology.at(self.carrier.done).leads(self.name, peer):
                 self.node.background.spawn(self._dialler(peer).run())
         is_secure = not self.credentials.plaintext
         self.node.tell(facts.Listening(address=self.address, secure=is_secure))

@@ -53,7 +53,8 @@ class Handlers:
             if identity is not None and identity.name != hello.name:
                 raise Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
             link = self.links.get(hello.name)
-            if link is None or self.node.topology.leads(self.node.name, hello.name):
+            members = self.node.topology.at(self.replies.carrier.done)
+            if link is None or members.leads(self.node.name, hello.name):
                 raise Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
             self.check_neighbour(hello, hello.name)
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))

@@ -63,7 +63,7 @@ class Replies:
             incarnation=self.life,
             checkpoint=self.carrier.saver.number,
             settings=self.common.tell(),
-            weights=self.node.topology.weights_digest,
+            weights=self.node.topology.at(self.carrier.done).weights_digest,
         )
 
     def answer(self, hello: v1.Hello, caller: Identity | None) -> v1.Hello:

@@ -41,7 +41,7 @@ class Rounds(Carrier):
         Not if the others are under way: they wait for us by now.
         """
         self.phase = "gathering"
-        whole = 2 * self.topology.network.graph.number_of_edges()
+        whole = 2 * self.topology.at(self.period).network.graph.number_of_edges()
         await self.signal.until(
             lambda: len(self.states.up()) == whole or self.states.reached() > self.done,
             lambda: start + self.deployment.deadlines.exchange,

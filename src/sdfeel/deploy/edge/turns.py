@@ -103,7 +103,7 @@ class Turns(Carrier):
         told = self.states.told().items()
         finished = {edge for edge, done in told if done >= self.topology.plan(edge)}
         finished |= {peer for peer, link in self.links.items() if not self._is_behind(link)}
-        return len(finished) >= min(2, len(self.topology.edges) - 1)
+        return len(finished) >= min(2, len(self.topology.at(self.period).edges) - 1)
 
     async def _collect(self, period: int) -> dict[str, Upload]:
         """What comes in T_d seconds."""
@@ -127,7 +127,7 @@ class Turns(Carrier):
 
     def _weigh(self, period: int, uploads: dict[str, Upload]) -> tuple[float, dict[str, int]]:
         """Edges that make more steps a second count less; and what a client made is counted."""
-        steps = self.averaging.mean_steps(uploads)
+        steps = self.averaging.mean_steps(uploads, period)
         self.counts.aggregated(period, steps or None)
         if not uploads:
             return 0.0, {}

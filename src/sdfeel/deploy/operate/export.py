@@ -83,7 +83,7 @@ def export(
     """
     topology = Topology(deployment)
     first = read_model(deployment.path(deployment.model.initial), constants=True)
-    names = [deployment.edge(name).name for name in edges or topology.edges]
+    names = [deployment.edge(name).name for name in edges or topology.at(0).edges]
     answers = {} if state else asyncio.run(ask_for_models(topology, first, names, timeout))
     models: dict[str, Vector] = {}
     periods: dict[str, int] = {}
@@ -100,8 +100,8 @@ def export(
             models[name], periods[name] = answer.model, answer.period
     if missing and (edges or not models):
         raise RunError("\n".join(f"edge {name} {problem}" for name, problem in missing.items()))
-    whole = sum(topology.share(name) for name in models)
-    weights = {name: topology.share(name) / whole for name in models}
+    shares = {name: topology.at(periods[name]).share(name) for name in models}
+    weights = {name: share / sum(shares.values()) for name, share in shares.items()}
     mean = combine(list(models.values()), list(weights.values()))
     notes = {"deployment": deployment.name, "periods": json.dumps(periods)}
     notes |= {"weights": json.dumps(weights), "missing": json.dumps(sorted(missing))}

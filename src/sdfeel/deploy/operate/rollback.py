@@ -58,7 +58,7 @@ def roll_back(
 
 
 def _roll_back_turns(topology: Topology, period: int, stores: dict[str, Store]) -> dict[str, int]:
-    missing = [name for name in topology.edges if name not in stores]
+    missing = [name for name in topology.at(period).edges if name not in stores]
     if missing:
         raise InputError(
             "edges",
@@ -66,10 +66,10 @@ def _roll_back_turns(topology: Topology, period: int, stores: dict[str, Store]) 
             f"without rounds all edges go back together, to one model: copy the state folders of "
             f"{', '.join(missing)} here too, and name no edge",
         )
-    slowest = min(topology.edges, key=topology.plan)
-    goals = {name: topology.counted(period, slowest, name) for name in topology.edges}
-    found = {name: _last_by(name, goals, stores[name]) for name in topology.edges}
-    shares = [topology.share(name) for name in found]
+    slowest = min(topology.at(period).edges, key=topology.plan)
+    goals = {name: topology.counted(period, slowest, name) for name in topology.at(period).edges}
+    found = {name: _last_by(name, goals, stores[name]) for name in topology.at(period).edges}
+    shares = [topology.at(period).share(name) for name in found]
     models = [one.model for one in found.values()]
     mean = combine(models, [share / sum(shares) for share in shares])
     for name, one in found.items():

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sdfeel.deploy.members import View
 from sdfeel.deploy.model.vectors import Change, Vector, combine
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
@@ -27,7 +28,6 @@ from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Key, Link, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import View
 
 __all__ = ["AllReduce"]
 
@@ -61,6 +61,9 @@ class AllReduce:
         self._ups: dict[str, Vector] = {}
         self._open: dict[str, Transaction[Change]] = {}
 
+    def _share(self, edge: str) -> float:
+        return self.topology.at(self.key[0]).share(edge)
+
     @property
     def peers(self) -> list[str]:
         return [*self.children, *([self.parent] if self.parent else [])]
@@ -70,7 +73,7 @@ class AllReduce:
 
     def _mass(self, edge: str) -> float:
         """The weight of an edge and all below it."""
-        return self.topology.share(edge) + sum(self._mass(child) for child in self._below(edge))
+        return self._share(edge) + sum(self._mass(child) for child in self._below(edge))
 
     def _reach(self, edge: str, without: str | None) -> int:
         """Links of the tree to the farthest edge from this one, by other ways than `without`."""
@@ -166,7 +169,10 @@ class AllReduce:
                 self._ups[child] = offer.vector
         if len(self._ups) < len(children) or self._is_over():
             return None
-        masses = [self.topology.share(self.me), *(self._mass(child) for child in children)]
+        masses = [
+            self._share(self.me),
+            *(self._mass(child) for child in children),
+        ]
         weights = [mass / self._mass(self.me) for mass in masses]
         parts = [model, *self._ups.values()]
         return await offload(model.is_large, lambda: combine(parts, weights, self.node.folder))
@@ -200,7 +206,7 @@ class AllReduce:
         await self._until(lambda: not any(map(is_missing, below)), stage, is_missing)
         if self._is_over() or any(map(is_missing, below)):
             return False
-        share = self.topology.share(self.me)
+        share = self._share(self.me)
         for child, transaction in below.items():
             if not transaction.has_vote(self._ups[child].sha256):
                 self.links[child].held_up()
@@ -211,7 +217,7 @@ class AllReduce:
 
     async def _obey(self, mean: Vector, own: Vector, id_: Id, parent: str) -> bool:
         """Promises the parent to do as decided, for all below as well; whether to use the mean."""
-        weight = self._mass(self.me) / self.topology.share(self.me)
+        weight = self._mass(self.me) / self._share(self.me)
         change = Change.towards(own, mean, weight)
         transaction = self.links.prepare(parent, id_, change, own.sha256)
         stage = 3 * self._levels + self._deep

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sdfeel.deploy.members import Members
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 
@@ -70,6 +71,10 @@ class Counts:
         self._turns_of_steps: dict[str, int] = {}  # its turns at that moment, by its own stream
         self._signed: dict[str, int] = {}  # turns on its disk, by its signed state
 
+    @property
+    def _members(self) -> Members:
+        return self.topology.at(self.turns.get(self.me, 0))
+
     def aggregated(self, turn: int, steps: float | None) -> None:
         """We have made this turn; with nobody there, the steps are those of the last one."""
         self.turns[self.me] = turn
@@ -89,7 +94,7 @@ class Counts:
     @property
     def most(self) -> int:
         """That a staleness can be: all turns of all edges."""
-        return sum(self.topology.plan(edge) for edge in self.topology.edges)
+        return sum(self.topology.plan(edge) for edge in self._members.edges)
 
     def rate(self, edge: str) -> float:
         """Steps a second."""
@@ -116,7 +121,7 @@ class Counts:
     def hear(self, peer: str, counts: Iterable[v1.Count]) -> bool:
         """What a neighbour has heard of; False if some of it cannot be, which is left out."""
         good = True
-        for count in list(counts)[: len(self.topology.edges) + 1]:
+        for count in list(counts)[: len(self._members.edges) + 1]:
             if not self._can_be(count):
                 good = False
             elif count.edge == peer:
@@ -138,7 +143,7 @@ class Counts:
             return
         is_turn = turns != self._signed.get(edge)
         self._signed[edge] = turns
-        is_near = edge in self.topology.neighbours(self.me)
+        is_near = edge in self._members.neighbours(self.me)
         if is_near and edge in self._renewed and self._is_fresh(edge):
             return
         self.turns[edge] = min(max(turns, self.turns.get(edge, 0)), turns + AHEAD)
@@ -146,7 +151,7 @@ class Counts:
             self._renew(edge, steps)
 
     def _can_be(self, count: v1.Count) -> bool:
-        if count.edge not in self.topology.edges or count.turns > self.topology.plan(count.edge):
+        if count.edge not in self._members.edges or count.turns > self.topology.plan(count.edge):
             return False
         most = self.topology.deployment.most_steps
         return count.steps == 0 or (math.isfinite(count.steps) and 1 <= count.steps <= most)
@@ -157,7 +162,7 @@ class Counts:
 
     def restore(self, notes: dict[str, Any]) -> None:
         """As a checkpoint has it; edges that are no longer there are forgotten."""
-        known = self.topology.edges
+        known = self._members.edges
         turns, steps = notes.get("turns", {}), notes.get("steps", {})
         self.turns = {edge: int(own) for edge, own in turns.items() if edge in known}
         self.steps = {edge: float(own) for edge, own in steps.items() if edge in known}

@@ -23,10 +23,10 @@ __all__ = ["FileVersions", "file_digest"]
 def file_digest(topology: Topology) -> str:
     """Of what edges and clients must know the same of: who is there, and where."""
     deployment = topology.deployment
-    links = sorted(topology.network.graph.edges())
+    links = sorted(topology.at(0).network.graph.edges())
     clients = [client.model_dump(mode="json") for client in deployment.clients]
     allowed = [edge.allow for edge in deployment.edges]
-    about = repr((topology.edges, links, clients, allowed))
+    about = repr((topology.at(0).edges, links, clients, allowed))
     return hashlib.sha256(about.encode()).hexdigest()[:16]
 
 
@@ -48,7 +48,7 @@ class FileVersions:
     def __post_init__(self) -> None:
         topology = self.node.topology
         self.newest = file_digest(self.newer or topology)
-        both = set(topology.edges) & set(self.newer.edges if self.newer else topology.edges)
+        both = set(topology.at(0).edges) & set((self.newer or topology).at(0).edges)
         self._both = both - {self.node.name}
         self._told: tuple[list[str], list[str]] = ([], [])
         self.states.file = self._tell

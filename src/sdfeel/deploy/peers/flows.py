@@ -115,11 +115,12 @@ class Flows:
     def _refuse(self, peer: str, kind: str, reason: str) -> None:
         self.node.tell(facts.MessageRefused(kind=kind, reason=reason, peer=peer))
 
-    def _flow(self, peer: str, staleness: int) -> float:
-        """c_dj, the same at both ends of a link."""
-        own, other = self.topology.share(self.me), self.topology.share(peer)
-        psi = self.pace.weight(staleness, len(self.topology.edges))
-        return self.pace.flow(own, other, psi, self.topology.degree)
+    def _weight(self, peer: str, id_: Id, staleness: int) -> float:
+        """c_dj / m~_d, of a flow c_dj that is the same at both ends of a link."""
+        members = self.topology.at(id_.period)
+        psi = self.pace.weight(staleness, len(members.edges))
+        own, other = members.share(self.me), members.share(peer)
+        return self.pace.flow(own, other, psi, members.degree) / own
 
     # What we ask for.
 
@@ -132,7 +133,7 @@ class Flows:
             if answer is not None
         }
         if self.pace.mixing == "stale-weights":
-            self._move_alone(model, found)
+            self._move_alone(turn, model, found)
         for peer, (theirs, staleness) in found.items():
             apart = await offload(model.is_large, partial(distance, model, theirs))
             self.node.metrics.disagreement.labels(peer).set(apart)
@@ -166,7 +167,7 @@ class Flows:
     def _commit(
         self, transaction: Transaction[Change], model: Vector, theirs: Vector, staleness: int
     ) -> None:
-        weight = self._flow(transaction.peer, staleness) / self.topology.share(self.me)
+        weight = self._weight(transaction.peer, transaction.id, staleness)
         self.links.agreement.voted(transaction, Change.towards(model, theirs, weight))
         self.links.commit(transaction)
 
@@ -189,9 +190,10 @@ class Flows:
         finally:
             del self._answers[slot]
 
-    def _move_alone(self, model: Vector, found: dict[str, Answer]) -> None:
+    def _move_alone(self, turn: int, model: Vector, found: dict[str, Answer]) -> None:
         """By stale weights: the mean of our model and those that are here."""
-        many, share = len(self.topology.edges), self.topology.share
+        members = self.topology.at(turn)
+        many, share = len(members.edges), members.share
         psi = [self.pace.weight(staleness, many) for _, staleness in found.values()]
         weights = self.pace.stale_weights(share(self.me), [share(p) for p in found], psi, many)
         for (peer, (theirs, _)), weight in zip(found.items(), weights, strict=True):
@@ -245,7 +247,7 @@ class Flows:
             return
         staleness = self.counts.staleness
         if theirs is not None:
-            weight = self._flow(peer, staleness) / self.topology.share(self.me)
+            weight = self._weight(peer, id_, staleness)
             change = Change.towards(model, theirs, weight)
             self.links.prepare(peer, id_, change, model.sha256)
         fields = {"ballot": id_.ballot, "staleness": staleness, "counts": self.counts.tell()}

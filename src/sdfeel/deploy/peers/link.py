@@ -139,7 +139,7 @@ class Link:
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.node.tell(facts.LinkUp(peer=self.peer, done=hello.done))
-        self._keeps_mean = hello.weights in ("", self.node.topology.weights_digest)
+        self._keeps_mean = hello.weights in ("", self.node.topology.at(self.done).weights_digest)
         if not self._keeps_mean:
             reason = "the clients' samples differ there"
             self.node.tell(facts.WeightsDiffer(peer=self.peer, reason=reason))
@@ -165,7 +165,7 @@ class Link:
         problem = self._outbox.problem if self._outbox is not None else ""
         self._stream = self._outbox = None
         self._inbox.end()
-        if self.heading and self.node.topology.averager.whole_graph:
+        if self.heading and self.node.topology.at(self.heading).averager.whole_graph:
             self._damp()
         self.lost_at = asyncio.get_running_loop().time()
         self.node.tell(facts.LinkDown(peer=self.peer, reason=problem))

@@ -200,12 +200,12 @@ class LinkStates:
             self.links[peer].tell(v1.LinkMessage(evidence=evidence))
 
     def _check(self, state: v1.LinkState) -> None:
-        if state.edge not in self.topology.edges:
+        if state.edge not in self.topology.at(state.done).edges:
             raise Refused("gossip", f"a word of an edge {state.edge!r} that does not exist")
-        neighbours = self.topology.neighbours(state.edge)
+        neighbours = self.topology.at(state.done).neighbours(state.edge)
         if len(state.up) > len(neighbours) or not set(state.up) <= set(neighbours):
             raise Refused("gossip", f"{state.edge} has no such links")
-        if not set(state.clients) <= self.topology.allowed(state.edge):
+        if not set(state.clients) <= self.topology.at(state.done).allowed(state.edge):
             raise Refused("gossip", f"{state.edge} has clients that are not on its list")
         check_done(state.done, self.topology.plan(state.edge))
         if state.steps and not 1 <= state.steps <= self.topology.deployment.most_steps:
@@ -248,7 +248,7 @@ class LinkStates:
         One edge may say anything: two must have said it, unless there is only one other.
         """
         ranked = sorted(self.others().values(), reverse=True)
-        enough = min(2, len(self.topology.edges) - 1)
+        enough = min(2, len(self.topology.at(self.links.done).edges) - 1)
         return ranked[enough - 1] if len(ranked) >= enough > 0 else 0
 
     def declare(self) -> None:

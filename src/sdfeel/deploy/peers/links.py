@@ -45,7 +45,7 @@ class Links(dict[str, Link]):
         self.moved: Callable[[Change | None, int], float | None] = lambda *_: None
         self.counts: Callable[[], list[v1.Count]] = list
         self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
-        for peer in node.topology.neighbours(node.name):
+        for peer in node.topology.at(done).neighbours(node.name):
             self[peer] = Link(node, peer, self._hooks(peer))
             self._waiting[peer] = False
 

@@ -9,6 +9,7 @@ from functools import reduce
 from operator import add
 
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.members import View
 from sdfeel.deploy.model.vectors import Change, Vector, distance, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.offload import offload
@@ -19,7 +20,6 @@ from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.swap import Swap
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import View
 
 __all__ = ["Mixer"]
 
@@ -47,7 +47,7 @@ class Mixer:
         An edge that was paused waits until its neighbours count on it again. Costs nothing for
         averagers that take each link by itself.
         """
-        view = self._view()
+        view = self._view(period)
         self._has_agreed = True
         if not view.digest:
             return view
@@ -55,7 +55,7 @@ class Mixer:
 
         def same() -> bool:
             nonlocal view
-            view = self._view()
+            view = self._view(period)
             for peer, link in self.links.items():
                 now = (link.generation, view.digest)
                 if told.get(peer) != now:
@@ -80,9 +80,9 @@ class Mixer:
     def _is_counted_on(self, view: View) -> bool:
         return all(peer in view.edges for peer, link in self.links.items() if link.counts)
 
-    def _view(self) -> View:
+    def _view(self, period: int) -> View:
         self.states.refresh()
-        return self.topology.view(self.me, self.states.up())
+        return self.topology.at(period).view(self.me, self.states.up())
 
     async def run(self, period: int, model: Vector, view: View) -> int:
         """Move the model by all exchanges; how many times a link was used."""
@@ -145,7 +145,7 @@ class Mixer:
             self.links[peer].refuse(key, "lost in an earlier exchange of the period")
         swaps = [
             Swap(peer, self.links, self.timeout, view, key, weights[peer], stages).run(
-                model, coordinates=self.topology.leads(self.me, peer)
+                model, coordinates=self.topology.at(key[0]).leads(self.me, peer)
             )
             for peer in asked
         ]

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sdfeel.deploy.members import View
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.peers.agreement import Standing
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
-from sdfeel.deploy.topology import View
 
 __all__ = ["Swap"]
 

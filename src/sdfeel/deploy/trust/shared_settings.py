@@ -52,8 +52,8 @@ class SharedSettings:
 
     @classmethod
     def of_edges(cls, topology: Topology, first_model: bytes) -> SharedSettings:
-        deployment, names = topology.deployment, topology.edges
-        links = sorted(f"{names[a]}-{names[b]}" for a, b in topology.network.graph.edges())
+        deployment, names = topology.deployment, topology.at(0).edges
+        links = sorted(f"{names[a]}-{names[b]}" for a, b in topology.at(0).network.graph.edges())
         fields: dict[str, tuple[Any, bool]] = {
             "edges": (" ".join(names), False),
             "graph": (" ".join(links), False),
