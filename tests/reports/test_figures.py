@@ -26,6 +26,7 @@ from sdfeel.reports import (
     style,
 )
 from sdfeel.reports.bands import band
+from sdfeel.reports.labels import ink
 from sdfeel.reports.style import line_style, line_styles
 
 
@@ -185,7 +186,24 @@ def test_labels_at_the_ends_stand_in_the_order_of_the_ends_and_apart(curve):
     assert sorted(boxes, key=lambda label: -boxes[label].y0) == ["second", "first", "third"]
     assert not overlap(boxes["first"], boxes["second"])
     colours = {line.get_label(): line.get_color() for line in axes.lines}
-    assert {text.get_text(): text.get_color() for text in axes.texts} == colours
+    inks = {text.get_text(): ink_of(text.get_color()) for text in axes.texts}
+    assert inks == {label: ink_of(ink(colour)) for label, colour in colours.items()}
+    assert min(4.5, *(contrast(colour) for colour in inks.values())) == 4.5, "small text"
+
+
+def ink_of(colour):
+    return mpl.colors.to_rgb(colour)
+
+
+def contrast(colour):
+    """With white, as WCAG defines it."""
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 1.05 / (0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2] + 0.05)
+
+
+@pytest.mark.parametrize("colour", style.COLOURS)
+def test_every_colour_has_an_ink_that_can_be_read(colour):
+    assert contrast(ink(colour)) >= 4.5
 
 
 def test_a_curve_that_ends_early_gets_a_legend(curve):
@@ -286,7 +304,8 @@ def test_the_page_has_the_looks_of_the_figures():
     (listed,) = re.findall(r"const SCHEMES = \[(.*?)\]", script, re.DOTALL)
     assert tuple(re.findall(r'"([\w-]+)"', listed)) == style.SCHEMES
     light = (static / "style.css").read_text().partition("}")[0]
-    parts = {"compute": "compute", "upload": "upload", "exchange": "exchange", "waiting": "wait"}
+    parts = {name: name for name in ("compute", "upload", "exchange", "download")}
+    parts["waiting"] = "wait"
     for name, does in parts.items():
         (colour,) = re.findall(rf"--{name}: (#\w+);", light)
         assert colour.upper() == style.ACTIVITIES[does].upper()

@@ -33,7 +33,8 @@ ACTIVITIES = {
     "compute": "#0072B2",
     "upload": "#D55E00",
     "exchange": "#009E73",
-    "collect": "#CC79A7",
+    "download": "#CC79A7",
+    "collect": "#56B4E9",
     "wait": "#C9CDD1",
 }
 # 7 colours, 5 dashes and 6 markers: no two of the first 210 curves look alike, and curves that
