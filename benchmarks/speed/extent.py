@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sdfeel.engines.choose import ENGINES
-from speed.zoo import ZOO
+from speed.zoo import LAYERS, ZOO
 
 __all__ = ["FULL", "LOSSES_MEASURED", "OPTIMIZERS_MEASURED", "QUICK", "Extent"]
 
@@ -39,6 +39,7 @@ class Extent:
     periods: tuple[int, ...] = (1, 2, 5, 20)
     memory: tuple[int, int] | None = (10_000, 100)  # clients, servers
     zoo: tuple[str, ...] = tuple(ZOO)  # models for "auto" against the plain loop on all cores
+    layers: tuple[str, ...] = tuple(LAYERS)  # models of layers that the fast engine has learned
     zoo_starts: int = 3  # of the processes of each
     zoo_repetitions: int = 9  # in all starts of a model together
     large_repetitions: int = 9  # of models whose steps take long
@@ -61,6 +62,7 @@ QUICK = Extent(
     widths=(),
     periods=(),
     memory=None,
+    layers=("resnet8-gn",),
     zoo_starts=1,
     zoo_repetitions=5,
     large_repetitions=3,

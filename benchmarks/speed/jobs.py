@@ -24,7 +24,7 @@ from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.simulation import Simulation
 from sdfeel.simulation.state import State
 from speed.plain_loop import PlainLoop
-from speed.zoo import ZOO, ZOO_SHAPES
+from speed.zoo import LAYERS, ZOO, ZOO_SHAPES
 
 __all__ = [
     "LOSSES",
@@ -109,10 +109,10 @@ class Contender(Protocol):
 
 def make_model(job: Job) -> nn.Module:
     """The job's model, with the same first values everywhere."""
-    if job.model == "mlp" or job.model in ZOO:
+    if job.model == "mlp" or job.model in {**ZOO, **LAYERS}:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            own = ZOO.get(job.model)
+            own = {**ZOO, **LAYERS}.get(job.model)
             return own() if own else mlp(math.prod(SHAPES["mlp"]), (job.width,))
     if job.model not in SHAPES:
         raise InputError("model", job.model, closest(job.model, SHAPES))

@@ -41,6 +41,9 @@ def bench_tables(results: Mapping[str, Any]) -> Tables:
     if "zoo" in details:
         title = "Other models: what `auto` takes against a plain loop on all cores"
         tables.append((title, _zoo(details["zoo"])))
+    if "layers" in details:
+        title = "Layers of the fast engine against a plain loop on all cores"
+        tables.append((title, _zoo(details["layers"])))
     beside = {**details.get("losses_vs_softmax", {}), **details.get("adam_vs_sgd", {})}
     if beside:
         title = "Losses and optimizers in the fast engine / softmax with SGD (CNN, 1x28x28)"

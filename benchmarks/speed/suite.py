@@ -27,7 +27,7 @@ RATIOS = (
 )
 # Objects: a ratio for each name.
 KINDS = ("losses_vs_softmax", "adam_vs_sgd")
-KEYS = (*RATIOS, "auto_vs_loop", *KINDS)
+KEYS = (*RATIOS, "auto_vs_loop", *KINDS, "layers_vs_loop")
 
 
 def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
@@ -48,6 +48,12 @@ def run_bench(extent: Extent = FULL, say: Callable[[str], None] = lambda _: None
             details["zoo"][name] = auto_against_loop(name, extent)
         found = {name: own["ratio"] for name, own in details["zoo"].items()}
         auto = {name: own["median"] if own else None for name, own in found.items()}
+    objects["layers_vs_loop"] = None
+    if extent.layers:
+        say("layers of the fast engine against the loop on all cores")
+        details["layers"] = {name: auto_against_loop(name, extent) for name in extent.layers}
+        ratios_of = {name: own["ratio"] for name, own in details["layers"].items()}
+        objects["layers_vs_loop"] = {n: own["median"] for n, own in ratios_of.items() if own}
     if extent.growth:
         say("growth with clients")
         details["clients"], ratios["growth_10000"] = growth.clients(extent)

@@ -12,11 +12,12 @@ transformer   two encoder layers of width 64
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
-__all__ = ["LARGE", "LARGE_TAU1", "ZOO", "ZOO_SHAPES"]
+__all__ = ["LARGE", "LARGE_TAU1", "LAYERS", "ZOO", "ZOO_SHAPES"]
 
 
 class _Block(nn.Module):
@@ -76,6 +77,31 @@ class _Transformer(nn.Module):
         return outputs
 
 
+def _resnet8() -> nn.Module:
+    """ResNet-8 with group normalisation: three blocks of 16, 32 and 64 channels."""
+    widths = (16, 16, 32, 64)
+    blocks = [_Block(a, b, 1 if a == b else 2) for a, b in pairwise(widths)]
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.GroupNorm(8, 16), nn.ReLU(), *blocks,
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def _mobile() -> nn.Module:
+    """Depthwise and pointwise convolutions, as in MobileNet."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 2, 1), nn.GroupNorm(4, 16), nn.ReLU6()]
+    for ins, outs, stride in ((16, 32, 1), (32, 64, 2), (64, 64, 1)):
+        layers += [nn.Conv2d(ins, ins, 3, stride, 1, groups=ins), nn.GroupNorm(4, ins), nn.ReLU6()]
+        layers += [nn.Conv2d(ins, outs, 1), nn.GroupNorm(4, outs), nn.ReLU6()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+# Models whose layers the fast engine has learned.
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "cnn-gn": _cnn,
+    "resnet8-gn": _resnet8,
+    "mobile-gn": _mobile,
+}
 ZOO: dict[str, Callable[[], nn.Module]] = {
     "resnet-gn": lambda: _resnet((40, 80, 160)),
     "resnet18-gn": lambda: _resnet((64, 128, 256, 512)),
@@ -87,7 +113,7 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
 }
 _IMAGES = ("resnet-gn", "resnet18-gn", "cnn-gn")
 ZOO_SHAPES: dict[str, tuple[int, ...]] = {
-    name: (3, 32, 32) if name in _IMAGES else (28, 28) for name in ZOO
+    name: (3, 32, 32) if name in (*_IMAGES, *LAYERS) else (28, 28) for name in (*ZOO, *LAYERS)
 }
 # Where a step takes long: so few clients, and the paper's tau1 of figure 3 instead of a longer one.
 LARGE = {"resnet-gn": 2, "resnet18-gn": 2, "lstm-large": 4}

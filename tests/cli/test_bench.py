@@ -55,7 +55,7 @@ def test_json_has_exactly_the_keys_that_scripts_rely_on(asked):
     assert set(found) == {
         "fast_vs_loop", "fast_vs_loop_all_cores", "cifar_fast_vs_loop", "mlp_fast_vs_loop",
         "growth_10000", "rss_gb_10000", "ranks_2_vs_1", "share_of_matmul", "auto_vs_loop",
-        "losses_vs_softmax", "adam_vs_sgd", "details",
+        "losses_vs_softmax", "adam_vs_sgd", "layers_vs_loop", "details",
     }  # fmt: skip
     assert found["fast_vs_loop"] == 12
     assert found["growth_10000"] is None

@@ -19,6 +19,18 @@ class Residual(nn.Module):
         return self.fc(x) + x
 
 
+class Shifted(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x) + 1
+
+
+class Elsewhere(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.fc(x)
+        torch.relu(y)
+        return y
+
+
 class Branching(Residual):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(x) if x.sum() > 0 else x
@@ -48,7 +60,8 @@ def tied() -> nn.Module:
 
 
 CASES = [
-    (Residual(), (4,), "add .* not supported"),
+    (Shifted(), (4,), "only two activations"),
+    (Elsewhere(), (4,), "something else than its last layer"),
     (Branching(), (4,), "torch.fx cannot trace"),
     (Twice(), (4,), "used twice"),
     (frozen(), (4,), "bias is frozen"),
@@ -57,7 +70,7 @@ CASES = [
     (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,), "BatchNorm1d .* buffers"),
     (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)), (4,), "dropout"),
     (nn.Sequential(nn.Linear(4, 4), nn.Softmax(1)), (4,), "Softmax.* not supported"),
-    (nn.Sequential(nn.Conv2d(2, 2, 1, groups=2), nn.Flatten()), (2, 1, 1), "groups"),
+    (nn.Sequential(nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()), (4, 1, 1), "groups"),
     (nn.Sequential(nn.Conv2d(2, 2, 9), nn.Flatten()), (2, 3, 3), "does not fit"),
     (nn.Sequential(nn.Conv2d(1, 1, 1)), (1, 3, 3), "must end in a vector"),
     (nn.Sequential(nn.MaxPool2d(2, ceil_mode=True), nn.Flatten()), (1, 3, 3), "ceil_mode"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from . import operations as ops
@@ -43,6 +45,7 @@ class SourceFile:
     backward: list[str] = field(default_factory=list)
     settle: list[str] = field(default_factory=list)
     state: int = 0  # elements of a model in our own order
+    owes: bool = False  # whether the first layer's update is made by the next step
     one_list: int = 1
     many_lists: int = 1
     sample_lists: int = 16  # TILE_ROWS
@@ -69,7 +72,7 @@ class SourceFile:
 
 
 def _conv(
-    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
 ) -> None:
     op = layer.op
     assert isinstance(op, ops.Conv)  # noqa: S101
@@ -101,7 +104,7 @@ def _conv(
         file.bytes_per_sample += 4 * windows * rounded_up(outs)
     file.scratch = max(file.scratch, pixels * rounded_up(outs))
     file.one_list = max(file.one_list, windows)
-    x, y, dy = f"work->x{n}", f"work->x{n + 1}", f"work->d{n + 1}"
+    x, y, dy = f"work->x{layer.reads[0]}", f"work->x{n + 1}", f"work->d{n + 1}"
     file.functions.append(
         f"APART void convolve{n}(const real *x, const real *w, const real *turned, int from, "
         f"int to, real *y) {{ convolve_rows({shape_text(before)}, {window}, {outs}, {width}, "
@@ -114,12 +117,12 @@ def _conv(
     )
     if layer.relu:
         file.backward.append(f"mask_by_output(n * {size_text(after)}, {y}, {dy});")
-    if wants_dx:
+    if dx[0]:
         file.many_lists = max(file.many_lists, pixels * outs * repeats)
         file.many_counts = max(file.many_counts, pixels)
         file.backward.append(
             f"convolution_inputs({shape_text(before)}, {window}, {height}, {width}, "
-            f"{int(bool(pool))}, {repeats}, {shape_text(after)}, n, work->d{n}, {dy}, {index}, "
+            f"{int(bool(pool))}, {repeats}, {shape_text(after)}, n, {dx[0]}, {dy}, {index}, "
             f"work->place{n}, work->model + {weight}, lists);"
         )
     place = f"{file.state - weight}, shifted(everything(work), {weight}), s);"
@@ -133,7 +136,7 @@ def _conv(
 
 
 def _linear(
-    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
 ) -> None:
     ins, outs = before.elements, after.elements
     biased, relu = int(layer.bias >= 0), int(layer.relu)
@@ -141,8 +144,12 @@ def _linear(
     weight = file.region("columns", outs * rounded_up(ins), arguments, layer.weight)
     bias = file.vector(outs, layer.bias) if biased else weight
     sizes = f"{size_text(before)}, {size_text(after)}"
-    first = n == 0
-    x, debt = (f"work->x{n}", "((Debt){0})") if not first else ("current(work)", "work->debt")
+    first = n == 0 and file.owes
+    x, debt = (
+        (f"work->x{layer.reads[0]}", "((Debt){0})")
+        if not first
+        else ("current(work)", "work->debt")
+    )
 
     def walk(how: str, forward: int, to: str, debt: str) -> str:
         return (
@@ -159,10 +166,10 @@ def _linear(
     dy = f"work->d{n + 1}"
     if relu:
         file.backward.append(f"mask_by_output(n * {size_text(after)}, work->x{n + 1}, {dy});")
-    if wants_dx:
+    if dx[0]:
         file.sample_lists = max(file.sample_lists, outs)
         file.backward.append(
-            f"linear_inputs({ins}, {outs}, {sizes}, n, {dy}, work->model + {weight}, work->d{n}, "
+            f"linear_inputs({ins}, {outs}, {sizes}, n, {dy}, work->model + {weight}, {dx[0]}, "
             "lists);"
         )
     owed = f"(Debt){{n, {x}, {dy}, s}}"
@@ -173,14 +180,14 @@ def _linear(
 
 
 def _other(
-    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, wants_dx: bool
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
 ) -> None:
     op, shapes = layer.op, f"{shape_text(before)}, {shape_text(after)}"
-    x, y, dx, dy = (f"work->{a}" for a in (f"x{n}", f"x{n + 1}", f"d{n}", f"d{n + 1}"))
+    x, y, dy = f"work->x{layer.reads[0]}", f"work->x{n + 1}", f"work->d{n + 1}"
     if isinstance(op, ops.Activation):
         slope = f"(real){op.slope!r}"
         file.forward.append(f"activation_forward({op.kind}, {slope}, {shapes}, n, {x}, {y});")
-        back = f"activation_backward({op.kind}, {slope}, {shapes}, n, {x}, {dx}, {y}, {dy});"
+        back = f"activation_backward({op.kind}, {slope}, {shapes}, n, {x}, {dx[0]}, {y}, {dy});"
     elif isinstance(op, ops.MaxPool):
         indices = after.height * after.width * rounded_up(after.channels)
         file.buffer("inum", f"index{n}", f"BLOCK * {indices}")
@@ -189,14 +196,115 @@ def _other(
             f"max_pool_forward({shape_text(before)}, {_window(op)}, {shape_text(after)}, n, {x}, "
             f"{y}, work->index{n});"
         )
-        back = f"max_pool_backward({shapes}, n, {dx}, {dy}, work->index{n});"
+        back = f"max_pool_backward({shapes}, n, {dx[0]}, {dy}, work->index{n});"
     else:
         assert isinstance(op, ops.AveragePool)  # noqa: S101
         call = f"average_pool({shape_text(before)}, {_window(op)}, {shape_text(after)}, n"
         file.forward.append(f"{call}, {x}, {y}, 0);")
-        back = f"{call}, {dx}, {dy}, 1);"
-    if wants_dx:
+        back = f"{call}, {dx[0]}, {dy}, 1);"
+    if dx[0]:
         file.backward.append(back)
+
+
+def _masked(file: SourceFile, n: int, layer: Layer, after: Shape) -> None:
+    """On the way back nothing passes where ReLU gave 0."""
+    if layer.relu:
+        file.backward.append(
+            f"mask_by_output(n * {size_text(after)}, work->x{n + 1}, work->d{n + 1});"
+        )
+
+
+def _add(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
+) -> None:
+    shapes = f"{shape_text(before)}, {shape_text(after)}"
+    one, other = (f"work->x{value}" for value in layer.reads)
+    file.forward.append(
+        f"add_forward({shapes}, {int(layer.relu)}, n, {one}, {other}, work->x{n + 1});"
+    )
+    _masked(file, n, layer, after)
+    for to in dx:
+        if to:
+            file.backward.append(f"add_backward({shapes}, n, {to}, work->d{n + 1});")
+
+
+def _apart(file: SourceFile, n: int, places: Sequence[tuple[int, int]]) -> None:
+    """Add the gradients of parameters that a kernel left in `grads`, by the rule: place, size."""
+    at = 0
+    for place, size in places:
+        where = f"{rounded_up(size)}, shifted(everything(work), {place}), s);"
+        file.backward += [
+            f"if (!own) before_gradient({where}",
+            f"add_scaled({size}, to + {place}, work->grads{n} + {at}, s.scale);",
+            f"if (!own) after_gradient({where}",
+        ]
+        at += size
+    file.buffer("real", f"grads{n}", max(at, 1) + WIDEST)
+
+
+def _norm(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
+) -> None:
+    op = layer.op
+    assert isinstance(op, ops.Norm)  # noqa: S101
+    size = before.elements if op.inner else before.channels
+    arguments = f"1, {layer.pixels if op.inner else 1}, {before.channels}"
+    places = [
+        (file.region("columns", size, arguments, offset), size)
+        for offset in (layer.weight, layer.bias)
+        if offset >= 0
+    ]
+    file.buffer("real", f"stats{n}", f"BLOCK * {2 * op.groups}")
+    weight, bias = (f"work->model + {places[k][0]}" if k < len(places) else "0" for k in (0, 1))
+    numbers = f"{op.groups}, {int(bool(op.inner))}"
+    shapes = f"{shape_text(before)}, {shape_text(after)}"
+    x, y = f"work->x{layer.reads[0]}", f"work->x{n + 1}"
+    file.forward.append(
+        f"norm_forward({shapes}, {numbers}, (real){op.module.eps!r}, {int(layer.relu)}, n, {x}, "
+        f"{weight}, {bias}, {y}, work->stats{n});"
+    )
+    _masked(file, n, layer, after)
+    grads = f"work->grads{n}" if places else "0"
+    file.backward.append(
+        f"norm_backward({shapes}, {numbers}, {len(places)}, n, {x}, {weight}, work->d{n + 1}, "
+        f"work->stats{n}, {dx[0] or '0'}, {grads});"
+    )
+    _apart(file, n, places)
+
+
+def _depthwise(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
+) -> None:
+    op = layer.op
+    assert isinstance(op, ops.Depthwise)  # noqa: S101
+    taps = op.kernel[0] * op.kernel[1]
+    size = taps * before.channels
+    weight = file.region("columns", size, f"1, {taps}, {before.channels}", layer.weight)
+    places = [(weight, size)]
+    if layer.bias >= 0:
+        places.append((file.vector(before.channels, layer.bias), before.channels))
+    bias = f"work->model + {places[1][0]}" if len(places) > 1 else "0"
+    shapes = f"{shape_text(before)}, {_window(op)}, {shape_text(after)}"
+    x = f"work->x{layer.reads[0]}"
+    file.forward.append(
+        f"depthwise_forward({shapes}, {int(layer.relu)}, n, {x}, work->model + {weight}, {bias}, "
+        f"work->x{n + 1});"
+    )
+    _masked(file, n, layer, after)
+    file.backward.append(
+        f"depthwise_backward({shapes}, {len(places) - 1}, n, {x}, work->model + {weight}, "
+        f"work->d{n + 1}, {dx[0] or '0'}, work->grads{n});"
+    )
+    _apart(file, n, places)
+
+
+WRITERS = {
+    ops.Conv: _conv,
+    ops.Linear: _linear,
+    ops.Norm: _norm,
+    ops.Depthwise: _depthwise,
+    ops.Add: _add,
+}
 
 
 def _unused(plan: Plan) -> list[tuple[int, int]]:
@@ -210,16 +318,49 @@ def _unused(plan: Plan) -> list[tuple[int, int]]:
     return gaps
 
 
+def _wanted(plan: Plan) -> list[bool]:
+    """Return of which values gradients are needed: there are weights before them."""
+    wanted = [False]
+    for layer in plan.layers:
+        below = any(wanted[value] for value in layer.reads)
+        wanted.append(below or bool(layer.parameters))
+    return wanted
+
+
 def write_layers(file: SourceFile, plan: Plan) -> None:
     """Everything about every layer of `plan`."""
-    weighted = False
+    wanted = _wanted(plan)
+    last_reader = {value: n for n, layer in enumerate(plan.layers) for value in layer.reads}
+    # The last reader of a value is the first on the way back: others add to what it wrote.
+    extra = 0
+    readers = Counter(value for layer in plan.layers for value in layer.reads)
+    first = plan.layers[0]
+    file.owes = isinstance(first.op, ops.Linear) and readers[0] == 1
     calls: list[list[str]] = []
     for n, layer in enumerate(plan.layers):
-        write = {ops.Conv: _conv, ops.Linear: _linear}.get(type(layer.op), _other)
+        write = WRITERS.get(type(layer.op), _other)
         file.backward = []
-        write(file, n, layer, plan.shapes[n], plan.shapes[n + 1], weighted)
-        weighted = weighted or layer.weight >= 0
+        later: list[str] = []
+        dx: list[str] = []
+        seen: set[int] = set()
+        for value in layer.reads:
+            shape = plan.shapes[value]
+            is_first = last_reader[value] == n and value not in seen
+            seen.add(value)
+            if not wanted[value]:
+                dx.append("")
+            elif is_first:
+                dx.append(f"work->d{value}")
+            else:
+                room = f"work->extra + {len(later)} * BLOCK * {rounded_up(shape.framed)}"
+                later.append(f"add_to(n * {size_text(shape)}, work->d{value}, {room});")
+                extra = max(extra, len(later) * rounded_up(shape.framed))
+                dx.append(room)
+        write(file, n, layer, plan.shapes[layer.reads[0]], plan.shapes[n + 1], dx)
+        file.backward += later
         calls.append(file.backward)
+    if extra:
+        file.buffer("real", "extra", f"BLOCK * {extra}")
     file.backward = [line for lines in reversed(calls) for line in lines]
     for offset, count in _unused(plan):
         at = file.vector(count, offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,29 @@ class Linear:
     module: nn.Linear
 
 
+@dataclass(frozen=True)
+class Depthwise(Window):
+    """A convolution of each channel by itself."""
+
+    module: nn.Conv2d
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Group or layer normalisation: channels in groups; of an `inner` shape every element has its
+    own weight.
+    """
+
+    module: nn.GroupNorm | nn.LayerNorm
+    groups: int
+    channels: int = 0  # of a group normalisation
+    inner: tuple[int, ...] = ()  # of a layer normalisation
+
+    @property
+    def has_weights(self) -> bool:
+        return self.module.weight is not None
+
+
 class MaxPool(Window):
     pass
 
@@ -63,7 +87,13 @@ class Squeeze:
     """One number for a sample instead of a vector of one."""
 
 
-Op = Conv | Linear | MaxPool | AveragePool | AdaptivePool | Activation | Flatten | Squeeze
+@dataclass(frozen=True)
+class Add:
+    """The sum of two activations of one shape."""
+
+
+Weighted = Conv | Linear | Depthwise | Norm
+Op = Weighted | Add | MaxPool | AveragePool | AdaptivePool | Activation | Flatten | Squeeze
 
 
 def _pair(value: Any) -> Pair:
@@ -73,8 +103,9 @@ def _pair(value: Any) -> Pair:
     return int(a), int(b)
 
 
-def _conv(m: nn.Conv2d) -> Conv:
-    if m.groups != 1 or _pair(m.dilation) != (1, 1):
+def _conv(m: nn.Conv2d) -> Conv | Depthwise:
+    depthwise = m.groups == m.in_channels == m.out_channels and m.groups > 1
+    if (m.groups != 1 and not depthwise) or _pair(m.dilation) != (1, 1):
         raise Unsupported(f"{m}: groups and dilation other than 1 are not supported")
     if m.padding_mode != "zeros":
         raise Unsupported(f"{m}: padding with {m.padding_mode!r} is not supported")
@@ -87,7 +118,19 @@ def _conv(m: nn.Conv2d) -> Conv:
         pad = (kernel[0] // 2, kernel[1] // 2)
     else:
         pad = _pair(m.padding)
-    return Conv(kernel, _pair(m.stride), pad, m)
+    return (Depthwise if depthwise else Conv)(kernel, _pair(m.stride), pad, m)
+
+
+def _group_norm(m: nn.GroupNorm) -> Norm:
+    return Norm(m, m.num_groups, channels=m.num_channels)
+
+
+def _layer_norm(m: nn.LayerNorm) -> Norm:
+    return Norm(m, 1, inner=tuple(m.normalized_shape))
+
+
+# Functions, operators and methods that add two activations.
+ADDITIONS = (operator.add, operator.iadd, torch.add, "add", "add_")
 
 
 def _max_pool(
@@ -170,6 +213,7 @@ MEANINGS: tuple[tuple[Callable[..., Op | None], *tuple[Any, ...]], ...] = (
     (_plain("SIGMOID"), functional.sigmoid, torch.sigmoid, "sigmoid", nn.Sigmoid),
     (_plain("SILU"), functional.silu, nn.SiLU),
     (_gelu, functional.gelu, nn.GELU),
+    (_plain("RELU6"), functional.relu6, nn.ReLU6),
     (_leaky, functional.leaky_relu, nn.LeakyReLU),
     (_elu, functional.elu, nn.ELU),
     (_dropout, functional.dropout, functional.dropout2d, nn.Dropout, nn.Dropout2d),
@@ -191,6 +235,8 @@ FUNCTIONS = {key: make for make, *keys in MEANINGS for key in keys if not isinst
 MODULES: dict[type[nn.Module], Callable[[Any], Op | None]] = {
     nn.Conv2d: _conv,
     nn.Linear: Linear,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
     **{
         key: partial(_from_module, make)
         for make, *keys in MEANINGS

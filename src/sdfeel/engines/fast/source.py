@@ -23,7 +23,8 @@ _FUNCTIONS = {
     "ERF": "erf",
 }
 _HEADERS = (
-    "vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h", "losses.h",
+    "vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h",
+    "normalise.h", "losses.h",
 )  # fmt: skip
 
 

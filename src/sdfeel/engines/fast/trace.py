@@ -1,12 +1,13 @@
-"""From an ordinary `nn.Module` to a chain of plain operations, by torch.fx.
+"""From an ordinary `nn.Module` to a list of plain operations, by torch.fx.
 
 Only what is certain to mean the same is let through: exact types from `torch.nn`, no hooks, no
-weights shared or frozen, each operation reading the one before it. The rest is `Unsupported`.
+weights shared or frozen. The rest is `Unsupported`.
 """
 
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch.fx
 from torch import nn
 
 from .errors import Unsupported
-from .operations import FUNCTIONS, MODULES, Conv, Flatten, Linear, Op
+from .operations import ADDITIONS, FUNCTIONS, MODULES, Add, Flatten, Op, Weighted
 
 
 def _is_batch(value: Any, before: torch.fx.Node) -> bool:
@@ -44,8 +45,6 @@ def _view(before: torch.fx.Node, sizes: tuple[Any, ...]) -> Flatten:
 
 
 def _op(node: torch.fx.Node, before: torch.fx.Node, modules: dict[str, nn.Module]) -> Op | None:
-    if not node.args or node.args[0] is not before:
-        raise Unsupported(f"{node.name}: the layers are not a simple chain")
     rest, named = node.args[1:], dict(node.kwargs)
     if node.op == "call_module":
         module = modules[str(node.target)]
@@ -62,7 +61,7 @@ def _op(node: torch.fx.Node, before: torch.fx.Node, modules: dict[str, nn.Module
         name = getattr(node.target, "__name__", node.target)
         raise Unsupported(f"operation {name} ({node.op}) is not supported")
     if any(isinstance(value, torch.fx.Node) for value in (*rest, *named.values())):
-        raise Unsupported(f"{node.name}: the layers are not a simple chain")
+        raise Unsupported(f"{node.name}: it reads more than one activation")
     try:
         return operation(*rest, **named)
     except (TypeError, IndexError) as error:
@@ -89,8 +88,16 @@ def _check_modules(module: nn.Module) -> None:
             raise Unsupported(f"parameter {name} is frozen: not supported")
 
 
-def trace(module: nn.Module) -> list[Op]:
-    """The operations of `module.forward`, in order."""
+@dataclass(frozen=True)
+class Step:
+    """An operation and the values that it reads: 0 is the input, n + 1 what step n gives."""
+
+    op: Op
+    reads: tuple[int, ...]
+
+
+def trace(module: nn.Module) -> list[Step]:
+    """The operations of `module.forward`, in order; the last gives the outputs."""
     _check_modules(module)
     root = module if type(module) not in MODULES else nn.Sequential(module)
     try:
@@ -98,24 +105,51 @@ def trace(module: nn.Module) -> list[Op]:
     except Exception as error:  # a user's forward may raise anything when traced
         raise Unsupported(f"torch.fx cannot trace the network: {error}") from None
     modules = dict(root.named_modules())
-    ops: list[Op] = []
-    before: torch.fx.Node | None = None
+    steps: list[Step] = []
+    value_of: dict[torch.fx.Node, int] = {}
     for node in graph.nodes:
         if node.op == "placeholder":
-            if before is not None:
+            if value_of:
                 raise Unsupported("the network takes more than one input")
-            before = node
+            value_of[node] = 0
         elif node.op == "output":
-            if node.args[0] is not before:
-                raise Unsupported("the network returns something else than its last layer")
+            _check_output(node, steps, value_of)
         elif not _about_sizes(node):
-            if before is None:
-                raise Unsupported("the network takes no input")
-            op = _op(node, before, modules)
-            if op is not None:
-                ops.append(op)
-            before = node
-    weights = [id(op.module) for op in ops if isinstance(op, Conv | Linear)]
+            op, reads = _step(node, value_of, modules)
+            if op is None:
+                value_of[node] = reads[0]
+                continue
+            steps.append(Step(op, reads))
+            value_of[node] = len(steps)
+    weights = [id(step.op.module) for step in steps if isinstance(step.op, Weighted)]
     if len(set(weights)) < len(weights):
         raise Unsupported("a layer with weights is used twice")
-    return ops
+    return steps
+
+
+def _step(
+    node: torch.fx.Node, value_of: dict[torch.fx.Node, int], modules: dict[str, nn.Module]
+) -> tuple[Op | None, tuple[int, ...]]:
+    """Return an operation, None for one that does nothing, and what it reads."""
+    reads = [value_of[v] for v in node.args[:2] if isinstance(v, torch.fx.Node) and v in value_of]
+    if node.op != "call_module" and node.target in ADDITIONS:
+        if len(node.args) != 2 or node.kwargs or len(reads) != 2:
+            raise Unsupported(f"{node.name}: only two activations can be added")
+        return Add(), (reads[0], reads[1])
+    if not node.args or not isinstance(before := node.args[0], torch.fx.Node):
+        raise Unsupported(f"operation {node.name} ({node.op}) is not supported")
+    if before not in value_of:
+        raise Unsupported(f"{node.name}: what it reads is no activation")
+    return _op(node, before, modules), (value_of[before],)
+
+
+def _check_output(
+    node: torch.fx.Node, steps: list[Step], value_of: dict[torch.fx.Node, int]
+) -> None:
+    """Raise Unsupported unless the last step is what comes out, and every other one is read."""
+    given = node.args[0]
+    if not isinstance(given, torch.fx.Node) or value_of.get(given) != len(steps):
+        raise Unsupported("the network returns something else than its last layer")
+    unread = set(range(1, len(steps))) - {value for step in steps for value in step.reads}
+    if unread:
+        raise Unsupported(f"nothing reads what {steps[min(unread) - 1].op} gives")

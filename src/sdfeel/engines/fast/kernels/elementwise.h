@@ -1,6 +1,6 @@
 /* Activations that are not folded into the layer before them. */
 
-enum { RELU, LEAKY_RELU, ELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, SOFTPLUS };
+enum { RELU, LEAKY_RELU, ELU, TANH, SIGMOID, SILU, GELU, GELU_TANH, RELU6, COPY };
 
 #define ROOT_HALF 0.70710678118654752440
 #define ROOT_2_OVER_PI 0.79788456080286535588
@@ -10,6 +10,8 @@ INLINE real sigmoid(real x) { return 1 / (1 + EXP(-x)); }
 
 INLINE real activate(const int kind, const real slope, real x) {
     if (kind == RELU) return x <= 0 ? 0 : x;
+    if (kind == COPY) return x;
+    if (kind == RELU6) return x <= 0 ? 0 : x >= 6 ? 6 : x;
     if (kind == LEAKY_RELU) return x > 0 ? x : slope * x;
     if (kind == ELU) return x > 0 ? x : slope * EXPM1(x);
     if (kind == TANH) return TANH_(x);
@@ -22,6 +24,8 @@ INLINE real activate(const int kind, const real slope, real x) {
 
 INLINE real derivative(const int kind, const real slope, real x, real y) {
     if (kind == RELU) return y <= 0 ? 0 : 1;
+    if (kind == COPY) return 1;
+    if (kind == RELU6) return x <= 0 || x >= 6 ? 0 : 1;
     if (kind == LEAKY_RELU) return x > 0 ? 1 : slope;
     if (kind == ELU) return x > 0 ? 1 : slope * EXP(x);
     if (kind == TANH) return 1 - y * y;
