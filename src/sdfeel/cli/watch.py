@@ -52,6 +52,10 @@ def watch(
     opens: Annotated[
         bool, typer.Option("--open/--no-open", help="Open a browser if there is a display.")
     ] = True,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Write the page as it is now into one file that needs no server."),
+    ] = None,
     state: Annotated[Path | None, typer.Option(hidden=True)] = None,  # as it was called before
 ) -> None:
     """Show runs, comparisons and deployments in a browser while they go on.
@@ -60,7 +64,7 @@ def watch(
     """
     chosen = list(folders or ([] if deployment else [Path("runs")]))
     for folder in chosen:
-        if not folder.is_dir():
+        if folder.exists() and not folder.is_dir():
             raise InputError("folder", str(folder), "must be a folder of a run, or of runs")
     prediction = None
     if profile is not None and deployment is None:
@@ -78,10 +82,37 @@ def watch(
             from sdfeel.page.prediction import predicted
 
             prediction = predicted(found, profile)
+    if save is not None:
+        _save(save, chosen, deployment, states or state, prediction)
+        return
     with watching(
         chosen, deployment, states or state, prediction, port=port, host=host, opens=opens
     ):
         threading.Event().wait()
+
+
+def _save(
+    path: Path,
+    folders: list[Path],
+    deployment: Path | None,
+    states: Path | None,
+    prediction: Prediction | None,
+) -> None:
+    from sdfeel.page.deployment import Watcher
+    from sdfeel.page.runs import Runs
+    from sdfeel.page.saved import save_page
+    from sdfeel.page.views import Views
+
+    if path.suffix not in (".html", ".htm"):
+        raise InputError("--save", str(path), "the name of a page, such as runs.html")
+    watcher = None if deployment is None else Watcher(deployment, states, prediction)
+    if watcher is not None:
+        watcher.start()
+        watcher.wait()
+    size = save_page(Views(Runs(folders), watcher), path)
+    if watcher is not None:
+        watcher.stop()
+    print(f"{path}: {size / 1e6:.1f} MB, opens in a browser without a server", flush=True)
 
 
 @contextmanager

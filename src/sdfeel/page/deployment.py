@@ -36,7 +36,7 @@ class Watcher:
     ) -> None:
         self.file, self.state, self.prediction = file, state, prediction
         self._lock = threading.Lock()
-        self._ending = threading.Event()
+        self._ending, self._has_asked = threading.Event(), threading.Event()
         self._shown: dict[str, Any] = {"problem": "The edges have not been asked yet.", "edges": []}
         self._events: Events | None = None
         self._thread = threading.Thread(target=self._run, name="deployment", daemon=True)
@@ -48,6 +48,10 @@ class Watcher:
         self._ending.set()
         if self._thread.ident is not None:
             self._thread.join(timeout=2 * TIMEOUT)
+
+    def wait(self) -> None:
+        """Until all edges have been asked once, or why they cannot be is known."""
+        self._has_asked.wait(timeout=2 * TIMEOUT)
 
     def shown(self) -> dict[str, Any]:
         """The last look, and all events."""
@@ -62,6 +66,7 @@ class Watcher:
             except* Exception as problems:  # a certificate that is not there yet, say
                 with self._lock:
                     self._shown = {"problem": _in_words(_first(problems)), "edges": []}
+                self._has_asked.set()
             self._ending.wait(EVERY)
 
     async def _follow(self) -> None:
@@ -115,6 +120,7 @@ class Watcher:
             self._events.take(rows)
             edges = [row.as_dict() for row in rows]
             self._shown = {**about, "edges": edges, "asked": time.time()}
+        self._has_asked.set()
 
 
 def _with_last_words(row: EdgeStatus, before: EdgeStatus | None) -> EdgeStatus:

@@ -1,0 +1,107 @@
+"""The page as one file, opened from the disk in a real Chromium, with the network closed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sdfeel.cli import app
+from sdfeel.errors import InputError
+from sdfeel.page import saved
+from sdfeel.page.runs import Runs
+from sdfeel.page.saved import save_page
+from sdfeel.page.views import Views
+
+
+@pytest.fixture
+def open_file(browser):
+    """Opens a file; an error on the console or any request beside it fails the test."""
+    wrong: list[str] = []
+    contexts = []
+
+    def go(path: Path, **options: object):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(120_000)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
+        own = (path.as_uri(), "data:", "blob:")
+        page.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-drawn]")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def test_a_saved_page_shows_what_the_server_showed(
+    serve, visit, open_file, write_run, curve, tmp_path: Path
+) -> None:
+    """Paths of curves, legend and lists are the very same; two seeds have a band."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for seed in (0, 1):
+        write_run(curve(count=30, rate=1.0 + seed), f"runs/sd-feel-seed{seed}", seed=seed)
+    write_run(curve(count=20, rate=5.0), "runs/two, <b>bold", scheme="fedavg")
+    size = save_page(Views(Runs([folder])), tmp_path / "page.html")
+    assert size < 2 * 2**20
+    paths = "(list) => list.map((path) => [path.dataset.run, path.getAttribute('d')])"
+    seen = []
+    for page in (visit(serve(folder)), open_file(tmp_path / "page.html")):
+        page.wait_for_selector("[data-testid=chart-0] path[data-run]")
+        page.wait_for_function(
+            "document.querySelectorAll('[data-testid=chart-0] path[data-run]').length > 1"
+        )
+        assert page.locator("main b").count() == 0, "a name is never markup"
+        shown = page.eval_on_selector_all("[data-testid=chart-0] path[data-run]", paths)
+        seen.append((sorted(shown), page.get_by_test_id("legend").inner_text()))
+    assert seen[0] == seen[1]
+
+
+def test_what_needs_a_server_says_so(open_file, write_run, curve, tmp_path: Path) -> None:
+    write_run(curve(count=5), "one")
+    save_page(Views(Runs([tmp_path])), tmp_path / "page.html")
+    page = open_file(tmp_path / "page.html")
+    page.wait_for_function(
+        "document.getElementById('what-if').textContent.includes('has no server to ask')"
+    )
+
+
+def test_nothing_foreign_and_nothing_unhashed_runs(write_run, curve, tmp_path: Path) -> None:
+    """One policy, by hashes; no address of elsewhere; no end of a script from a run's name."""
+    write_run(curve(count=5), "x<!--<script>", title="</script><script>alert(1)</script>")
+    save_page(Views(Runs([tmp_path])), tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert text.count("<script") == 2
+    assert "'unsafe" not in text
+    assert "default-src 'none'" in text
+    assert not re.findall(r"https?://(?!www\.w3\.org)", text)
+    assert "import {" not in text
+
+
+def test_the_command_writes_one_file(write_run, curve, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    write_run(curve(count=5), "runs/one")
+    target = tmp_path / "out.html"
+    runner = CliRunner()
+    ran = runner.invoke(app, ["watch", str(tmp_path / "runs"), "--save", str(target)])
+    assert ran.exit_code == 0, ran.output
+    assert "opens in a browser without a server" in ran.output
+    assert target.stat().st_size > 10_000
+    wrong = runner.invoke(app, ["watch", str(tmp_path / "runs"), "--save", "runs.pdf"])
+    assert "the name of a page" in str(wrong.exception) + wrong.output
+
+
+def test_a_page_that_is_too_large_is_refused(monkeypatch, write_run, curve, tmp_path: Path) -> None:
+    write_run(curve(count=5), "one")
+    monkeypatch.setattr(saved, "MOST", 1000)
+    with pytest.raises(InputError, match="fewer folders"):
+        save_page(Views(Runs([tmp_path])), tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
