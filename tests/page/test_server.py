@@ -300,8 +300,9 @@ def test_the_page_serves_a_bounded_number_of_connections(tmp_path: Path) -> None
 
 
 def test_mistakes_are_named(tmp_path: Path, serve) -> None:
+    (tmp_path / "a file").write_text("no runs")
     with pytest.raises(InputError, match="must be a folder"):
-        watch([tmp_path / "nothing"])
+        watch([tmp_path / "a file"])
     with pytest.raises(InputError, match="cannot listen"):
         PageServer(Views(Runs([])), "127.0.0.1", serve(tmp_path).server_address[1])
     status, _, body = get(serve(tmp_path), "/api/what-if?tau1=0")
