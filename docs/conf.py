@@ -36,6 +36,7 @@ contents = {
         "Compare schemes on your data": "notebooks/compare",
         "Your own model and scheme": "notebooks/own",
         "From plan to deployment": "notebooks/deploy",
+        "Deploy here and kill an edge": "kill_an_edge",
     },
     "How-to": {
         "Run and compare": "simulate",

@@ -201,7 +201,7 @@ KINDS = {
     "pycon": "tests/docs/test_references.py",
     "toml": "test_every_table_of_a_page_is_understood",
     "sh": "tests/deploy/test_docs.py and test_every_command_of_a_page_could_be_called",
-    "bash": "a job of SLURM, which is not there to be tested",
+    "bash": "a job of SLURM, which is not there; files that are copied and edited",
     "yaml": "Prometheus's, which is not there to be tested",
     "json": "what a program prints",
     "text": "what a program prints",
