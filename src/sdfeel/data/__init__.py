@@ -14,6 +14,7 @@ from sdfeel.data.clients import ClientData
 from sdfeel.data.datasets import Dataset, load, train_labels
 from sdfeel.data.download import Fetched, fetch
 from sdfeel.data.fresh import Fresh, RandomTransformWarning
+from sdfeel.data.leaf import from_leaf, leaf_clusters
 from sdfeel.data.partitions import PARTITIONS, partition
 from sdfeel.trees import Pixels
 
@@ -32,8 +33,10 @@ __all__ = [
     "from_arrays",
     "from_flower",
     "from_huggingface",
+    "from_leaf",
     "from_pandas",
     "from_tokens",
+    "leaf_clusters",
     "load",
     "partition",
     "train_labels",
