@@ -9,6 +9,7 @@ Nothing is lost by force: what a node has acknowledged is on its disk, as after 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import math
 import os
@@ -210,3 +211,15 @@ def _leave_signals() -> None:
 os.register_at_fork(
     before=_hold_signals, after_in_parent=_release_signals, after_in_child=_leave_signals
 )
+
+
+def _spare_teardown() -> None:
+    """Threads and programs are over: what is left is the interpreter's own end.
+
+    A busy machine may need seconds for that; the process ended well and must not be killed in it.
+    """
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
+        signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
+
+
+atexit.register(_spare_teardown)  # before others do, so it is the last to be called
