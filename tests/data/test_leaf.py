@@ -36,6 +36,14 @@ def test_users_of_several_files_are_clients_in_the_order_of_their_names(tmp_path
     assert from_leaf(tmp_path, shape=(1, 2, 1)).inputs.shape == (6, 1, 2, 1)
 
 
+def test_whole_numbers_of_one_user_are_real_where_those_of_another_are(tmp_path: Path) -> None:
+    """A black image is written as 0, 0, 0: it was an image of another kind."""
+    users = {"ann": {"x": [[0, 1]], "y": [1]}, "bob": {"x": [[0.5, 1]], "y": [0]}}
+    data = from_leaf(written(tmp_path, users=["ann", "bob"], user_data=users))
+    assert data.inputs.dtype == torch.float32
+    assert data.targets.dtype == torch.int64
+
+
 def test_texts_become_numbers_of_letters(tmp_path: Path) -> None:
     own = {"x": ["to be", "or no"], "y": [" ", "t"]}
     data = from_leaf(written(tmp_path, users=["ham"], user_data={"ham": own}))

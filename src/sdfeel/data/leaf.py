@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,17 @@ def _users(folder: Path) -> list[_User]:
             if user.name in users:
                 raise InputError(f"{path.name}: users", user.name, "stands in two places")
             users[user.name] = user
-    return [users[name] for name in sorted(users)]
+    return _of_one_kind([users[name] for name in sorted(users)])
+
+
+def _of_one_kind(users: list[_User]) -> list[_User]:
+    """Return numbers as real ones for all if they are for one: 0 and 1 may stand as 0.0 and 1."""
+    for field in ("inputs", "targets"):
+        if any(getattr(user, field).dtype == np.float32 for user in users):
+            users = [
+                replace(user, **{field: getattr(user, field).astype(np.float32)}) for user in users
+            ]
+    return users
 
 
 def _of_file(path: Path) -> Iterator[_User]:
