@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import numpy as np
 from twin import Door
-from twin_world import TwinWorld
+from twin_world import SIZE, TwinWorld
 from virtual import NODE
 
+from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.transport import Call
 
 Script = Callable[[Any, str], Awaitable[None]]
@@ -46,3 +49,44 @@ class Liar:
         while (message := await stream.read()) is not None:
             stream.told.append(message)
             del stream.told[:-64]
+
+
+class Silent:
+    """What the liar does on each of its streams, once it has announced the same as the others.
+
+    how   "nothing": no model · "model": its model, and no vote or decision · "other": a model of
+          another part of the network · "refuses": at once · "half": its part in every second
+          exchange, as far as its model · "flaps": ends its stream
+    """
+
+    def __init__(self, how: str, edge: str, neighbours: list[str]) -> None:
+        self.how, self.edge, self.neighbours = how, edge, neighbours
+
+    async def __call__(self, stream: Any, peer: str) -> None:
+        state = v1.LinkState(edge=self.edge, number=1, up=self.neighbours, done=1)
+        await stream.write(v1.LinkMessage(state=state))
+        announced = (0, "")
+        while True:
+            await asyncio.sleep(0.002)
+            told = [m.announce for m in stream.told if m.WhichOneof("body") == "announce"]
+            if not told or (told[-1].period, told[-1].view) == announced:
+                continue
+            announced = told[-1].period, told[-1].view
+            await stream.write(v1.LinkMessage(announce=told[-1]))
+            await self._act(stream, *announced)
+            progress = v1.Progress(done=announced[0] - 1)
+            await stream.write(v1.LinkMessage(progress=progress))
+
+    async def _act(self, stream: Any, period: int, view: str) -> None:
+        if self.how == "flaps":
+            await asyncio.sleep(0.001)
+            stream.close("gone")
+        elif self.how == "refuses":
+            refuse = v1.Decision(period=period, word=v1.Word.REFUSE, reason="no")
+            await stream.write(v1.LinkMessage(decision=refuse))
+        elif self.how in ("model", "other") or (self.how == "half" and period % 2):
+            vector = as_vector(np.zeros(SIZE))
+            shown = view if self.how != "other" else "another"
+            for stage in (v1.Stage.UP, v1.Stage.SWAP, v1.Stage.DOWN):
+                header = frames.header(vector, period, view=shown, stage=stage)
+                await stream.write(v1.LinkMessage(model=header))

@@ -14,11 +14,13 @@ import numpy as np
 import operator_faults
 import pytest
 import toy
+import twin_exchange_faults
+import twin_trust_faults
 from faults import CASES, Case, Fault, refused
 from harness import World, deploy
 from liar import Liar
-from twin_faults import PERIODS, TWIN_CASES, TwinCase
-from twin_world import TwinWorld, make_deployment, make_edges_cheap
+from twin_faults import TWIN_CASES, TwinCase
+from twin_world import TwinWorld, make_deployment, make_edges_cheap, secured
 from virtual import VirtualLoop
 
 from sdfeel.deploy.peers.agreement import Standing
@@ -28,6 +30,8 @@ assert identity_faults
 assert message_faults
 assert node_faults
 assert operator_faults
+assert twin_exchange_faults
+assert twin_trust_faults
 
 RING = [("e00", "e01"), ("e01", "e02"), ("e02", "e03"), ("e00", "e03")]
 
@@ -35,7 +39,7 @@ RING = [("e00", "e01"), ("e01", "e02"), ("e02", "e03"), ("e00", "e03")]
 def test_every_fault_has_a_case() -> None:
     assert set(CASES) | set(TWIN_CASES) == set(Fault)
     assert not set(CASES) & set(TWIN_CASES)
-    assert len(Fault) >= 60
+    assert len(Fault) >= 120
 
 
 @pytest.mark.parametrize("fault", CASES, ids=lambda fault: fault.name.lower())
@@ -47,9 +51,15 @@ def test_training_goes_on(fault: Fault, tmp_path: Path) -> None:
 def test_training_goes_on_in_memory(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
     make_edges_cheap(monkeypatch)
     case = TWIN_CASES[fault]
-    deployment = make_deployment([2, 2, 2, 2], RING, PERIODS, case.averager)
+    deployment = make_deployment([2, 2, 2, 2], RING, case.periods, case.averager)
     loop = VirtualLoop(7, longest=0.1)
-    loop.run(_run_twin(case, TwinWorld(deployment, Topology(deployment), seed=7, loop=loop)))
+    world = TwinWorld(deployment, Topology(deployment), seed=7, loop=loop)
+    if not case.secured:
+        loop.run(_run_twin(case, world))
+        return
+    with secured() as authority:
+        authority.clocks.now, world.net.authority = loop.time, authority
+        loop.run(_run_twin(case, world))
 
 
 async def _run_twin(case: TwinCase, world: TwinWorld) -> None:

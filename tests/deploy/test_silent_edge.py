@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import numpy as np
 import pytest
-from liar import Liar
-from twin_world import SIZE, TwinWorld, make_deployment, make_edges_cheap
+from liar import Liar, Silent
+from twin_world import TwinWorld, make_deployment, make_edges_cheap
 from virtual import VirtualLoop
 
-from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.peers.damper import DOUBLINGS, MOST, REFUSED, Damper
-from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.wire import frames
 
 PERIODS = 150
 # The liar is the last: a leaf of the tree on the ring, its root in the wheel.
@@ -31,47 +27,6 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     make_edges_cheap(monkeypatch)
 
 
-class Silent:
-    """What the liar does on each of its streams, once it has announced the same as the others.
-
-    how   "nothing": no model · "model": its model, and no vote or decision · "other": a model of
-          another part of the network · "refuses": at once · "half": its part in every second
-          exchange, as far as its model · "flaps": ends its stream
-    """
-
-    def __init__(self, how: str, neighbours: list[str]) -> None:
-        self.how, self.neighbours = how, neighbours
-
-    async def __call__(self, stream: Any, peer: str) -> None:
-        state = v1.LinkState(edge=LIAR[0], number=1, up=self.neighbours, done=1)
-        await stream.write(v1.LinkMessage(state=state))
-        announced = (0, "")
-        while True:
-            await asyncio.sleep(0.002)
-            told = [m.announce for m in stream.told if m.WhichOneof("body") == "announce"]
-            if not told or (told[-1].period, told[-1].view) == announced:
-                continue
-            announced = told[-1].period, told[-1].view
-            await stream.write(v1.LinkMessage(announce=told[-1]))
-            await self._act(stream, *announced)
-            progress = v1.Progress(done=announced[0] - 1)
-            await stream.write(v1.LinkMessage(progress=progress))
-
-    async def _act(self, stream: Any, period: int, view: str) -> None:
-        if self.how == "flaps":
-            await asyncio.sleep(0.001)
-            stream.close("gone")
-        elif self.how == "refuses":
-            refuse = v1.Decision(period=period, word=v1.Word.REFUSE, reason="no")
-            await stream.write(v1.LinkMessage(decision=refuse))
-        elif self.how in ("model", "other") or (self.how == "half" and period % 2):
-            vector = as_vector(np.zeros(SIZE))
-            shown = view if self.how != "other" else "another"
-            for stage in (v1.Stage.UP, v1.Stage.SWAP, v1.Stage.DOWN):
-                header = frames.header(vector, period, view=shown, stage=stage)
-                await stream.write(v1.LinkMessage(model=header))
-
-
 LIAR = ["e03"]
 
 
@@ -85,7 +40,7 @@ def play(how: str, links: list[tuple[str, str]], averager: str, seconds: float) 
 
     async def main() -> TwinWorld:
         world = TwinWorld(deployment, topology, seed=3, loop=loop)
-        await Liar(world, Silent(how, topology.at(0).neighbours(LIAR[0]))).listen()
+        await Liar(world, Silent(how, LIAR[0], topology.at(0).neighbours(LIAR[0]))).listen()
         for name in (*honest, *(f"c{n}" for n in range(len(honest)))):
             await world.start(name)
         while not all(world.edges[name].phase == "finished" for name in honest):

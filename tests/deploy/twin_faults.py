@@ -32,6 +32,7 @@ class TwinCase:
 
     liar      what the last edge does on each of its streams, in the place of the honest one
     without   a client that `act` plays
+    secured   nodes have certificates and clocks
     """
 
     seen: str
@@ -40,16 +41,21 @@ class TwinCase:
     hello: dict[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     averager: str = "paper"
+    periods: int = PERIODS
+    secured: bool = False
 
 
 TWIN_CASES: dict[Fault, TwinCase] = {}
 
 
-def liar(fault: Fault, seen: str, averager: str = "paper", **hello: Any) -> Callable[..., Any]:
+def liar(
+    fault: Fault, seen: str, averager: str = "paper", periods: int = PERIODS, **hello: Any
+) -> Callable[..., Any]:
     """Enters what a lying edge does on a stream."""
 
     def enter(script: Callable[[Any, str], Awaitable[None]]) -> Any:
-        TWIN_CASES[fault] = TwinCase(seen, liar=script, hello=hello, averager=averager)
+        fields: dict[str, Any] = {"averager": averager, "periods": periods}
+        TWIN_CASES[fault] = TwinCase(seen, liar=script, hello=hello, **fields)
         return script
 
     return enter
@@ -65,11 +71,14 @@ def client(fault: Fault, seen: str) -> Callable[..., Any]:
     return enter
 
 
-def world(fault: Fault, seen: str, averager: str = "paper") -> Callable[..., Any]:
+def world(
+    fault: Fault, seen: str, averager: str = "paper", periods: int = PERIODS, secured: bool = False
+) -> Callable[..., Any]:
     """Enters what happens to honest nodes."""
 
     def enter(act: Act) -> Act:
-        TWIN_CASES[fault] = TwinCase(seen, act, averager=averager)
+        fields: dict[str, Any] = {"averager": averager, "periods": periods, "secured": secured}
+        TWIN_CASES[fault] = TwinCase(seen, act, **fields)
         return act
 
     return enter

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -472,6 +473,15 @@ def run_schedule(seed: int, shape: str, averager: str, periods: int = 3) -> Twin
 
 def run_secured(seed: int, shape: str, averager: str, periods: int = 3) -> TwinWorld:
     """The same with certificates, disks that lose power and clocks that are wrong."""
+    with secured() as authority:
+        return _run(seed, shape, averager, periods, SECURED, authority)
+
+
+@contextmanager
+def secured() -> Iterator[TwinAuthority]:
+    """Nodes have certificates of this authority and look at them and at wall clocks of their own;
+    `authority.clocks.now` and `Net.authority` are to be set.
+    """
     authority = TwinAuthority()
     with (
         patch.object(edge_module, "Credentials", authority.credentials),
@@ -481,7 +491,7 @@ def run_secured(seed: int, shape: str, averager: str, periods: int = 3) -> TwinW
         patch.object(edge_module, "WATCH_SECONDS", 0.5),
         patch.object(dialler, "RENEWAL_SECONDS", 0.5),
     ):
-        return _run(seed, shape, averager, periods, SECURED, authority)
+        yield authority
 
 
 def _run(
