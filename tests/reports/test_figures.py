@@ -238,6 +238,7 @@ def test_accuracies_are_in_percent_and_losses_are_not(curve):
     drawn(figure)
     loss, accuracy = ([t.get_text() for t in on.get_yticklabels()] for on in figure.axes)
     assert "60 %" in accuracy
+    assert not any("." in text for text in accuracy), "not 60.0 %"
     assert not any("%" in text for text in loss)
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from sdfeel.errors import InputError, closest
 from sdfeel.files import write_report
@@ -271,7 +271,7 @@ def _name_axes(axes: Axes, panel: Panel) -> None:
     if panel.log:
         axes.set_yscale("log", nonpositive="mask")
     if "accuracy" in panel.y or panel.y.endswith("_share"):
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g} %")
 
 
 def _name(column: str) -> str:
