@@ -122,7 +122,14 @@ class Members:
 
     def home(self, edge: str) -> frozenset[str]:
         """The clients of an edge's own cluster."""
-        return frozenset(c.name for c in self._deployment.clients if c.edge == edge)
+        return self._home[edge]
+
+    @cached_property
+    def _home(self) -> dict[str, frozenset[str]]:
+        clients: dict[str, set[str]] = {edge: set() for edge in self.edges}
+        for client in self._deployment.clients:
+            clients[client.edge].add(client.name)
+        return {edge: frozenset(names) for edge, names in clients.items()}
 
     def allowed(self, edge: str) -> frozenset[str]:
         """The clients that an edge serves."""

@@ -155,10 +155,10 @@ class Carrier(ABC):
     async def _adopt(self, adopter: Adopter, start: float) -> None:
         """Goes on from the neighbours' model rather than spoil it with the first one."""
         self.phase = "adopting"
-        found = await adopter.run(start, self.model)
-        if found is not None:
+        adopted = await adopter.run(start, self.model)
+        if adopted is not None:
             self.cluster.awaited.clear()
-            period, self.model = found
+            period, self.model = adopted
             self._go_on(period)
             await self._wait_for_disk(0)
 
