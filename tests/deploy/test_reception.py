@@ -31,7 +31,8 @@ class Cluster:
         self.node = SimpleNamespace(
             deployment=deployment, size=SIZE, folder=Path(), metrics=Metrics()
         )
-        self.topology = SimpleNamespace(samples=lambda _: 10, tau1=1)
+        members = SimpleNamespace(samples=lambda _: 10)
+        self.topology = SimpleNamespace(at=lambda _: members, tau1=1)
         self.period, self.is_open = 3, True
         self.uploads: dict[str, Any] = {}
         self.elsewhere: dict[str, int] = {}
