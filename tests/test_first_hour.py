@@ -157,6 +157,8 @@ def test_our_own_keys_misspelt_lead_to_themselves(key: str) -> None:
     """`shedule` is near `scheduler`, a word of others, and nearer to ours."""
     for place in range(1, len(key)):
         word = key[:place] + key[place + 1 :]
+        if word == "trainer":  # a key too: one trainer for all clients
+            continue
         with pytest.raises(InputError, match=rf"{word} = 1: unknown key; did you mean '{key}'"):
             run_config({word: 1})
 
