@@ -11,9 +11,11 @@ import random
 import statistics
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-__all__ = ["Background", "Retry", "Signal", "UsualTimes", "end"]
+__all__ = ["Background", "Retry", "Signal", "UsualTimes", "end", "offload"]
+
+Result = TypeVar("Result")
 
 SLOW = 10  # times what the others take
 SHORT = 8  # a deadline is so many times the shortest limit
@@ -141,6 +143,11 @@ class Retry:
 
     async def pause(self) -> None:
         await asyncio.sleep(self._seconds * (1 + self._chance.random()) / 2)
+
+
+async def offload(large: bool, work: Callable[[], Result]) -> Result:
+    """Large work goes to a thread, so that pings and timers are answered meanwhile."""
+    return await asyncio.to_thread(work) if large else work()
 
 
 async def end(task: asyncio.Future[Any]) -> None:

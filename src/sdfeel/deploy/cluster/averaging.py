@@ -16,8 +16,8 @@ from sdfeel.algorithm.methods.averaging import PROTECTED, Rule, scales
 from sdfeel.algorithm.methods.rates import rates
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Block, Change, Vector, as_vector, merge, norm
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.waiting import offload
 
 __all__ = ["ClusterMean", "Upload", "normalised"]
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.deploy.model.vectors import Block, Vector, VectorWriter
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.waiting import offload
 from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
 
 __all__ = ["Downlink"]

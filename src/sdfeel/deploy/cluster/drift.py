@@ -28,9 +28,9 @@ from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
+from sdfeel.deploy.waiting import offload
 from sdfeel.deploy.wire import frames
 
 __all__ = ["Drift"]

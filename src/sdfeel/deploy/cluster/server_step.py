@@ -20,7 +20,7 @@ from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.files import read_notes
 from sdfeel.deploy.model.vectors import BLOCK, NotFinite, Vector, VectorWriter
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
+from sdfeel.deploy.waiting import offload
 from sdfeel.errors import InputError
 
 __all__ = ["ServerStep", "trained_values"]

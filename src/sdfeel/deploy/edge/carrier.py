@@ -31,13 +31,13 @@ from sdfeel.deploy.facts.period_times import PeriodTimes
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import Change, NotFinite, Vector, probe
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement import Standing
 from sdfeel.deploy.peers.agreement_notes import dump
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.waiting import offload
 
 __all__ = ["GRACE", "Carrier"]
 

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from sdfeel.deploy.members import View
 from sdfeel.deploy.model.vectors import Change, Vector, combine
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement import Id, Standing, Transaction
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Key, Link, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.waiting import offload
 
 __all__ = ["AllReduce"]
 

@@ -57,7 +57,6 @@ from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.agreement import Action, Id, Owed, Transaction
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
@@ -65,6 +64,7 @@ from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.token_bucket import TokenBucket
+from sdfeel.deploy.waiting import offload
 
 __all__ = ["Flows"]
 

@@ -12,7 +12,6 @@ from sdfeel.deploy.facts import facts
 from sdfeel.deploy.members import View
 from sdfeel.deploy.model.vectors import Change, Vector, distance, probe
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.offload import offload
 from sdfeel.deploy.peers.allreduce import AllReduce
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Link
@@ -20,6 +19,7 @@ from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.swap import Swap
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.waiting import offload
 
 __all__ = ["Mixer"]
 
