@@ -248,3 +248,42 @@ def test_a_long_run_takes_little_memory(
     own = set(renderers(browser)) - before  # the page's, and one that waits for the next page
     assert max(map(resident, own)) < 300e6
     assert nodes[-1] <= nodes[1] + 50
+
+
+def test_the_overview_sorts_filters_and_compares(serve, visit, write_run, curve, tmp_path) -> None:
+    """A row for each run with the settings that differ; a card for the one under way."""
+    for number, lr in enumerate((0.01, 0.1, 0.05)):
+        table = curve(count=20, rate=1.0 + number)
+        table["test_accuracy"] = np.linspace(0.1, 0.5 + 0.1 * number, 20)
+        write_run(table, f"run {number}", lr=lr, steps=1000)
+    write_run(curve(count=5), "slow", summary=False, lr=0.2, steps=1000)
+    page = visit(serve(tmp_path))
+    overview = page.get_by_test_id("overview")
+    rows = overview.locator("tbody tr")
+    names = "(list) => list.map((row) => row.dataset.run)"
+    rows.nth(3).wait_for()
+    assert rows.evaluate_all(names) == ["run 0", "run 1", "run 2", "slow"]
+    overview.locator("[data-sort='best accuracy']").click()
+    assert rows.evaluate_all(names)[:2] == ["run 2", "run 1"]
+    assert overview.locator("th[aria-sort=descending]").inner_text().startswith("best accuracy")
+    overview.locator("[data-sort='lr']").click()
+    assert rows.evaluate_all(names) == ["run 0", "run 2", "run 1", "slow"]
+    overview.locator("tr[data-run='run 0'] button").click()
+    assert "+20.0" in overview.locator("tr[data-run='run 2']").inner_text()
+    page.get_by_test_id("filter").fill("RUN")
+    assert rows.count() == 3
+    assert overview.locator("[data-testid=cards] [data-run]").evaluate_all(names) == ["slow"]
+
+
+def test_the_overview_shows_the_first_of_many_runs(
+    serve, visit, write_run, curve, tmp_path
+) -> None:
+    """Only so many rows are drawn, and it is said how many are not."""
+    table = curve(count=2)
+    for number in range(230):
+        write_run(table, f"run {number}", lr=number)
+    page = visit(serve(tmp_path))
+    rows = page.get_by_test_id("overview").locator("tbody tr")
+    rows.nth(200).wait_for()
+    assert rows.count() == 201
+    assert "30 more" in rows.last.inner_text()

@@ -109,7 +109,7 @@ def build_graph(name: str, servers: int, **options: float) -> nx.Graph:
         raise InputError("servers", servers, f"at most {MAX_SERVERS:,} edge servers")
     if servers == 1:
         return nx.empty_graph(1)
-    if name in ("full", "partial"):
+    if name in ("full", "partial", "dumbbell"):
         _check_links(name, servers, servers - 1)
     try:
         return GRAPHS[name](servers, **options)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sdfeel.errors import InputError
+from sdfeel.page.glance import Glance
 from sdfeel.records.reading import FollowedRun, FollowedTable
 
 __all__ = ["Runs", "finite"]
@@ -62,6 +63,7 @@ class Runs:
         self._plans: dict[str, PlanPlace] = {}
         self._scanned = self._looked = -math.inf
         self._left_off = 0
+        self._glance = Glance()
 
     def get(self, name: str) -> FollowedRun:
         """InputError if no given folder holds it: nothing else is ever opened."""
@@ -117,8 +119,10 @@ class Runs:
             groups = _groups(runs)
             rows = [_about(name, run, groups[name]) for name, run in runs.items()]
             plans = list(self._plans)
+            differing = self._glance.add(rows, runs)
         return {
             "runs": rows, "plans": plans, "notes": self._notes(rows), "folders": self._shown(),
+            "differing": differing,
         }  # fmt: skip
 
     def _shown(self) -> list[str]:

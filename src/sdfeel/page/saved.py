@@ -22,7 +22,18 @@ from sdfeel.page.views import Views
 __all__ = ["save_page"]
 
 # In the order in which each finds what it imports.
-MODULES = ("util", "store", "plot", "curves", "deployment", "network", "time", "what_if", "main")
+MODULES = (
+    "util",
+    "store",
+    "plot",
+    "curves",
+    "deployment",
+    "network",
+    "overview",
+    "time",
+    "what_if",
+    "main",
+)
 XS, ROUNDS = ("seconds", "iteration", "elapsed"), ("2", "4", "8", "16")
 MOST = 50 * 2**20  # bytes: a browser opens more of them slowly
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)

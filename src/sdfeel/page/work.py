@@ -16,7 +16,7 @@ __all__ = ["MOST_WORK", "PLAN_WORK", "Budget", "most_links", "work_of_event", "w
 MOST_WORK = 30_000_000
 PLAN_WORK = 10 * MOST_WORK  # of the candidates of a plan, which are read once
 DENSE, SPARSE = (
-    ("full", "partial"),
+    ("full", "partial", "dumbbell"),
     10,
 )  # graphs of any number of links; links of a server elsewhere
 EVENT, GROUP = 2000, 200  # numbers that the objects of an event, and of a group in it, are worth

@@ -3,6 +3,7 @@
 import { Curves } from "./curves.js";
 import { DeploymentView } from "./deployment.js";
 import { NetworkView } from "./network.js";
+import { Overview } from "./overview.js";
 import { Store } from "./store.js";
 import { TimeView } from "./time.js";
 import { ask, el, keepIfSame } from "./util.js";
@@ -13,6 +14,7 @@ const AWAY = 2000; // where nobody sees the page
 
 const section = (name) => document.getElementById(name);
 const store = new Store();
+const overview = new Overview(section("overview"), store);
 const curves = new Curves(section("curves"), store);
 const network = new NetworkView(section("network"), store);
 const time = new TimeView(section("time"), store);
@@ -44,6 +46,7 @@ button.addEventListener("click", () => {
 });
 
 function draw() {
+  overview.draw();
   curves.draw();
   deployment.draw();
   network.draw();
@@ -72,7 +75,10 @@ async function lookAtRuns() {
   section("state").textContent = state(answer);
   keepIfSame(section("notes"), answer.notes, () => answer.notes.map((note) => el("p", { class: "note" }, note)));
   whatIf.offer(answer.plans);
+  // With nothing but a deployment that is what the page is about.
+  if (answer.deployment && !answer.runs.length) section("overview").before(section("deployment"));
   if (isNew("runs", answer)) {
+    overview.draw();
     curves.draw();
     network.draw();
     time.draw();
