@@ -47,12 +47,8 @@ class TimedLoop(VirtualLoop):
 
     def run_in_executor(self, _executor: Any, work: Any, *args: Any) -> asyncio.Future[Any]:
         self.cost, future = 0.0, self.create_future()
-        try:
-            found = work(*args)
-        except Exception as problem:
-            self.call_later(self.cost, future.set_exception, problem)
-        else:
-            self.call_later(self.cost, lambda: future.done() or future.set_result(found))
+        done = self._do(work, args)
+        self.call_later(self.cost, self._finish, future, lambda: done)
         return future
 
 
