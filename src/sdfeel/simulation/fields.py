@@ -158,6 +158,8 @@ def _attacks(value: Any) -> Attacks | None:
 
 def _app(value: Any) -> Any:
     """A Flower app or its import path; a file says which kind of trainer it names."""
+    if isinstance(value, bool | int | float | list | dict):
+        raise InputError("trainer", value, "a Flower app, or its path: flower:MODULE:APP")
     if not isinstance(value, str):
         return value
     path = value.removeprefix("flower:")
