@@ -141,7 +141,7 @@ def test_the_command_says_what_the_mean_is_of(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.exception
     assert "note: without edge b: it has no checkpoint" in result.stderr
-    assert "100.0% a after period 3, from its checkpoint" in result.stderr
+    assert "100.0 % a after period 3, from its checkpoint" in result.stderr
     found = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert (found["periods"], list(found["missing"])) == ({"a": 3}, ["b"])
     named = CliRunner().invoke(app, [*words, "--edge", "a", "--edge", "b"])
