@@ -83,7 +83,7 @@ def test_errata(run) -> None:
     assert norm > 1.05 * weighted
     assert f"zeta is {weighted}" in text
     assert float(numbers["zeta = 0 for a full graph: here it is"]) > 0.4
-    assert "the same layout has 31,340" in text
+    assert "this layout has 31,340 parameters" in text
     assert "Lemma 1) gives clients [0.045, 0.145]" in text
     assert "Algorithm 1 gives [0.095, 0.095]" in text
     assert float(numbers["sdfeel gives"]) == pytest.approx(0.095)

@@ -138,7 +138,7 @@ def test_models_down_take_time_where_a_rate_is_given(file: Path) -> None:
 def test_a_profile_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'paper'"):
         load_profile("papper")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="there is no such file"):
         load_profile(str(tmp_path / "absent.toml"))
 
 

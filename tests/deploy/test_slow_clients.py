@@ -30,7 +30,7 @@ class SlowClient(VirtualLoop):
         is_slow = is_training and function.__self__.name == "c0"
         future = self.create_future()
         delay = self.slow if is_slow else 0.05 if is_training else 0.001
-        self.call_later(delay, lambda: future.done() or future.set_result(work(*args)))
+        self.call_later(delay, self._finish, future, lambda: self._do(work, args))
         return future
 
 

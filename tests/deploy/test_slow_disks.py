@@ -45,17 +45,13 @@ class SlowLoop(VirtualLoop):
         future = self.create_future()
         disk = getattr(getattr(work, "args", [None])[0], "__self__", None)
         delay = PERIOD if "_carry_out" in name else getattr(disk, "seconds", 0.001)
-        self.call_later(delay, self._end, future, work, args)
+        self.call_later(
+            delay,
+            self._finish,
+            future,
+            lambda: ((None, None), []) if future.done() else self._do(work, args),
+        )
         return future
-
-    @staticmethod
-    def _end(future: asyncio.Future[Any], work: Any, args: Any) -> None:
-        if future.done():
-            return
-        try:
-            future.set_result(work(*args))
-        except OSError as problem:
-            future.set_exception(problem)
 
 
 def play(trouble: Callable[[TwinWorld], Awaitable[None]], **options: Any) -> TwinWorld:

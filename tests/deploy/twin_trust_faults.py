@@ -26,7 +26,7 @@ def authority_of(world: TwinWorld) -> TwinAuthority:
 async def renewed_at_once(world: TwinWorld) -> None:
     """Of all nodes: everybody dials anew."""
     await asyncio.sleep(0.3)
-    for name in (*world.topology.edges, *world.topology.clients):
+    for name in (*world.topology.at(0).edges, *world.topology.at(0).clients):
         authority_of(world).renew(name)
 
 
@@ -56,7 +56,7 @@ async def client_certificate_ends(world: TwinWorld) -> None:
 async def _wrong_clock(world: TwinWorld, hours: float) -> None:
     """Of one edge, whose links break once: nobody can shake hands with it until it is right."""
     authority_of(world).clocks.wrong["e00"] = hours * HOURS
-    for name in ("e00", *world.topology.edges):
+    for name in ("e00", *world.topology.at(0).edges):
         authority_of(world).renew(name, seconds=HOURS)
     for peer in world.topology.at(0).neighbours("e00"):
         world.net.cut("e00", peer)
@@ -89,7 +89,7 @@ async def clock_back(world: TwinWorld) -> None:
 async def clocks_all_wrong(world: TwinWorld) -> None:
     """By a day, and by the same: nobody notices."""
     authority = authority_of(world)
-    for name in (*world.topology.edges, *world.topology.clients):
+    for name in (*world.topology.at(0).edges, *world.topology.at(0).clients):
         authority.clocks.wrong[name] = 24 * HOURS
     world.net.cut("e00", "e01")
 
@@ -111,7 +111,7 @@ async def disk_torn(world: TwinWorld) -> None:
 
 @world(Fault.DISKS_ALL_TORN, "checkpoint-damaged", "all-reduce", periods=60)
 async def disks_all_torn(world: TwinWorld) -> None:
-    await _tear(world, *world.topology.edges)
+    await _tear(world, *world.topology.at(0).edges)
 
 
 @world(Fault.DISK_TORN_AFTER_A_CRASH, "resumed", "all-reduce", periods=60)
@@ -154,17 +154,17 @@ async def network_split(world: TwinWorld) -> None:
 async def into_the_void(world: TwinWorld) -> None:
     """It hears everybody, and nobody hears it."""
     await asyncio.sleep(0.3)
-    for name in (*world.topology.edges, *world.topology.clients):
+    for name in (*world.topology.at(0).edges, *world.topology.at(0).clients):
         world.net.silence(("e00", name), 4 * DEADLINES["ping"])
 
 
 @world(Fault.CLIENTS_ALL_DIE, "no-clients", periods=100)
 async def clients_all_die(world: TwinWorld) -> None:
     await asyncio.sleep(0.3)
-    for name in world.topology.clients:
+    for name in world.topology.at(0).clients:
         world.kill(name)
     await asyncio.sleep(2.0)
-    for name in world.topology.clients:
+    for name in world.topology.at(0).clients:
         await world.start(name)
 
 
@@ -189,4 +189,4 @@ async def file_newer_at_one(world: TwinWorld) -> None:
 
 @world(Fault.FILE_NEWER_EVERYWHERE, "newer-file-holds", periods=300)
 async def file_newer_everywhere(world: TwinWorld) -> None:
-    await _newer_file(world, *world.topology.edges)
+    await _newer_file(world, *world.topology.at(0).edges)
