@@ -50,7 +50,11 @@ def test_as_the_codec_and_as_long_as_it_says(name: str, size: int, seed: int, ki
     packed = Packed(packing, size, b"")
     parts = list(pack(packing, lambda start, stop: sent[start:stop], packed, draw()))
     arrived = np.concatenate([part for _, part in parts])
-    assert arrived.tobytes() == wanted.tobytes()
+    if (name, kind) == ("top-k", "ties"):  # which of equally large values go is left to numpy
+        arrived_sizes, wanted_sizes = (np.sort(np.abs(each)) for each in (arrived, wanted))
+        np.testing.assert_array_equal(arrived_sizes, wanted_sizes)
+    else:
+        assert arrived.tobytes() == wanted.tobytes()
     assert np.concatenate([owed for owed, _ in parts]).tobytes() == sent.tobytes()
     assert packing.remembers == codec.feeds_back
     if codec.feeds_back:  # what is owed the next time is exact
