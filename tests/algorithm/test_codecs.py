@@ -17,7 +17,7 @@ import sdfeel
 from sdfeel import CODECS, InputError, Schedule, load_profile
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.costs import round_cost
-from sdfeel.algorithm.methods.codecs import Draw, TopK
+from sdfeel.algorithm.methods.codecs import Draw, TopK, largest
 from sdfeel.clock import EventClock
 
 pytestmark = pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")
@@ -159,6 +159,19 @@ def test_a_k_beyond_the_model_is_refused_before_training(small: Problem, k: int)
             sdfeel.train(small.model, small.datasets, **run)
     else:
         sdfeel.train(small.model, small.datasets, **run)
+
+
+@pytest.mark.parametrize("count", [1, 79, 80, 81, 139, 140, 141, 299, 300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_equally_large_values_those_with_the_lowest_places_are_sent(
+    count: int, dtype: type
+) -> None:
+    """Rows: 80 values of size 2, 60 of size 1 and 160 zeros; only zeros; no two of one size."""
+    rng = np.random.default_rng(count)
+    few = rng.permutation(np.repeat([2, -2, 1, -1, 0.0, -0.0], [40, 40, 30, 30, 80, 80]))
+    values = np.array([few, np.zeros(300), rng.normal(size=300)], dtype=dtype)
+    places = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :count]
+    np.testing.assert_array_equal(largest(values, count), np.sort(places, axis=1))
 
 
 # Exchanges

@@ -290,7 +290,13 @@ class Int4(Codec):
 
 @checked("codecs")
 class TopK(Codec):
-    """k values a message as float32, with error feedback. k: None for a hundredth of all values."""
+    """Send the k largest values as float32, with error feedback.
+
+    Of equally large values those with the lowest places are sent.
+
+    Args:
+        k: None for a hundredth of all values.
+    """
 
     k: Count | None = None
 
@@ -300,8 +306,7 @@ class TopK(Codec):
     def encode(self, values: Floats, draw: Draw) -> Message:
         _refuse_beyond("top-k", values, np.inf)
         count = self.count(values.shape[1])
-        places = np.argpartition(-np.abs(values), count - 1, axis=1)[:, :count]
-        places.sort(axis=1)
+        places = largest(values, count)
         sent = np.take_along_axis(values, places, axis=1).astype("<f4")
         return {"values": sent, "places": pack_places(places, values.shape[1])}
 
@@ -326,6 +331,31 @@ class TopK(Codec):
 
     def bits(self, values: int) -> int:
         return self.count(values) * (32 + place_bits(values))
+
+
+def largest(values: Floats, count: int) -> NDArray[np.int64]:
+    """Find the `count` largest absolute values of each row.
+
+    Of equally large values those with the lowest places are chosen. `np.argpartition` alone leaves
+    that open: its choice depends on the processor.
+
+    Args:
+        values: (senders, n), all of them finite.
+        count: from 1 to n.
+
+    Returns:
+        The places (senders, count), in order.
+    """
+    order = -np.abs(values)
+    places = np.argpartition(order, count - 1, axis=1)[:, :count]
+    last = np.take_along_axis(order, places[:, -1:], axis=1)  # of the smallest that is chosen
+    places.sort(axis=1)
+    if np.count_nonzero(order <= last) > places.size:
+        for row in range(len(values)):
+            larger = places[row][order[row, places[row]] < last[row]]
+            ties = np.flatnonzero(order[row] == last[row])
+            places[row] = np.sort(np.concatenate([larger, ties[: count - len(larger)]]))
+    return places
 
 
 def place_bits(values: int) -> int:

@@ -36,6 +36,7 @@ from sdfeel.algorithm.methods.codecs import (
     Codec,
     Draw,
     TopK,
+    largest,
     pack_places,
     place_bits,
     unpack_places,
@@ -153,8 +154,8 @@ class Sparse(Packing):
     def _largest(self, change: ReadChange, size: int) -> tuple[NDArray[np.int64], Block]:
         """Places and values of what is sent, in order of places, in memory of a few times k.
 
-        They are the codec's; but where several values are as large as the smallest that is sent,
-        and the model is more than one chunk, others of these may be.
+        They are the codec's: of equally large values those with the lowest places are sent, so a
+        later chunk can add only what is larger than `least`.
         """
         count = self._count(size)
         places, values = np.empty(0, dtype=np.int64), np.empty(0, dtype="<f4")
@@ -167,8 +168,8 @@ class Sparse(Packing):
             places = np.concatenate([places, start + larger])
             values = np.concatenate([values, block[larger].astype("<f4", copy=False)])
             if len(values) > 2 * count or stop == size:
-                kept = np.sort(np.argpartition(-np.abs(values), count - 1)[:count])
-                places, values = places[kept], values[kept]
+                chosen = largest(values[None], count)[0]
+                places, values = places[chosen], values[chosen]
                 least = float(np.abs(values).min())
         return places, values
 
