@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,12 +34,22 @@ def read_toml(source: Path | str, field: str, most: int = MAX_BYTES) -> dict[str
     return table
 
 
+def refuse_special(path: Path, field: str) -> None:
+    """Raise InputError for a pipe or a device: to open one may take for ever."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(field, str(path), "is no regular file")
+
+
 def _read(path: Path, field: str, most: int) -> str:
     try:
+        refuse_special(path, field)
         with path.open("rb") as file:
             content = file.read(most + 1)
         if len(content) <= most:
             return content.decode("utf-8")
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(field, str(path), "there is no such file") from None
     except (OSError, ValueError) as problem:  # a ValueError: no UTF-8, or a NUL in the path

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -206,3 +208,39 @@ def test_overlays_on_gaia_are_as_published() -> None:
     assert 2 * (star - compute) + compute == pytest.approx(0.390854, abs=2e-6)
     assert tree == pytest.approx(0.138119, abs=2e-6)
     assert around == pytest.approx(0.118105, abs=2e-6)
+
+
+@pytest.mark.parametrize("key", ["underlay", "trace"])
+def test_a_pipe_in_a_profile_is_not_opened(tmp_path, key) -> None:
+    """To open one would wait for ever for somebody who writes."""
+    import os
+
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    named = {"underlay": str(pipe)} if key == "underlay" else {"availability": {"trace": str(pipe)}}
+    with pytest.raises(InputError, match="no regular file"):
+        profile_of({"flops_per_step": 1.0, "rates": RATES, **named})
+
+
+@pytest.mark.parametrize(("places", "is_right"), [(2, True), (3, True), (4, False)])
+def test_an_underlay_has_so_many_places(monkeypatch, places, is_right) -> None:
+    from sdfeel.clock import underlays
+
+    monkeypatch.setattr(underlays, "MAX_PLACES", 3)
+    names = [f"p{number}" for number in range(places)]
+    table = {"places": names, "links": [[a, b, 1] for a, b in pairwise(names)]}
+    if is_right:
+        assert len(Underlay.of(table, "own").places) == places
+    else:
+        with pytest.raises(InputError, match="one to 3 names"):
+            Underlay.of(table, "own")
+
+
+def test_shortest_ways_are_those_of_dijkstra() -> None:
+    underlay = load_underlay("geant")
+    with_loops = np.where(underlay.lines == 1, underlay.km, np.inf)
+    direct = nx.Graph()
+    for a, b in zip(*np.nonzero(np.isfinite(with_loops)), strict=True):
+        direct.add_edge(int(a), int(b), km=with_loops[a, b])
+    for a, lengths in nx.all_pairs_dijkstra_path_length(direct, weight="km"):
+        np.testing.assert_allclose([lengths[b] for b in range(40)], underlay.km[a], rtol=1e-12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
@@ -156,3 +157,18 @@ def test_a_band_is_of_a_bounded_number_of_rows(write_run, curve, tmp_path: Path)
     runs.get("one").metrics.columns["iteration"].extend([1.0] * MOST_ROWS)
     with pytest.raises(InputError, match=f"at most {MOST_ROWS}"):
         runs.band(["one"], "seconds", "train_loss")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"averager": "trap:x"}, {"methods": ["trap:x"]}, {"trainers": "trap:x"}], ids=str
+)
+def test_what_a_folder_says_is_never_imported(tmp_path: Path, monkeypatch, settings) -> None:
+    """A run of somebody else names a module: the page does not touch it."""
+    (tmp_path / "trap.py").write_text("import pathlib\npathlib.Path('sprung').touch()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with suppress(InputError):
+        algorithm_of(DRAWN, settings)
+    with suppress(InputError):
+        Settings.of(settings)
+    assert not (tmp_path / "sprung").exists()

@@ -96,3 +96,16 @@ def test_underlays_give_overlays_of_their_own() -> None:
 def test_other_words_are_refused() -> None:
     with pytest.raises(sdfeel.InputError, match=r"graph = 'ring'.*any"):
         plan(EQUAL, graph="ring")
+
+
+@pytest.mark.parametrize(("servers", "most", "tried"), [(5, 4, False), (5, 5, True), (5, 6, True)])
+def test_overlays_are_looked_for_among_so_many_servers(monkeypatch, servers, most, tried) -> None:
+    from sdfeel.planner import graphs
+
+    monkeypatch.setattr(graphs, "MOST_SERVERS", most)
+    networks = other_networks(place(SLOW, sdfeel.Network.ring(servers, 1)))
+    assert ("fastest tree" in networks) == tried
+
+
+def test_two_servers_have_one_graph() -> None:
+    assert "fastest tree" not in other_networks(place(SLOW, sdfeel.Network.build("path", 2, 1)))

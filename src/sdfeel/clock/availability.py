@@ -28,6 +28,7 @@ from pydantic import PlainValidator
 from sdfeel.clock.devices import uniform
 from sdfeel.errors import InputError
 from sdfeel.tables import from_table, to_table
+from sdfeel.toml import refuse_special
 from sdfeel.validation import Positive, Share, checked
 
 PURPOSE = 2**32  # of numbers drawn here: this and the client's number
@@ -229,6 +230,7 @@ def _line(client: int, begin: float, end: float) -> str:
 def _read_trace(path: Path) -> tuple[Entry, ...]:
     """Lines `client,from,to` under that heading."""
     try:
+        refuse_special(path, "availability.trace")
         if path.stat().st_size > MAX_BYTES:
             raise InputError("availability.trace", str(path), f"larger than {MAX_BYTES} bytes")
         lines = list(csv.reader(path.read_text("utf-8").splitlines()))

@@ -28,7 +28,7 @@ from sdfeel.toml import read_toml
 
 SECONDS = 0.004  # of any message, whatever the distance
 SECONDS_PER_KM = 8.5e-6
-MAX_PLACES = 2_000  # the shortest ways between more take minutes
+MAX_PLACES = 1_000  # the shortest ways between more take many seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +110,14 @@ def _checked(link: Any, places: list[str], name: str) -> tuple[str, str, float]:
 
 
 def _shortest(graph: nx.Graph) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    number = {place: index for index, place in enumerate(graph)}
-    km = np.zeros((len(number), len(number)))
-    lines = np.zeros_like(km, dtype=np.int64)
-    for place, (distances, ways) in nx.all_pairs_dijkstra(graph, weight="km"):
-        for end, distance in distances.items():
-            km[number[place], number[end]] = distance
-            lines[number[place], number[end]] = len(ways[end]) - 1
+    """Kilometres and lines of the shortest ways, by Floyd and Warshall."""
+    km = nx.to_numpy_array(graph, weight="km", nonedge=np.inf)
+    np.fill_diagonal(km, 0.0)
+    lines = np.where(np.isfinite(km), 1, 0)
+    np.fill_diagonal(lines, 0)
+    for over in range(len(km)):
+        through = km[:, [over]] + km[over]
+        shorter = through < km
+        km = np.where(shorter, through, km)
+        lines = np.where(shorter, lines[:, [over]] + lines[over], lines)
     return km, lines

@@ -117,6 +117,25 @@ def bring_loss(path: str | None) -> Any:
     return None if path is None else imported("model.loss", path)
 
 
+def bring_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the user's averager and methods in place of their import paths.
+
+    Only a file that the user names is read like this: what a run's folder or a message says is
+    never imported.
+    """
+    settings, averager, methods = dict(given), given.get("averager"), given.get("methods")
+    if isinstance(averager, str) and ":" in averager:
+        settings["averager"] = imported("averager", averager)
+    if isinstance(methods, list):
+        settings["methods"] = [
+            _call("methods", each, imported("methods", each), (), {})
+            if isinstance(each, str)
+            else each
+            for each in methods
+        ]
+    return settings
+
+
 def bring_trainers(path: str, simulation: Simulation) -> list[Trainer]:
     """Call the user's function once for each client, with its samples and a model of its own."""
     function, problem = imported("trainers", path), simulation.problem

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.errors import InputError, closest
+from sdfeel.experiments.brought import bring_settings
 from sdfeel.simulation.fields import TABLES, with_its_table
 from sdfeel.simulation.settings import Settings
 from sdfeel.simulation.words import WORDS, ours
@@ -151,7 +152,7 @@ def run_config(table: Mapping[str, Any], where: str = "config") -> RunConfig:
     keys = Settings.keys()
     _refuse_unknown(rest, keys.values(), where)
     try:
-        settings = Settings.of(given)
+        settings = Settings.of(bring_settings(given))
     except InputError as problem:
         field = keys.get(problem.field, problem.field)
         raise InputError(f"{where}: {field}", problem.value, problem.remedy) from None

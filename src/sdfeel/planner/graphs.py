@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sdfeel.simulation.simulation import Simulation
 
 TOPOLOGIES = ("path", "ring", "star", "torus", "partial", "full")
+MOST_SERVERS = 200  # among which overlays are looked for: a second or so
 # From this factor of the time on another graph is worth a line, and a plan of its own.
 WORTH = 0.97
 
@@ -34,8 +35,7 @@ def other_networks(place: Place) -> dict[str, Network]:
     clusters, samples = place.network.clusters, np.array(place.network.shares.samples)
     graphs: dict[str, GraphLike] = {name: name for name in TOPOLOGIES}
     seconds = _message_seconds(place)
-    D = len(seconds)
-    if D > 2 and np.ptp(seconds[~np.eye(D, dtype=bool)]) > 0:
+    if seconds is not None:
         tour = short_ring(seconds)
         graphs |= {
             "best star": star_links(seconds),
@@ -112,10 +112,17 @@ def _links(network: Network) -> set[frozenset[int]]:
     return {frozenset(link) for link in network.graph.edges()}
 
 
-def _message_seconds(place: Place) -> NDArray[np.float64]:
-    """Seconds of a model between each two servers, were they neighbours."""
+def _message_seconds(place: Place) -> NDArray[np.float64] | None:
+    """Seconds of a model between each two servers, were they neighbours.
+
+    None where all are alike, and where a short ring through so many servers takes too long to find.
+    """
     network, profile = place.network, place.profile
+    if not 2 < network.servers <= MOST_SERVERS:
+        return None
     latencies = profile.latencies(place.parameters, network.clients, network.servers)
+    if not latencies.links:
+        return None
     seconds = np.zeros((network.servers, network.servers))
     for a in range(network.servers):
         for b in range(a):

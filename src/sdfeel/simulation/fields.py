@@ -5,7 +5,6 @@ Every type here is that of a field of `Settings`, with the check of what a user 
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES, Scheme
 from sdfeel.clock import LatencyProfile, load_profile, profile_names, profile_of, profile_table
 from sdfeel.errors import InputError, closest
-from sdfeel.importing import imported
 from sdfeel.network import AVERAGERS, Averager, Builder, MatrixAverager
 from sdfeel.tables import choice, from_table, name_of, needed_for, to_table
 from sdfeel.validation import Anything, real, whole
@@ -99,25 +97,11 @@ def _codecs(value: Any) -> dict[str, Codec]:
 
 
 def _methods(value: Any) -> tuple[Method, ...]:
-    """Objects of the user's; a file names what makes them, `my_file:Name`."""
-    listed = [value] if isinstance(value, Method | str) else value
-    remedy = "a list of objects of your subclasses of sdfeel.Method; in a file their import paths"
-    if not isinstance(listed, Sequence):
+    listed = [value] if isinstance(value, Method) else value
+    if not isinstance(listed, Sequence) or not all(isinstance(each, Method) for each in listed):
+        remedy = "a list of objects of your subclasses of sdfeel.Method; in a file import paths"
         raise InputError("methods", value, remedy)
-    methods = tuple(_brought(each) if isinstance(each, str) else each for each in listed)
-    if not all(isinstance(method, Method) for method in methods):
-        raise InputError("methods", value, remedy)
-    return methods
-
-
-def _brought(path: str) -> Any:
-    """Call what an import path names: a subclass of `sdfeel.Method`, or a function."""
-    make = imported("methods", path)
-    try:
-        inspect.signature(make).bind()
-    except (TypeError, ValueError) as problem:
-        raise InputError("methods", path, f"is called without arguments: {problem}") from None
-    return make()
+    return tuple(listed)
 
 
 def _profile(value: Any) -> Any:
@@ -132,11 +116,9 @@ def _profile(value: Any) -> Any:
 
 
 def _averager(value: Any) -> Any:
-    """A name, an object, a function or its path; a table; a matrix, as lists in a file."""
+    """A name, an object or a function; a table; a matrix, as lists in a file."""
     if isinstance(value, Mapping) or (isinstance(value, str) and value in EXCHANGES):
         return choice("averager", Exchange, EXCHANGES)(value)
-    if isinstance(value, str) and ":" in value:
-        return imported("averager", value)
     if isinstance(value, str) and value not in AVERAGERS:
         raise InputError("averager", value, closest(value, [*AVERAGERS, *EXCHANGES]))
     is_known = isinstance(value, str | Averager) or callable(value)

@@ -62,7 +62,7 @@ class Lie:
 
     @property
     def scale(self) -> float:
-        """S."""
+        """The strength that is used."""
         return STRENGTHS[self.name] if self.strength is None else self.strength
 
 
@@ -114,16 +114,8 @@ class Attacks(Method):
     servers: Annotated[Mapping[int, Lie], _lies("servers", LIES)] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        return "attacks"
-
-    @property
     def needs(self) -> frozenset[str]:
         return frozenset({"rounds", "several servers"} if self.servers else {"clusters"})
-
-    @property
-    def breaks(self) -> frozenset[str]:
-        return frozenset()
 
     @property
     def rows(self) -> Mapping[str, Row]:
