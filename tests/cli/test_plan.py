@@ -55,6 +55,15 @@ def test_people_read_the_evidence():
     assert "evidence: a pilot of" in text
 
 
+def test_the_ranking_fits_a_terminal_without_a_cut_word():
+    """At 80 columns it once began "ta… al… ave… pap…"."""
+    words = ["plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2"]
+    text = CliRunner().invoke(app, words, catch_exceptions=False, env={"COLUMNS": "80"}).stdout
+    ranking = text[text.index("tau1   tau2") :].splitlines()
+    assert max(map(len, ranking)) <= 80
+    assert "…" not in text
+
+
 def test_methods_can_be_fixed_and_left_out():
     plain = ["--up", "float32", "--between", "float32", "--correction", "none"]
     text = run("plan", "mnist-5k", *TINY, *GRID, "--target-loss", "1.2", *plain).stdout

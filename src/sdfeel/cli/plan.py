@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["constants", "plan"]
 
 METHODS = ("codecs.up", "codecs.down", "codecs.between", "correction")
+PLAIN = ("float32", "none", "synchronous")  # values that a ranking does not need to spell out
 ConfigArgument = Annotated[str, typer.Argument(help="A TOML file, or the name of a preset.")]
 CodecOption = Annotated[
     str | None,
@@ -190,18 +191,29 @@ def _show(plan: Plan) -> None:
     for line in others:
         console.print(line, markup=False, soft_wrap=True)
     rows, goal = plan.report["ranking"], plan.objective
-    measured = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
-    columns = ("tau1", "tau2", "alpha", "averager", *(("pace",) if "pace" in rows[0] else ()))
-    differing = [name for name in METHODS if len({row[name] for row in rows}) > 1]
-    headings = [name.removeprefix("codecs.") for name in differing]
-    table = plain_table(*columns, *headings, *(f">{name}" for name in measured))
+    numbers = ("iterations", "seconds", "raced, s") if goal.target else ("predicted", "raced")
+    columns = ("tau1", "tau2", "alpha", "averager")
+    names = [name for name in (*METHODS, "pace") if name in rows[0]]
+    differing = [name for name in names if len({row[name] for row in rows}) > 1]
+    table = plain_table(*columns, *(["with"] if differing else []), *(f">{n}" for n in numbers))
     for row in rows:
-        cells = [str(row[name]) for name in (*columns, *differing)]
+        cells = [str(row[name]) for name in columns]
+        cells += [_parts(row, differing)] if differing else []
         table.add_row(*cells, *(_times(row) if goal.target else _losses(row, goal)))
     console.print(table)
     if len({row.methods for row in plan.ranking}) > 1:
         same = [f"{name} {rows[0][name]}" for name in METHODS if name not in differing]
         console.print(f"in all rows: {', '.join(same)}" if same else "", highlight=False)
+
+
+def _parts(row: dict[str, Any], names: list[str]) -> str:
+    """Return in what a row differs from the plain algorithm, one thing a line."""
+    parts = [
+        f"{row[name]}\u00a0{name.removeprefix('codecs.')}"
+        for name in names
+        if row[name] not in PLAIN
+    ]
+    return "\n".join(parts) or "-"
 
 
 def _losses(row: dict[str, Any], goal: Objective) -> list[str]:
