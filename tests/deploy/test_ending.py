@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -68,6 +70,8 @@ PROGRAMS = {
 }
 FRAME = """
 import asyncio, atexit, os, signal, sys, threading, time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from sdfeel.deploy.facts.logs import LogFile
 from sdfeel.deploy.operate.ending import run_until_signal
@@ -76,12 +80,15 @@ async def program():
     print("up", flush=True)
     {body}
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
 log = LogFile(Path(sys.argv[1]) if sys.argv[1] else None)
 sys.exit(run_until_signal(program(), log, "a", float(sys.argv[2])))
 """
 
 
-def start(name: str, log: Path | str, seconds: float = 0.5) -> subprocess.Popen[str]:
+@contextmanager
+def start(name: str, log: Path | str, seconds: float = 0.5) -> Iterator[subprocess.Popen[str]]:
+    """A program that is up; a test that fails does not wait for its end."""
     body = PROGRAMS[name].strip().replace("\n    ", "\n")
     program = subprocess.Popen(
         [sys.executable, "-c", FRAME.format(body=body), str(log), str(seconds)],
@@ -89,9 +96,13 @@ def start(name: str, log: Path | str, seconds: float = 0.5) -> subprocess.Popen[
         text=True,
         env={**os.environ, "PYTHONPATH": import_path()},
     )
-    assert program.stdout is not None
-    assert program.stdout.readline() == "up\n"
-    return program
+    with program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "up\n"
+            yield program
+        finally:
+            program.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
