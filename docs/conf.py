@@ -16,6 +16,7 @@ html_title = "sdfeel"
 extensions = [
     "myst_parser",
     "sphinx.ext.napoleon",  # sections such as Args: in docstrings
+    "accessible",
     "contents",
     "equations",
     "notebook_pages",
@@ -66,6 +67,7 @@ contents = {
         "Run file": "settings",
         "Deployment file": "deployment_file",
         "Profiles": "profiles",
+        "Run folder": "run_folder",
         "Events, metrics, alerts": "events",
         "Python": "reference",
     },
@@ -80,6 +82,7 @@ contents = {
         "Speed and memory": "performance",
     },
     "Contribute": {
+        "How to contribute": "contributing",
         "Architecture": "house",
     },
 }

@@ -17,3 +17,8 @@ for (const block of document.querySelectorAll("div.highlight")) {
   });
   block.append(button);
 }
+
+// What scrolls sideways can be reached by keyboard.
+for (const block of document.querySelectorAll("pre, .table-wrapper")) {
+  if (block.scrollWidth > block.clientWidth) block.tabIndex = 0;
+}

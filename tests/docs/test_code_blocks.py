@@ -70,6 +70,24 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
         exec(code, names)  # noqa: S102 - ours
 
 
+def test_the_readme_shows_what_its_code_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for real seconds and the last digits, which are the machine's."""
+    monkeypatch.chdir(tmp_path)
+    (code,), (shown,) = blocks(README), blocks(README, "text")
+    exec(compile(code, "README", "exec", dont_inherit=True), {})  # noqa: S102 - ours
+    printed = capsys.readouterr().out
+    number = re.compile(r"\d+\.?\d*")
+    words = [number.sub("0", text.split(" (")[0]).split() for text in (shown, printed)]
+    assert words[0] == words[1]
+    stated, measured = (
+        [float(figure) for figure in number.findall(text.split(" (")[0])]
+        for text in (shown, printed)
+    )
+    assert measured == pytest.approx(stated, rel=0.02)
+
+
 @pytest.mark.parametrize("page", ELSEWHERE)
 def test_a_page_whose_python_is_tested_elsewhere_has_that_test(page: str, docs: Path) -> None:
     assert blocks(docs / f"{page}.md")

@@ -11,10 +11,10 @@ ROOT = Path(__file__).parents[2]
 # Made from the code or by a command; people look things up there, and read the other pages.
 MADE = {
     "cli.md", "deployment_file.md", "events.md", "performance.md", "profiles.md", "reference.md",
-    "settings.md",
+    "reproduction/devices.md", "reproduction/methods.md", "reproduction/results.md", "settings.md",
 }  # fmt: skip
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WRITTEN = [path for path in PAGES if path.name not in MADE]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+WRITTEN = [path for path in PAGES if str(path).removeprefix(f"{ROOT}/docs/") not in MADE]
 MOST_WORDS = 35_000
 LONGEST_PAGE = 3_000
 CODE = re.compile(r"```.*?```|`[^`\n]*`|\$`.*?`\$|\]\([^)]*\)", re.DOTALL)
