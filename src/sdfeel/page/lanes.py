@@ -8,7 +8,8 @@ from typing import Any
 
 __all__ = ["MOST", "PARTS", "Box", "parts_of", "shares"]
 
-PARTS = ("compute", "upload", "exchange", "waiting", "download")
+# In the order in which they follow each other.
+PARTS = ("compute", "upload", "waiting", "exchange", "download")
 MOST = 1500  # boxes of a picture
 
 
@@ -32,8 +33,8 @@ class Box:
 
 def parts_of(spans: Mapping[str, float]) -> dict[str, float]:
     """Seconds by part, of seconds by name of `sdfeel.algorithm.events.SPANS`."""
-    parts = {name: spans[name] for name in PARTS if name != "waiting"}
-    return {**parts, "waiting": spans["slack"] + spans["wait"]}
+    waiting = {"waiting": spans["slack"] + spans["wait"]}
+    return {name: waiting.get(name, spans.get(name, 0.0)) for name in PARTS}
 
 
 def shares(boxes: Sequence[Box], count: float) -> dict[str, float]:

@@ -241,6 +241,8 @@ def _about(name: str, run: FollowedRun, group: str) -> dict[str, Any]:
     state = "under way" if run.summary is None else "finished"
     if ended.get("interrupted"):
         state = "stopped"
+    if run.problems.keys() - {"trace.csv"}:  # a trace is no part of a record
+        state = "damaged"
     return finite(  # type: ignore[no-any-return]
         {
             "name": name,

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,10 @@ from sdfeel.page.views import Views
 
 __all__ = ["save_page"]
 
-# In the order in which each finds what it imports.
-MODULES = (
-    "util",
-    "store",
-    "plot",
-    "curves",
-    "deployment",
-    "network",
-    "overview",
-    "time",
-    "what_if",
-    "main",
-)
 XS, ROUNDS = ("seconds", "iteration", "elapsed"), ("2", "4", "8", "16")
 MOST = 50 * 2**20  # bytes: a browser opens more of them slowly
 IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";$', re.MULTILINE)
-EXPORT = re.compile(r"^export ((?:async )?(?:function|class) (\w+))", re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:(?:async )?function|class|const) (\w+))", re.MULTILINE)
 
 Query = dict[str, str]
 
@@ -82,13 +70,21 @@ def _page(views: Views) -> str:
 def _script() -> str:
     """All modules as one script: each is a function that gives what it exports."""
     parts = ["const modules = {};"]
-    for name in MODULES:
+    for name in _in_order("main", []):
         text = _static(f"{name}.js")
         exported = ", ".join(found for _, found in EXPORT.findall(text))
         text = IMPORT.sub(r"const {\1} = modules.\2;", text)
         text = EXPORT.sub(r"\1", text)
         parts.append(f"modules.{name} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();")
     return "(() => {\n" + "\n".join(parts) + "\n})();"
+
+
+def _in_order(name: str, before: list[str]) -> list[str]:
+    """The modules that a module needs, each after those that it imports itself."""
+    for _, needed in IMPORT.findall(_static(f"{name}.js")):
+        if needed not in before:
+            before = _in_order(needed, before)
+    return [*before, name]
 
 
 def _answers(views: Views) -> Iterator[tuple[str, Any]]:
@@ -113,6 +109,7 @@ def _answers(views: Views) -> Iterator[tuple[str, Any]]:
         for kind, count in (("metrics", run["rows"]), ("trace", run["traced"])):
             yield from _rows(views, run["name"], kind, count)
         if not run["real"]:
+            yield from _events(views, run["name"])
             for rounds in ROUNDS:
                 yield from _timeline(views, run["name"], rounds)
     for group in groups.values():
@@ -133,6 +130,19 @@ def _rows(views: Views, name: str, kind: str, count: int) -> Iterator[tuple[str,
         if not length:
             return
         start += length
+
+
+def _events(views: Views, name: str) -> Iterator[tuple[str, Any]]:
+    """What servers did; nothing where that is not known, which the timeline says."""
+    query = {"run": name, "start": "0", "table": "events"}
+    with suppress(SdfeelError):
+        while not views.table["rows"](query)["whole"]:
+            pass
+        start, rows = 0, 1
+        while start < rows:
+            part = views.table["rows"](query | {"start": str(start)})
+            yield _question("rows", query | {"start": str(start)}), part
+            start, rows = start + len(part["columns"]["lane"]), part["rows"]
 
 
 def _timeline(views: Views, name: str, rounds: str) -> Iterator[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from sdfeel.clock import LatencyProfile, profile_of
 from sdfeel.errors import InputError
 from sdfeel.network import GRAPHS, ChangingNetwork, Clusters, Network
 from sdfeel.page.lanes import MOST, Box, parts_of, shares
+from sdfeel.page.sample import Sample
 from sdfeel.page.work import MOST_WORK, Budget, work_of_event
 from sdfeel.records.reading import UnusableFile, read_regular
 from sdfeel.simulation.settings import Settings
@@ -124,6 +125,8 @@ class Timeline:
         self.event: Event | None = None
         self._next: Event | None = None
         self.boxes: deque[Box] = deque(maxlen=max(MOST, self.lanes))
+        tau2 = algorithm.schedule.at(0).tau2 if self.has_rounds else 1
+        self.sample = Sample(self.lanes * tau2)
 
     def is_past(self, row: Mapping[str, float]) -> bool:
         """Whether it has gone beyond a row of the metrics."""
@@ -137,7 +140,9 @@ class Timeline:
             if self._next is None or self._next.ends > row["seconds"] * (1 + 1e-12):
                 return True
             self.event, self._next = self._next, None
-            self.boxes.extend(boxes_of(self.event))
+            boxes = list(boxes_of(self.event))
+            self.boxes.extend(boxes)
+            self.sample.add(boxes)
             left -= work_of_event(self.event)
         return False
 

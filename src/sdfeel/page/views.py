@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import Watcher
-from sdfeel.page.runs import Runs, finite
+from sdfeel.page.drawn import drawn, drawn_of
+from sdfeel.page.runs import LONGEST, Runs, finite
 from sdfeel.records.reading import Stamp, stamp_of
 
 if TYPE_CHECKING:
+    from sdfeel.page.timeline import Timeline
     from sdfeel.planner.plan import Plan
 
 __all__ = ["Views"]
@@ -29,7 +31,7 @@ class Views:
     def __init__(self, runs: Runs, watcher: Watcher | None = None) -> None:
         self.runs, self.watcher = runs, watcher
         self._lock = threading.Lock()
-        self._timelines: dict[tuple[str, str], Any] = {}
+        self._timelines: dict[tuple[str, str], Timeline] = {}
         self._planned: tuple[tuple[Path, Stamp | None], Plan] | None = None
         self.table: dict[str, Callable[[Query], Any]] = {
             "runs": self._table,
@@ -46,8 +48,22 @@ class Views:
         return {**self.runs.table(), "deployment": self.watcher is not None}
 
     def _rows(self, query: Query) -> dict[str, Any]:
-        start = _whole(query, "start", 10**9, 0)
-        return self.runs.rows(query.get("run", ""), start, query.get("table", "metrics"))
+        start, name = _whole(query, "start", 10**9, 0), query.get("run", "")
+        if query.get("table") == "events":
+            return self._events(name, start)
+        return self.runs.rows(name, start, query.get("table", "metrics"))
+
+    def _events(self, name: str, start: int) -> dict[str, Any]:
+        """Columns of what a run's servers did, from row `start` on; `whole`: no more will come."""
+        with self._lock:
+            timeline, whole = self._played(name)
+            sample = timeline.sample
+            end = min(sample.rows, start + LONGEST)
+            columns = {key: list(column[start:end]) for key, column in sample.columns.items()}
+            return {
+                "run": name, "edition": sample.edition, "start": start, "rows": sample.rows,
+                "columns": columns, "stride": sample.stride, "kind": timeline.kind, "whole": whole,
+            }  # fmt: skip
 
     def _band(self, query: Query) -> dict[str, Any]:
         names = [name for name in query.get("runs", "").split("\n") if name]
@@ -59,55 +75,49 @@ class Views:
 
         run = self.runs.get(query.get("run", ""))
         network = network_of(run.network, run.config)
-        found: dict[str, Any] = {
-            "servers": network.servers,
-            "clients": [len(members) for members in network.clusters.members],
-            "shares": network.shares.cluster.tolist(),
-            "links": sorted(sorted(link) for link in network.graph.edges()),
-            "zeta": network.zeta,
-            "tau": None,
-        }
         try:
             algorithm = algorithm_of(run.network, run.config)
         except InputError as problem:
-            return {**found, "problem": str(problem)}
-        on_edges = algorithm.network.servers == network.servers
-        found |= {
-            "scheme": algorithm.scheme.name,
-            "averager": algorithm.averager.name if on_edges else None,
-            "contraction": algorithm.averager.contraction if on_edges else None,
-        }
+            return {**drawn(network), "zeta": network.zeta, "tau": None, "problem": str(problem)}
+        averager = algorithm.averager
+        found = {**drawn_of(algorithm), "tau": None, "scheme": algorithm.scheme.name}
+        if algorithm.network.servers > 1:
+            found |= {"averager": averager.name, "contraction": averager.contraction}
+            found["zeta"] = algorithm.network.zeta if found["links"] else None
         if "rounds" in algorithm.pace.breaks:
             words = "Nobody waits for another here: there are no rounds whose bytes could be told."
             return finite({**found, "problem": words})  # type: ignore[no-any-return]
-        sent, links = round_cost(algorithm).bytes, network.graph.number_of_edges()
-        uses_links = on_edges and algorithm.averager.route != "cloud"
+        sent, links = round_cost(algorithm).bytes, len(found["links"])
         return finite({  # type: ignore[no-any-return]
             **found,
             "tau": algorithm.schedule.tau,
+            "exchanges": averager.exchanges,
             "bytes_per_round": sent,
-            "link_bytes_per_round": sent["between"] / links if uses_links and links else 0.0,
+            "link_bytes_per_round": sent["between"] / links if links else 0.0,
         })  # fmt: skip
 
     def _timeline(self, query: Query) -> dict[str, Any]:
+        with self._lock:
+            timeline, whole = self._played(query.get("run", ""))
+            shown = timeline.shown(_whole(query, "rounds", MOST_ROUNDS, 1))
+        return finite({**shown, "whole": whole})  # type: ignore[no-any-return]
+
+    def _played(self, name: str) -> tuple[Timeline, bool]:
+        """The timeline of a run up to its last row, and whether it has come so far."""
         from sdfeel.page.timeline import Timeline, algorithm_of
 
-        name = query.get("run", "")
         run = self.runs.get(name)
         rows = run.metrics.rows
         row = {"iteration": 0.0, "seconds": 0.0} | (run.metrics.row(rows - 1) if rows else {})
         key = (name, repr((run.config, run.network)))
-        with self._lock:
-            timeline = self._timelines.get(key)
-            if timeline is None or timeline.is_past(row):
-                algorithm = algorithm_of(run.network, run.config)
-                steps = float(run.config.get("steps") or math.inf)
-                while len(self._timelines) >= TIMELINES:
-                    del self._timelines[next(iter(self._timelines))]
-                timeline = self._timelines[key] = Timeline(algorithm, steps)
-            whole = timeline.advance(row)
-            shown = timeline.shown(_whole(query, "rounds", MOST_ROUNDS, 1))
-        return finite({**shown, "whole": whole})  # type: ignore[no-any-return]
+        timeline = self._timelines.get(key)
+        if timeline is None or timeline.is_past(row):
+            algorithm = algorithm_of(run.network, run.config)
+            steps = float(run.config.get("steps") or math.inf)
+            while len(self._timelines) >= TIMELINES:
+                del self._timelines[next(iter(self._timelines))]
+            timeline = self._timelines[key] = Timeline(algorithm, steps)
+        return timeline, timeline.advance(row)
 
     def _choices(self, _query: Query) -> dict[str, Any]:
         from sdfeel.page.what_if import choices

@@ -1,0 +1,44 @@
+"""A network as the page draws it: nodes, links that carry models, and a cloud where there is one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sdfeel.algorithm.algorithm import Algorithm
+    from sdfeel.network import Network
+
+__all__ = ["drawn", "drawn_of"]
+
+
+def drawn(network: Network) -> dict[str, Any]:
+    """Describe servers, clients and links.
+
+    names    of the nodes; hub: a node without clients that all exchange with, else None
+    clients  of each node, how many; shares: of all data
+    """
+    return {
+        "names": [str(server) for server in range(network.servers)],
+        "hub": None,
+        "servers": network.servers,
+        "clients": [len(members) for members in network.clusters.members],
+        "shares": network.shares.cluster.tolist(),
+        "links": sorted(sorted(link) for link in network.graph.edges()),
+    }
+
+
+def drawn_of(algorithm: Algorithm) -> dict[str, Any]:
+    """Describe what a scheme makes of the network: one server, a cloud, or clients alone."""
+    network, scheme = algorithm.network, algorithm.scheme
+    shown = drawn(network)
+    if scheme.servers == "one":
+        reach = algorithm.participation.reach
+        shown["clients"] = [network.clients if reach is None else len(reach)]
+        shown["names"] = ["cloud" if scheme.uplink == "cloud" else "server"]
+    elif scheme.servers == "clients":
+        shown["clients"] = [0] * network.servers  # each is a client itself
+    if algorithm.averager.route == "cloud" and network.servers > 1:
+        shown |= {"links": [], "hub": "cloud"}
+    elif not algorithm.averager.exchanges and algorithm.averager.route == "neighbours":
+        shown["links"] = []
+    return shown
