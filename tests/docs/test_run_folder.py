@@ -29,4 +29,4 @@ def test_the_page_names_every_file_and_column(docs: Path, tmp_path: Path) -> Non
     assert names_of(columns) == set(pd.read_csv(tmp_path / "run" / "metrics.csv").columns)
     trace = list(pd.read_csv(tmp_path / "run" / "trace.csv").columns)
     assert trace[:2] == ["iteration", "elapsed"]
-    assert all(re.fullmatch(r"\d+-\d+", link) for link in trace[2:])
+    assert all(re.fullmatch(r"\d+-\d+|(loss|accuracy) \d+", name) for name in trace[2:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import sdfeel
 from sdfeel.page.what_if import what_if
 from sdfeel.reports.bands import band
 
+LINK = re.compile(r"\d+-\d+")  # a column of the trace
 # Of texts, on the screen.
 HEIGHTS = """
 (texts) => texts.filter((t) => t.checkVisibility()).map((t) => t.getBoundingClientRect().height)
@@ -134,7 +136,7 @@ def test_the_network_replays_and_the_timeline_adds_up(serve, visit, trained: Pat
             f"iteration {metrics['iteration'][row]},"
             in page.get_by_test_id("replay-at").inner_text()
         )
-        for link in trace.columns[2:]:
+        for link in filter(LINK.fullmatch, trace.columns):
             apart = network.locator(f"line[data-link='{link}']").get_attribute("data-apart")
             assert float(apart) == trace[link][row]
     total = page.locator("[data-bar=clock] [data-part=total]")

@@ -78,11 +78,12 @@ def test_the_trace_of_a_resumed_run_goes_on(tmp_path: Path) -> None:
     servers = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
     first = Trace(tmp_path / "trace.csv", [(0, 1)], None)
     for iteration in (0, 10, 20):
-        first.note(iteration, servers)
+        first.note(iteration, servers, {"loss": [0.5, iteration]})
     again = Trace(tmp_path / "trace.csv", [(0, 1)], 10)
-    again.note(20, servers)
+    again.note(20, servers, {"loss": [0.5, 7.0]})
     table = FollowedTable(tmp_path / "trace.csv")
     table.look()
     assert list(table.columns["iteration"]) == [0, 10, 20], "what comes after the checkpoint went"
     assert list(table.columns["0-1"]) == [5.0] * 3
+    assert list(table.columns["loss 1"]) == [0, 10, 7], "each server's own numbers"
     assert list(table.columns["elapsed"]) == sorted(table.columns["elapsed"])

@@ -20,7 +20,7 @@ import subprocess
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -109,10 +109,10 @@ class RunFolder:
         """The metrics so far, as a whole: the table on disk is always complete."""
         write_atomically(self.path / "metrics.csv", metrics_csv(rows).encode())
 
-    def saw(self, iteration: int, servers: Tensor) -> None:
-        """The servers' models at an evaluation."""
+    def saw(self, iteration: int, servers: Tensor, numbers: Mapping[str, Sequence[float]]) -> None:
+        """The servers' models at an evaluation, and their numbers by name."""
         if self.trace is not None:
-            self.trace.note(iteration, servers)
+            self.trace.note(iteration, servers, numbers)
 
     def stop(self) -> bool:
         return self.signal is not None

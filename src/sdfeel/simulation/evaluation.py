@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -137,8 +138,30 @@ class Evaluation:
     servers: bool = True
     others: Callable[[Tensor], Row] | None = None
 
-    def row(self, engine: Engine, state: State, mean: Tensor, servers: Tensor) -> Row:
-        """The numbers of one evaluation."""
+    def of_servers(self, engine: Engine, state: State, servers: Tensor) -> dict[str, list[float]]:
+        """Evaluate each server's model on part of the samples; NaN for one that does not count.
+
+        Empty where servers are not evaluated, or on another process than the leading one.
+        """
+        if not (state.ranks.leads and self.servers and len(servers) > 1 and self.test):
+            return {}
+        counted = np.flatnonzero(state.algorithm.counted)
+        part = subset(self.test, max(1, SERVER_OUTPUTS // len(counted)))
+        numbers: dict[str, list[float]] = {}
+        for server in counted:
+            for key, value in self._on(engine, servers[server], part):
+                numbers.setdefault(key, [math.nan] * len(servers))[server] = value
+        return numbers
+
+    def row(
+        self,
+        engine: Engine,
+        state: State,
+        mean: Tensor,
+        servers: Tensor,
+        numbers: Mapping[str, Sequence[float]],
+    ) -> Row:
+        """The numbers of one evaluation, with those of servers by name."""
         if state.algorithm.scheme.each:
             row = self._of_each(engine, state, mean, servers)
         else:
@@ -150,9 +173,13 @@ class Evaluation:
             row = self.others(mean) | row
         weights = state.algorithm.counted
         row["disagreement"] = _disagreement(weights, mean, servers)
-        if self.servers and len(servers) > 1 and self.test is not None:
-            honest = servers[torch.from_numpy(np.flatnonzero(weights))]
-            row |= self._spread(engine, honest, self.test)
+        for key, values in numbers.items():
+            known = [value for value, weight in zip(values, weights, strict=True) if weight]
+            row |= {
+                f"server_{key}_min": min(known),
+                f"server_{key}_mean": sum(known) / len(known),
+                f"server_{key}_max": max(known),
+            }
         return row
 
     def _of(
@@ -231,19 +258,6 @@ class Evaluation:
                 problem.add_note(f"from the metric {name!r}")
                 raise
         return values
-
-    def _spread(self, engine: Engine, servers: Tensor, samples: Samples) -> Row:
-        part = subset(samples, max(1, SERVER_OUTPUTS // len(servers)))
-        values = [dict(self._on(engine, model, part)) for model in servers]
-        row: Row = {}
-        for key in values[0]:
-            column = [value[key] for value in values]
-            row |= {
-                f"server_{key}_min": min(column),
-                f"server_{key}_mean": sum(column) / len(column),
-                f"server_{key}_max": max(column),
-            }
-        return row
 
 
 def _add(total: Row, weight: float, numbers: Row) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -95,8 +96,8 @@ class Keeper(Protocol):
     def save(self, checkpoint: Checkpoint) -> None:
         """Keep a checkpoint."""
 
-    def saw(self, iteration: int, servers: Tensor) -> None:
-        """The servers' models at an evaluation."""
+    def saw(self, iteration: int, servers: Tensor, numbers: Mapping[str, Sequence[float]]) -> None:
+        """The servers' models at an evaluation, and their numbers by name."""
 
 
 class NoKeeper(Keeper):
@@ -108,5 +109,5 @@ class NoKeeper(Keeper):
     def save(self, checkpoint: Checkpoint) -> None:
         pass
 
-    def saw(self, iteration: int, servers: Tensor) -> None:
+    def saw(self, iteration: int, servers: Tensor, numbers: Mapping[str, Sequence[float]]) -> None:
         pass

@@ -142,13 +142,14 @@ class Run:
             if not bool(mean.isfinite().all() and servers.isfinite().all()):
                 refuse_bad_models(self.state.save(), self.k, self.keeper.rescue)
             row: Row = {"iteration": self.k, "seconds": self.seconds}
-            row |= self.evaluation.row(self.engine, self.state, mean, servers)
+            numbers = self.evaluation.of_servers(self.engine, self.state, servers)
+            row |= self.evaluation.row(self.engine, self.state, mean, servers, numbers)
             total = self.ranks.total(history.batch_loss)
             row["batch_loss"] = total / history.batch_count if history.batch_count else math.nan
             row["idle_share"] = self.idle_share
             history.add(row)
             self._evaluated = self.events
-            self.keeper.saw(self.k, servers)
+            self.keeper.saw(self.k, servers, numbers)
         self.listener.on_row(history.rows, mean, servers)
         if history.is_regular:
             history.begin_anew()
