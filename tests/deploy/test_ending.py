@@ -80,7 +80,6 @@ async def program():
     print("up", flush=True)
     {body}
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
 log = LogFile(Path(sys.argv[1]) if sys.argv[1] else None)
 sys.exit(run_until_signal(program(), log, "a", float(sys.argv[2])))
 """
