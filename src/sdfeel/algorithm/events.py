@@ -69,6 +69,11 @@ class Group:
         return self.scale * float((self.shares * self.stretch).sum())
 
     @property
+    def is_mean(self) -> bool:
+        """Whether, were w still w0, the server would take the mean of its clients, eq. (3)."""
+        return self.stretch is None and self.scale == self.keep == self.follow == 1
+
+    @property
     def steps(self) -> int:
         """Local updates of all its clients."""
         return int((self.last - self.first).sum()) + len(self.clients)

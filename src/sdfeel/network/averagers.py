@@ -14,7 +14,7 @@ a link is left out on both of its sides and its weight goes back to the diagonal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -90,6 +90,14 @@ class Averager:
             return 2 * (servers - 1)
         off = self.generator - np.diag(self.generator.diagonal())
         return int((off != 0).sum()) * self.exchanges
+
+    def of_all(self, shares: NDArray[np.float64]) -> Averager:
+        """The same exchange of all servers, with these shares: the others keep their models."""
+        if self.among is None:
+            return self
+        A = np.zeros((len(shares), len(shares)))
+        A[np.ix_(self.among, self.among)] = self.generator
+        return replace(self, shares=shares, generator=A, among=None)
 
     @cached_property
     def arcs(self) -> tuple[tuple[int, int], ...] | None:

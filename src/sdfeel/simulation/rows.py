@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -69,8 +70,7 @@ class Rows:
             if "rounds" in algorithm.pace.breaks and self.ranks.size > 1:
                 remedy = "codecs.between with a pace without rounds: on one process only"
                 raise InputError("ranks", self.ranks.size, remedy)
-            links = [] if "rounds" not in algorithm.pace.breaks else self.links
-            servers["between.held"] = start.repeat(len(links or self.ranks.servers), 1)
+            servers["between.held"] = start.repeat(len(self.links or self.ranks.servers), 1)
         return clients, servers
 
     def _new_rows(self, row: Row, start: Tensor, count: int) -> Tensor:
@@ -79,10 +79,21 @@ class Rows:
         return start.new_full((count, row.width or self._size), row.first)
 
     @cached_property
-    def links(self) -> list[tuple[int, int]]:
-        """Both directions of every link."""
-        edges = sorted((int(a), int(b)) for a, b in self.algorithm.network.graph.edges())
-        return [*edges, *((b, a) for a, b in edges)]
+    def links(self) -> dict[tuple[int, int], int]:
+        """The row of what a server has told another, where neighbours hold different things of it.
+
+        So it is with codecs where paces have no rounds: servers meet a few of their neighbours at a
+        time. Else there is none, and every neighbour holds the same.
+        """
+        algorithm = self.algorithm
+        if algorithm.codecs["between"].exact or "rounds" not in algorithm.pace.breaks:
+            return {}
+        graph = algorithm.network.graph
+        uses = nx.to_numpy_array(graph, nodelist=range(algorithm.network.servers), weight=None)
+        uses += np.abs(algorithm.averager.generator)  # a cloud links all servers
+        pairs = np.argwhere(np.triu(uses + uses.T, 1)).tolist()
+        ways = [(a, b) for a, b in pairs] + [(b, a) for a, b in pairs]
+        return {way: row for row, way in enumerate(ways)}
 
     # Rows of some
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from sdfeel.algorithm.algorithm import Algorithm
@@ -27,8 +26,6 @@ from sdfeel.simulation.ranks import Ranks
 from sdfeel.simulation.rows import Rows, as_array, as_tensor
 from sdfeel.simulation.training import Trained, Training
 
-# Factors of models up to which they are rounding errors of numbers whose sum is 0.
-ROUNDING = 1e-15
 # What tells the streams of random numbers of messages apart: up, down, and an exchange each.
 DOWN, BETWEEN = 1, 2
 
@@ -58,103 +55,60 @@ class State(Rows):
 
     def take(self, event: Event, trained: Trained) -> None:
         """Servers take what their groups trained."""
-        groups = self._here(event.groups)
-        for group in groups:
+        for group in self._here(event.groups):
             if len(group.clients):
-                self._combine(group, trained)
-        if self._are_means(event.groups):
-            for group in groups:
-                mean = trained.sums[trained.place[group.number]]
-                row = self.row_of_server[group.server]
-                if len(group.clients):
-                    self._optimize(group, self.held[row], mean)
-                else:
-                    mean.copy_(self.models[row])
-            self.models, self._training.spare = trained.sums, self.models
-            return
-        self.set_begun_apart()
-        for group in groups:
-            if len(group.clients):
-                self._merge(group, trained.sums[trained.place[group.number]])
+                self._merge(group, self._combined(group, trained))
+        self._training.spare = trained.sums
 
-    def _are_means(self, groups: Sequence[Group]) -> bool:
-        """Return whether every server takes the mean of its clients, and no neighbour moved it."""
-        if self.begun is not self.models or len(groups) != self.algorithm.network.servers:
-            return False
-        return all(g.scale == g.keep == g.follow == 1 and g.stretch is None for g in groups)
-
-    def _combine(self, group: Group, trained: Trained) -> None:
-        """Make one model out of those of the clients, and keep what clients remember."""
-        place, number = trained.place[group.number], self.rows_of_groups[group.number]
-        models, total, received = (
-            trained.models.get(group.number),
-            trained.sums[place],
-            self.held[number],
-        )
+    def _combined(self, group: Group, trained: Trained) -> Tensor:
+        """Return the weighted sum of the clients' models; keep what clients remember."""
+        total = mean = trained.sums[trained.place[group.number]]
+        models = trained.models.get(group.number)
         if models is not None:
-            period, mean = Period(group, self.algorithm), total
+            period = Period(group, self.algorithm)
+            received = self.held[self.rows_of_groups[group.number]]
             for method in self.algorithm.having("combine"):
                 brought = models
                 if group.stretch is not None:
-                    brought = received + as_tensor(group.stretch, models)[:, None] * (
-                        models - received
-                    )
-                arrays = (
-                    as_array(brought),
-                    as_array(as_tensor(group.shares, models)),
-                    as_array(received),
-                )
-                own_rows = self.rows_of(method, group)
-                mean = as_tensor(method.combine(*arrays, own_rows, period), total)
+                    stretch = as_tensor(group.stretch, models)[:, None]
+                    brought = received + stretch * (models - received)
+                shares, rows = as_tensor(group.shares, models), self.rows_of(method, group)
+                arrays = as_array(brought), as_array(shares), as_array(received)
+                mean = as_tensor(method.combine(*arrays, rows, period), total)
                 total.copy_(group.scale * mean)
-            if mean is total and (group.scale != 1 or group.stretch is not None):
+            if mean is total and not group.is_mean:
                 mean = received + (total - group.total * received) / group.scale
             moved, move = (models - received)[:, : self._size], (mean - received)[: self._size]
             for method in self.algorithm.having("learn"):
-                client_rows = {
-                    name: as_array(rows) for name, rows in trained.rows_of(method, group).items()
-                }
-                both = ChainMap(client_rows, self.rows_of(method, group))
+                both = ChainMap(trained.rows_of(method, group), self.rows_of(method, group))
                 method.learn(as_array(moved), as_array(move), both, period)
         here = self.row_of_client[group.clients]
-        for name, rows in trained.rows.items():
-            self.clients[name][here] = rows[trained.part[group.number]]
+        for name, rows_of_all in trained.rows.items():
+            self.clients[name][here] = rows_of_all[trained.part[group.number]]
+        return total
 
     def _merge(self, group: Group, total: Tensor) -> None:
-        """The formula of `Group`, in float64; total is the weighted sum of its clients' models."""
+        """The formula of `Group`; total is the weighted sum of its clients' models."""
         row, number = self.row_of_server[group.server], self.rows_of_groups[group.number]
-        weights = group.scale if self.algorithm.having("combine") else group.total
-        # The factors of the server's model, of what it was and of what clients got of it.
-        factors = [group.keep, -((group.keep - 1) + group.follow), group.follow - weights]
-        if self.held is self.begun:
-            factors = [group.keep, -((group.keep - 1) + weights), 0.0]
-        if group.waits:
-            factors[0] -= group.keep
-        models = self.models[row], self.begun[number], self.held[number]
-        # First these differences: they are 0 where nobody moved the model meanwhile, eq. (3).
-        after = torch.zeros_like(models[0], dtype=torch.float64)
-        for factor, model in zip(factors, models, strict=True):
-            if abs(factor) > ROUNDING:
-                after += factor * model.double()
-        after += total.double()
-        if group.waits:
-            self.aside[row] += after
-            return
-        after += self.aside[row]
-        self.aside[row] = 0
-        taken = after.to(total.dtype)
-        if self.algorithm.having("take"):
-            model, begun, received = models
-            before = group.follow * received + group.keep * model
-            self._optimize(group, before - ((group.keep - 1) + group.follow) * begun, taken)
-        self.models[row] = taken
-
-    def _optimize(self, group: Group, before: Tensor, after: Tensor) -> None:
-        """Apply server optimizers to the mean of a server's clients, in place, but for buffers."""
-        for method in self.algorithm.having("take"):
-            models = as_array(before[: self._size]), as_array(after[: self._size])
-            rows, period = self.rows_of(method, group), Period(group, self.algorithm)
-            after[: self._size] = as_tensor(method.take(*models, rows, period), after)
+        takers, back, after = self.algorithm.having("take"), group.keep - 1 + group.follow, total
+        is_moved = self.begun is not self.models or not group.is_mean
+        if is_moved or takers:
+            model, begun, received = self.models[row], self.begun[number], self.held[number]
+        if is_moved:
+            weights = group.scale if self.algorithm.having("combine") else group.total
+            # First this difference: it is 0 where nobody moved the model meanwhile, eq. (3).
+            now = (0.0 if group.waits else group.keep) * model.double() - back * begun.double()
+            now = now + (group.follow - weights) * received.double() + total + self.aside[row]
+            self.aside[row] = now if group.waits else 0.0
+            if group.waits:
+                return
+            after = now.to(total.dtype)
+        for method in takers:
+            before = (group.keep * model - back * begun + group.follow * received)[: self._size]
+            both = as_array(before), as_array(after[: self._size])
+            taken = method.take(*both, self.rows_of(method, group), Period(group, self.algorithm))
+            after[: self._size] = as_tensor(taken, after)
+        self.models[row] = after
 
     # Eq. (5)
 
@@ -162,70 +116,69 @@ class State(Rows):
         """Servers exchange models with each other, if it is time."""
         ending, mixing = self.algorithm.having("ended"), event.mixing
         before = self.models.clone() if ending else self.models
-        if mixing is not None and mixing.among is None:
-            coded = None if "between.held" not in self.servers else partial(self._shown, event.k)
-            if self.algorithm.having("exchange") or self.algorithm.having("tell"):
-                self.models = self._exchange_one_by_one(mixing, coded)
+        if mixing is not None:
+            if len(event.groups) < self.algorithm.network.servers:
+                self.set_begun_apart()  # other groups go on
+            if self.links or self.algorithm.having("exchange") or self.algorithm.having("tell"):
+                self.models[:] = self._exchange_one_by_one(event, mixing)
             else:
-                self.models = exchanged(mixing, self.models, self.ranks, coded)
-        elif mixing is not None:
-            self.set_begun_apart()
-            self._swap(event, mixing)
+                here: slice | list[int] = slice(None)
+                if mixing.among is not None:
+                    rows = self.row_of_server
+                    here = [rows[server] for server in mixing.among if server in rows]
+                shown = partial(self._show, event.k) if "between.held" in self.servers else None
+                self.models[here] = exchanged(mixing, self.models[here], self.ranks, shown)
         for method in ending:
             both = as_array(before[:, : self._size]), as_array(self.models[:, : self._size])
             method.ended(*both, self.all_rows_of(method), event, self.algorithm)
 
-    def _exchange_one_by_one(
-        self, mixing: Averager, coded: Callable[[Tensor, int], Tensor] | None
-    ) -> Tensor:
-        """Exchanges in which servers look at each model that they hear, which may be a lie."""
-        rules, tellers = self.algorithm.having("exchange"), self.algorithm.having("tell")
-        result = as_array(self.models.double())
+    def _exchange_one_by_one(self, event: Event, mixing: Averager) -> Tensor:
+        """Exchanges in which servers hear each neighbour apart: by its own link, or a lie."""
+        stamp = event.k if mixing.among is None else event.number
+        mixing = mixing.of_all(self.algorithm.network.shares.cluster)
+        rules, models = self.algorithm.having("exchange"), as_array(self.models.double())
+        exchange = rules[0].exchange if rules else mixed
+        rows = self.all_rows_of(rules[0]) if rules else {}
         for number in range(mixing.exchanges):
-            models = result
-            if coded is not None:
-                models = as_array(coded(as_tensor(result, self.models), number).double())
+            shown = models
+            if "between.held" in self.servers:
+                now = as_tensor(models, self.models)
+                shown = as_array(self._show(stamp, now, number, mixing).double())
+            told = partial(self._told, mixing, models, shown)
+            models = exchange(models, told, rows, mixing, number)
+        return as_tensor(models, self.models)
 
-            def told(sender: int, receiver: int, now: Floats = models) -> tuple[Floats, bool]:
-                for method in tellers:
-                    if sender in method.liars:
-                        rows = self.all_rows_of(method)
-                        return method.tell(now, sender, receiver, rows, mixing), True
-                return now[sender], False
+    def _told(
+        self, mixing: Averager, models: Floats, shown: Floats, sender: int, receiver: int
+    ) -> tuple[Floats, bool]:
+        """Return what a server hears of a neighbour's model, and whether that is a lie.
 
-            exchange = rules[0].exchange if rules else mixed
-            rows = self.all_rows_of(rules[0]) if rules else {}
-            result = result + (exchange(models, told, rows, mixing, number) - models)
-        return as_tensor(result, self.models)
+        It hears how that model differs from its own, as both ends of the link know them.
+        """
+        seen = models if self.links else shown
+        for method in self.algorithm.having("tell"):
+            if sender in method.liars:
+                lie = method.tell(seen, sender, receiver, self.all_rows_of(method), mixing)
+                return models[receiver] + (lie - seen[receiver]), True
+        there, here = sender, receiver
+        if self.links:
+            there, here = self.links[sender, receiver], self.links[receiver, sender]
+        return models[receiver] + (shown[there] - shown[here]), False
 
-    def _shown(self, k: int, models: Tensor, number: int) -> Tensor:
-        """Return what neighbours hold of each server's model in an exchange."""
-        shown = self.servers["between.held"]
-        draw = Draw(self.problem.seed, np.array(self.ranks.servers), k, BETWEEN + number)
-        shown += self._through("between", models - shown, draw)
+    def _show(
+        self, stamp: int, models: Tensor, number: int, mixing: Averager | None = None
+    ) -> Tensor:
+        """Tell neighbours what has changed; return what they hold: a row of a server, or a link."""
+        shown, senders = self.servers["between.held"], list(self.ranks.servers)
+        rows = list(range(len(shown)))
+        if mixing is not None and self.links:
+            uses = mixing.generator + mixing.generator.T != 0
+            rows = [row for way, row in self.links.items() if uses[way]]
+            senders = [sender for sender, receiver in self.links if uses[sender, receiver]]
+        change = models[[self.row_of_server[sender] for sender in senders]] - shown[rows]
+        draw = Draw(self.problem.seed, np.array(senders), stamp, BETWEEN + number)
+        shown[rows] += self._through("between", change, draw)
         return shown
-
-    def _swap(self, event: Event, mixing: Averager) -> None:
-        """Exchange one server's model with its neighbours; the others keep theirs."""
-        here = [self.row_of_server[d] for d in mixing.among or () if d in self.row_of_server]
-        if "between.held" not in self.servers:
-            self.models[here] = exchanged(mixing, self.models[here], self.ranks)
-            return
-        # Each neighbour holds something else of a server: a row for each end of each link.
-        models = self.models.to(torch.float64, copy=True)
-        P, place = mixing.exchange(0), (mixing.among or ()).index
-        for near, other in mixing.links or ():
-            shown = {}
-            for end, far in ((near, other), (other, near)):
-                last_shown = self.servers["between.held"][self.links.index((end, far))]
-                draw = Draw(self.problem.seed, np.array([end]), event.number, BETWEEN + far)
-                change = self.models[self.row_of_server[end]] - last_shown
-                last_shown += self._through("between", change[None], draw)[0]
-                shown[end] = last_shown.double()
-            for end, far in ((near, other), (other, near)):
-                weight = float(P[place(far), place(end)])
-                models[self.row_of_server[end]] += weight * (shown[far] - shown[end])
-        self.models[here] = models[here].to(self.models.dtype)
 
     # Eq. (4)
 

@@ -19,8 +19,9 @@ from torch import Tensor
 from sdfeel.algorithm.events import Group, Indices
 from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.algorithm.methods.corrections import Correction
-from sdfeel.algorithm.methods.method import Method, Period
+from sdfeel.algorithm.methods.method import Floats, Method, Period
 from sdfeel.engines.engine import Engine, Learning, Sums, Work
+from sdfeel.simulation.rows import as_array
 
 if TYPE_CHECKING:
     from sdfeel.simulation.state import State
@@ -52,11 +53,17 @@ class Trained:
     rows: dict[str, Tensor] = field(default_factory=dict)
     losses: list[NDArray[np.float64]] = field(default_factory=list)
 
-    def rows_of(self, method: Method, group: Group) -> dict[str, Tensor]:
+    def rows_of(self, method: Method, group: Group) -> dict[str, Floats]:
         """Rows of a group's clients, which a method may change."""
-        prefix, part = f"{method.name}.", self.part[group.number]
-        rows_of_method = {name: rows for name, rows in self.rows.items() if name.startswith(prefix)}
-        return {name.removeprefix(prefix): rows[part] for name, rows in rows_of_method.items()}
+        names, part = (
+            {f"{method.name}.{name}": name for name in method.rows},
+            self.part[group.number],
+        )
+        return {
+            name: as_array(self.rows[of_all][part])
+            for of_all, name in names.items()
+            if of_all in self.rows
+        }
 
 
 class Training:
