@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -50,6 +51,23 @@ def test_show_counts_every_sample() -> None:
     text = run.invoke(app, arguments).stdout
     assert "mnist-5k over 8 clients, dirichlet-fedma, seed 3" in text
     assert f"least {min(answer['samples'])}, mean 500.0, most {max(answer['samples'])}" in text
+
+
+def test_show_draws_who_holds_what(tmp_path: Path) -> None:
+    """A circle for each client and label that it holds, its area the samples."""
+    from sdfeel.reports.partition import MOST_CLIENTS, draw_partition
+
+    arguments = ["show", "mnist-5k", "--clients", "8", "--figure", str(tmp_path / "who.png")]
+    assert run.invoke(app, arguments).exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"who.png", "who.svg"}
+    counts = np.array([[0, 4], [1, 9]])
+    (axes,) = draw_partition(counts).axes
+    circles = axes.collections[0].get_paths()
+    widths = [circle.get_extents().width for circle in circles]
+    assert np.allclose(np.square(widths) / widths[0] ** 2, np.array([4, 1, 9]) / 4)
+    draw_partition(np.ones((MOST_CLIENTS, 2), int))
+    with pytest.raises(InputError, match="100 clients at most"):
+        draw_partition(np.ones((MOST_CLIENTS + 1, 2), int))
 
 
 def test_show_passes_its_options_on() -> None:

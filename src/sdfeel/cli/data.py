@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from sdfeel.cli.output import console, plain_table
+from sdfeel.cli.output import console, plain_table, say
 
 # The data room brings torch, which takes seconds: each command imports it, `--help` does not.
 if TYPE_CHECKING:
     from sdfeel.data.catalogue import Spec
 
 __all__ = ["app"]
+
+TITLE = "{dataset} over {clients} clients, {partition}, seed {seed}"
 
 app = typer.Typer(
     help="List data sets, fetch them, and show how they are shared out to clients.",
@@ -123,6 +125,9 @@ def show_partition(
     concentration: Annotated[
         float | None, typer.Option(help="Of the Dirichlet partitions; theirs is 0.5.")
     ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw who holds what of which label: PNG and SVG.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show how many samples of which labels every client would hold."""
@@ -133,10 +138,22 @@ def show_partition(
     parts = partition(how, labels, clients, seed, **options)
     classes = DATASETS[name].classes
     counts = np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+    summary = _summary(name, how, seed, counts)
     if as_json:
-        _print_json(_summary(name, how, seed, counts) | {"histogram": counts.tolist()})
+        _print_json(summary | {"histogram": counts.tolist()})
     else:
-        _print_partition(_summary(name, how, seed, counts), counts)
+        _print_partition(summary, counts)
+    if figure is not None:
+        _draw(figure, summary, counts)
+
+
+def _draw(path: Path, summary: dict[str, Any], counts: NDArray[np.int64]) -> None:
+    from sdfeel.reports.figures import save_figure
+    from sdfeel.reports.partition import draw_partition
+
+    written = save_figure(draw_partition(counts, TITLE.format(**summary)), path)
+    for file in dict.fromkeys(written):
+        say(f"written: {file}")
 
 
 def _summary(name: str, how: str, seed: int, counts: NDArray[np.int64]) -> dict[str, Any]:
@@ -156,7 +173,7 @@ def _summary(name: str, how: str, seed: int, counts: NDArray[np.int64]) -> dict[
 
 
 def _print_partition(summary: dict[str, Any], counts: NDArray[np.int64]) -> None:
-    title = "{dataset} over {clients} clients, {partition}, seed {seed}".format(**summary)
+    title = TITLE.format(**summary)
     labels = [str(label) for label in range(counts.shape[1])]
     table = plain_table("client", ">samples", *(f">{label}" for label in labels), title=title)
     for client, row in enumerate(counts):
