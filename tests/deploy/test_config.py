@@ -70,6 +70,10 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
             "correction = 'two-level': needs rounds of all servers; not so with the pace",
         ),
         (
+            {"correction": "clients", "pace": {"name": "asynchronous", "deadline": 1.0}},
+            "correction = 'clients': works in rounds only in a deployment",
+        ),
+        (
             {"correction": "clients", "averaging": {"rule": "median"}},
             "correction = 'clients': needs servers that take the mean .* median",
         ),

@@ -272,7 +272,7 @@ def test_files_say_the_same() -> None:
         ({"averager": "cliped"}, "did you mean 'clipped'"),
         ({"averager": {"name": "clipped", "factor": 0}}, "averager.factor"),
         ({"averager": {"name": "clipped", "size": 1}}, "averager.size"),
-        ({"averager": "clipped", "pace": sdfeel.Asynchronous()}, "rounds"),
+        ({"averager": "trimmed", "pace": sdfeel.Asynchronous()}, "rounds"),
         ({"attacks": {"servers": {1: "huge"}}, "scheme": "fedavg"}, "servers"),
     ],
 )

@@ -85,6 +85,8 @@ def check_methods(deployment: Deployment) -> None:
 
 def _check_correction(deployment: Deployment, name: str) -> None:
     """Raises InputError for what only a deployment has, and what no correction goes with."""
+    if "rounds" in deployment.pace.breaks:
+        raise InputError("correction", name, "works in rounds only in a deployment")
     if deployment.local.trainer.startswith("flower:"):
         remedy = "shifts gradients; a Flower app has an optimiser of its own"
         raise InputError("correction", name, remedy)

@@ -157,7 +157,9 @@ class Training:
             return None
         if type(learners[0]) is not Correction or not learners[0].clients:
             return None
-        reach = Period(group, self.algorithm).reach[0]  # the same for all: it needs rounds
+        if "rounds" in self.algorithm.pace.breaks:
+            return None  # clients make different numbers of steps
+        reach = Period(group, self.algorithm).reach[0]
         return Learning(f"{learners[0].name}.z", float(reach)) if reach > 0 else None
 
     def _only_sums(self, learning: Learning | None) -> bool:

@@ -115,7 +115,11 @@ class Attacks(Method):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"rounds", "several servers"} if self.servers else {"clusters"})
+        if not self.servers:
+            return frozenset({"clusters"})
+        # Which mode is the slowest is a matter of all exchanges of a round.
+        is_spectral = any(lie.name == "spectral" for lie in self.servers.values())
+        return frozenset({"several servers"} | ({"rounds"} if is_spectral else set()))
 
     @property
     def rows(self) -> Mapping[str, Row]:
@@ -171,7 +175,8 @@ class Attacks(Method):
         self, before: Floats, after: Floats, rows: Rows, event: Event, algorithm: Algorithm
     ) -> None:
         if self.servers and event.mixing is not None:
-            rows["last"][...] = after
+            among = slice(None) if event.mixing.among is None else list(event.mixing.among)
+            rows["last"][among] = after[among]
 
     def table(self) -> dict[str, Any]:
         """Return them as a file has them."""

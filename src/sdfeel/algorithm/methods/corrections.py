@@ -13,6 +13,14 @@ for SGD the sums of eta_k. The weighted sums of z over a cluster and of y over t
 so neither moves the weighted mean. With absent clients the z and y in use are re-centred over those
 present.
 
+Without rounds clients of a cluster make different numbers of steps, and H_i is of each one's own:
+
+    z_i <- z_i + (w_i - w_d(0)) / H_i - sum_j m-hat_j (w_j - w_d(0)) / H_j
+
+which is the same where all H_i are. The weighted sum of z stays 0; it moves no mean where H_i grows
+with the number of steps, as with SGD and one rate. y needs rounds: it is what the neighbours made
+of the moves of one R, and by turns they meet after different numbers of steps.
+
 With lambda the smallest eigenvalue of the applied mixing, directions in which the loss is flat are
 stable iff gamma < gamma* = 2 (1 + lambda) / (1 - lambda). The default is min(1, 0.9 gamma*).
 
@@ -95,9 +103,9 @@ class Correction(Method):
 
     @property
     def needs(self) -> frozenset[str]:
-        words = {"rounds", "affine", "fresh", "exchanges"}
+        words = {"affine", "fresh", "exchanges"}
         words |= {"mean", "dense"} if self.clients else set()
-        return frozenset(words | ({"one mixing"} if self.servers else set()))
+        return frozenset(words | ({"rounds", "one mixing"} if self.servers else {"clusters"}))
 
     @property
     def affine(self) -> Affine | None:
@@ -138,8 +146,10 @@ class Correction(Method):
         """Wbar_d, which a client has to know beside its server's new model.
 
         Where there is one period in a round and gamma = 1, z + y gains (w_i - w_d) / H, which it
-        knows; with one server wbar_d is the new model.
+        knows; with one server wbar_d is the new model. Without rounds it has to know the mean move.
         """
+        if "rounds" in algorithm.pace.breaks:
+            return 1
         if algorithm.network.servers == 1 or not is_mixed:
             return 0
         is_whole = self.name == "two-level" and self.gamma == 1.0
@@ -174,18 +184,23 @@ class Correction(Method):
         return corrected
 
     def learn(self, moved: Floats, move: Floats, rows: Rows, period: Period) -> None:
-        reach = float(period.reach[0])  # the same for all: it needs rounds
-        if self.clients and reach > 0:
-            rows["z"][:] += moved / reach
-            rows["z"][:] -= move / reach
+        reach = period.reach
+        if not self.clients or not (reach > 0).all():
+            return
+        if (reach == reach[0]).all():  # as in rounds
+            rows["z"][:] += moved / float(reach[0])
+            rows["z"][:] -= move / float(reach[0])
+        else:
+            slopes = moved / reach[:, None]
+            rows["z"][:] += slopes - period.shares @ slopes
 
     def ended(
         self, before: Floats, after: Floats, rows: Rows, event: Event, algorithm: Algorithm
     ) -> None:
-        if event.mixing is None:
+        if event.mixing is None or not self.servers:
             return
         reach = algorithm.reach_of_round(event)
-        if self.servers and reach > 0:
+        if reach > 0:
             gamma = 1.0 if self.gamma is None else self.gamma
             rows["y"][:] += (before - after) * (gamma / reach)
         if self.name == "mtgc":

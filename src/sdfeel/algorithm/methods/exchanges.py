@@ -12,6 +12,10 @@ clients moved it. With ends = "both" r_jd = min(r_j, r_d): both ends of a link a
 with opposite sign, and the weighted mean stays to the last digits, also where something is clipped.
 With ends = "own" r_jd = r_d. A liar may say that its r is what it likes.
 
+Without rounds a server that is ready swaps with its neighbours: a clipped exchange over those links
+alone, with the pace's c_jd. Trimming needs rounds: in a swap a neighbour hears one model, and of
+two nothing can be dropped.
+
 Clipping bounds what a liar does in a period; trimming ignores what lies outside, and moves the mean
 even where nobody lies. See He, Karimireddy and Jaggi (2022); Gaucher, Dieuleveut, Hendrikx (2025).
 """
@@ -63,6 +67,8 @@ class Clipped(Exchange):
     >>> sdfeel.train(model, data, network=network, steps=4, averager=averager).iterations
     4
     """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"models"})
 
     factor: Positive = 2.0
     ends: Literal["both", "own"] = "both"

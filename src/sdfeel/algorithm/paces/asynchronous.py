@@ -208,7 +208,7 @@ class _Clusters:
             times = algorithm.uplink.latencies
             exchange[servers[0]] = max(times.link(*link) for link in mixing.links or ())
             exchange[servers[0]] += times.per_message
-        down = np.array([self._seconds_down(group) for group in groups])
+        down = np.array([self._seconds_down(group, mixing is not None) for group in groups])
         begun = self.begun[servers]
         self.begun = self.begun.copy()
         self.begun[servers] = done[servers] + (exchange[servers] + down)
@@ -265,7 +265,7 @@ class _Clusters:
             "swap", "neighbours", m[among], A, (1.0,), 1.0, 1.0, links=links, among=tuple(among)
         )
 
-    def _seconds_down(self, group: Group) -> float:
+    def _seconds_down(self, group: Group, is_mixed: bool) -> float:
         """Until the slowest of those who come next has its server's model.
 
         A client that took no part in the period before gets the whole of it, whatever the codec.
@@ -274,7 +274,7 @@ class _Clusters:
             return 0.0
         away = np.ones(self.algorithm.network.clients, dtype=bool)
         away[group.clients] = False
-        seconds = self.algorithm.uplink.down(away, 0)
+        seconds = self.algorithm.uplink.down(away, self.algorithm.vectors_down(is_mixed))
         assert seconds is not None  # noqa: S101 - there is a downlink
         members = self.members[group.server]
         coming = self.algorithm.participation.among(members, int(self.turns[group.server]))

@@ -65,7 +65,8 @@ class StarPace(Pace):
         tau1 = algorithm.schedule.at(0).tau1
         everyone, whole_share = np.ones(network.clients, dtype=bool), np.ones(1)
         upload = uplink.seconds(everyone)
-        down = [uplink.down(away, 0) for away in (~everyone, everyone)]
+        vectors = algorithm.vectors_down(False)
+        down = [uplink.down(away, vectors) for away in (~everyone, everyone)]
         length = tau1 * uplink.latencies.t_cmp + upload
         begun, waited = np.zeros(network.clients), np.zeros(1)
         turns, made = np.zeros((2, network.clients), dtype=np.int64)
