@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 import sdfeel
+from sdfeel.algorithm.methods.codecs import Codec, codec_table
 from sdfeel.clock import load_profile, profile_names
 
 DOCS = Path(__file__).parent
@@ -188,7 +189,7 @@ ABOUT = {
     "train_config": "of Flower apps: what goes with every message",
     "up": "codec from clients to their edge",
     "down": "codec from an edge to its clients",
-    "between": "only float32",
+    "between": "codec between edges",
     "every": "iterations between two evaluations; by default a twentieth of the run",
     "audit": "log what the weighted mean was made of, so that it can be added up again",
     "initial": "the first model, a safetensors file",
@@ -216,6 +217,7 @@ def _given(field: Any) -> str:
     default = field.default
     if default is PydanticUndefined or default is None or default in ("", {}):
         return ""
+    default = codec_table(default) if isinstance(default, Codec) else default
     default = str(default) if isinstance(default, Path) else default
     return f" (`{_toml(str(default))}`)"
 

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from google.protobuf.message import DecodeError
 from harness import as_toml, content
+from packings import PACKINGS
 
 from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.clock import load_profile
@@ -38,7 +39,7 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS, Packed, Packing, pack
+from sdfeel.deploy.wire.packing import AnyPacking, Packed, pack
 from sdfeel.errors import InputError, RunError
 from sdfeel.experiments.config import read_table, run_config, with_settings
 from sdfeel.network import read_graph
@@ -362,7 +363,7 @@ def gzip_file() -> Parser:
     )
 
 
-def _change(packing: Packing, of: Vector) -> Packed:
+def _change(packing: AnyPacking, of: Vector) -> Packed:
     packed = Packed(packing, of.size, of.sha256)
     list(pack(packing, of.read, packed, Draw(0, np.array([0]), 1)))
     return packed

@@ -60,7 +60,7 @@ def simulated(deployment: Deployment, make: Any = make_model, **changed: Any) ->
         "optimizer": deployment.local.rule,
         "correction": deployment.correction,
         "server_optimizer": deployment.server_optimizer,
-        "codecs": {way: name for way, name in deployment.codecs if name != "float32"},
+        "codecs": dict(deployment.codecs),
     }
     return as_simulated(deployment, make, make_data, **{**settings, **changed})
 

@@ -11,6 +11,7 @@ import pytest
 from hostile import dial, hello
 from hypothesis import given
 from hypothesis import strategies as st
+from packings import PACKINGS
 from test_hostile_client import PERIODS, events, play
 from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_edges_cheap
@@ -22,7 +23,7 @@ from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS, Dense, Packed, pack
+from sdfeel.deploy.wire.packing import Dense, Packed, pack
 
 MOST = 1e9
 SCALED = ("int8", "int4")

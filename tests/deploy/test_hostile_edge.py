@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from packings import PACKINGS
 from twin import Door
 from twin_world import SIZE, Still, TwinWorld, make_deployment
 from virtual import VirtualLoop
@@ -18,7 +19,7 @@ from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.wire.packing import Packed, pack
 from sdfeel.deploy.wire.transport import Call
 
 PERIODS = 40

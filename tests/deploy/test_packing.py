@@ -9,11 +9,12 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from packings import PACKINGS
 
 from sdfeel.algorithm.methods.codecs import CODECS, Draw, TopK
 from sdfeel.algorithm.randomness import MESSAGE, seeds
 from sdfeel.deploy.model.vectors import BLOCK
-from sdfeel.deploy.wire.packing import PACKINGS, Dense, Packed, pack
+from sdfeel.deploy.wire.packing import Dense, Packed, pack
 
 SIZES = [1, 2, 3, 255, 256, 257, 511, 512, 513, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 257]
 

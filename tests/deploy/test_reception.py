@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sdfeel.algorithm.methods.codecs import Float32
 from sdfeel.deploy.cluster import reception
 from sdfeel.deploy.cluster.reception import ON_HEADER, WHEN_WHOLE, Reception
 from sdfeel.deploy.cluster.session import Given
@@ -26,7 +27,7 @@ class Cluster:
     """Notes what comes of a model. In its third period, without rounds, of one client at home."""
 
     def __init__(self, **changed: Any) -> None:
-        limits, codecs = SimpleNamespace(magnitude=10.0), SimpleNamespace(up="float32")
+        limits, codecs = SimpleNamespace(magnitude=10.0), SimpleNamespace(up=Float32())
         deployment = SimpleNamespace(most_steps=5, limits=limits, codecs=codecs)
         self.node = SimpleNamespace(
             deployment=deployment, size=SIZE, folder=Path(), metrics=Metrics()

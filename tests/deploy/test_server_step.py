@@ -49,11 +49,8 @@ def trainers(deployment: Deployment, make: Any = make_model) -> dict[str, Any]:
 
 
 def simulated(deployment: Deployment, make: Any = make_model) -> np.ndarray:
-    codecs = {way: name for way, name in deployment.codecs if name != "float32"}
-    server_optimizer = deployment.server_optimizer
-    return as_simulated(
-        deployment, make, make_data, server_optimizer=server_optimizer, codecs=codecs
-    )
+    tables = {"server_optimizer": deployment.server_optimizer, "codecs": dict(deployment.codecs)}
+    return as_simulated(deployment, make, make_data, **tables)
 
 
 @pytest.mark.filterwarnings("ignore::sdfeel.api.NegativeMixingWarning")

@@ -74,27 +74,30 @@ def test_swaps_need_the_table(
 
 
 SHAPES = ("pair", "pair", "path", "ring", "star")
+CODECS = ("float32", "int8", "float32", "int4")
 
 
 @pytest.mark.usefixtures("cheap")
 def test_histories_with_faults() -> None:
     """Edges and clients die, freeze and are cut off: the mean is kept and all turns are made."""
     seen: Counter[str] = Counter()
-    for seed in range(30):
-        shape = SHAPES[seed % len(SHAPES)]
+    for seed in range(40):
+        shape, codec = SHAPES[seed % len(SHAPES)], CODECS[seed % len(CODECS)]
         try:
-            world = run_schedule(seed, shape, "mean-preserving")
+            world = run_schedule(seed, shape, f"mean-preserving {codec}")
         except AssertionError as problem:
-            raise AssertionError(f"seed {seed} ({shape}): {problem}") from problem
+            raise AssertionError(f"seed {seed} ({shape}, {codec}): {problem}") from problem
         assert world.checker.looks
         seen.update(world.events)
     for event in ("taken-back", "resolved", "link-down", "resumed"):
         assert seen[event], f"{event} never happened: {seen}"
 
 
-def _strike_at(number: int, strike: Callable[[TwinWorld], None]) -> tuple[TwinWorld, bool]:
+def _strike_at(
+    number: int, strike: Callable[[TwinWorld], None], codec: str
+) -> tuple[TwinWorld, bool]:
     """A pair in which something happens right after the so-manieth message between the edges."""
-    deployment, topology = small("pair", "mean-preserving", 2)
+    deployment, topology = small("pair", f"mean-preserving {codec}", 3 if codec == "int8" else 2)
     loop = VirtualLoop(number)
     landed, original = 0, End.take
 
@@ -137,13 +140,14 @@ STRIKES: dict[str, Callable[[TwinWorld], None]] = {
 
 
 @pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize("codec", ["float32", "int8"])
 @pytest.mark.parametrize("strike", STRIKES)
-def test_a_fault_after_every_single_message(strike: str) -> None:
+def test_a_fault_after_every_single_message(strike: str, codec: str) -> None:
     """Real edges: after each message of their first swaps a link is cut, or an end dies."""
     number = 1
-    while number < 40:
+    while number < 60:
         try:
-            _, happened = _strike_at(number, STRIKES[strike])
+            _, happened = _strike_at(number, STRIKES[strike], codec)
         except AssertionError as problem:
             raise AssertionError(f"{strike} after message {number}: {problem}") from problem
         if not happened:

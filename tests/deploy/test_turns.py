@@ -125,12 +125,29 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         engine="reference",
         averaging_rule=Rule(deployment.averaging.rule, deployment.averaging.limit),
         server_optimizer=deployment.server_optimizer,
+        codecs=dict(deployment.codecs),
         averager="metropolis",  # is never used: no two are ready at the same moment
         pace=deployment.pace,
         profile=profile,
         evaluate_every=10**6,
     )
     return found.servers.numpy()
+
+
+def deployment_of(
+    graph: str, tau2: int = 1, pace: dict[str, Any] | None = None, **tables: Any
+) -> Deployment:
+    return make_deployment(
+        SIZES,
+        LINKS[graph],
+        periods=8,
+        averager="paper",
+        guests=False,
+        seed=5,
+        schedule={"iterations": 8, "tau1": 2, "tau2": tau2},
+        pace={"name": "asynchronous", "deadline": list(DEADLINES), **(pace or {})},
+        **tables,
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,18 +188,8 @@ def test_deployed_equals_simulated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To float32 rounding: the two add up the same numbers in another order."""
-    deployment = make_deployment(
-        SIZES,
-        LINKS[graph],
-        periods=8,
-        averager="paper",
-        guests=False,
-        seed=5,
-        averaging={"rule": rule, "limit": 0.3},
-        server_optimizer=optimizer,
-        schedule={"iterations": 8, "tau1": 2, "tau2": tau2},
-        pace={"name": "asynchronous", "deadline": list(DEADLINES), **pace},
-    )
+    tables = {"averaging": {"rule": rule, "limit": 0.3}, "server_optimizer": optimizer}
+    deployment = deployment_of(graph, tau2, pace, **tables)
     monkeypatch.setattr(server_step, "read_notes", lambda _path: {})
     topology = Topology(deployment)
     assert [topology.plan(edge) for edge in topology.at(0).edges] == [4, 7, 5]
@@ -196,3 +203,31 @@ def test_deployed_equals_simulated(
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
     apart = simulated(deployment, 7 * DEADLINES[1] - 0.3)
     assert np.abs(found - apart).max() > 1e-3, "one turn more or less would be seen"
+
+
+@pytest.mark.parametrize(
+    ("graph", "pace", "codecs"),
+    [
+        ("ring", {}, {"up": "int8"}),
+        ("path", {}, {"up": "top-k"}),
+        ("ring", {"mixing": "stale-weights"}, {"up": "int4", "down": "float16"}),
+        ("path", {"compensation": 0.5}, {"down": "int8"}),
+        ("ring", {}, {"down": "top-k"}),
+        ("path", {}, {"between": "int8"}),
+        ("ring", {}, {"between": "int4"}),
+        ("ring", {}, {"up": "int8", "down": "int8", "between": "bfloat16"}),
+    ],
+    ids=str,
+)
+def test_codecs_are_the_simulators(
+    graph: str, pace: dict[str, Any], codecs: dict[str, str]
+) -> None:
+    """All three ways: what is rounded, drawn, owed and held follows the simulator."""
+    deployment = deployment_of(graph, pace=pace, codecs=codecs)
+    _, found = deployed(deployment)
+    expected = simulated(deployment, 7 * DEADLINES[1] - 0.01)
+    # A value that is rounded the other way is one step of a block off, and there are few.
+    np.testing.assert_allclose(found, expected, atol=6e-3)
+    assert np.mean(np.abs(found - expected) > 2e-6) < 0.15
+    plain = simulated(deployment_of(graph, pace=pace), 7 * DEADLINES[1] - 0.01)
+    assert np.mean(np.abs(expected - plain) > 2e-6) > 0.3, "the codecs round something off"

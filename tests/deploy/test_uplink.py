@@ -12,10 +12,10 @@ import pytest
 from harness import content
 from hypothesis import given
 from hypothesis import strategies as st
+from packings import PACKINGS
 
 from sdfeel.algorithm.methods.codecs import Draw, Int4
 from sdfeel.deploy.client.uplink import Uplink
-from sdfeel.deploy.cluster import downlink
 from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.session import Session
 from sdfeel.deploy.config import parse_deployment
@@ -23,8 +23,8 @@ from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, as_vector
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
-from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS, Packed
+from sdfeel.deploy.wire import frames, packing
+from sdfeel.deploy.wire.packing import Packed
 
 SIZE = 300
 GIVEN = as_vector(np.zeros(SIZE))
@@ -143,7 +143,7 @@ def test_a_full_disk_keeps_no_client_waiting(
 
     models = [np.zeros(3 * BLOCK), np.linspace(0, 1, 3 * BLOCK)]
     wanted = follow(edge(tmp_path, "int8"), models)[-1]
-    monkeypatch.setattr(downlink, kind, Full)
+    monkeypatch.setattr(packing, kind, Full)
     link = edge(tmp_path, "int8")
     assert follow(link, models)[-1].sha256 == wanted.sha256
     assert link.change is not None

@@ -32,6 +32,7 @@ class TwinCase:
 
     liar      what the last edge does on each of its streams, in the place of the honest one
     without   a client that `act` plays
+    codec     between edges
     secured   nodes have certificates and clocks
     """
 
@@ -41,6 +42,7 @@ class TwinCase:
     hello: dict[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     averager: str = "paper"
+    codec: str = "float32"
     periods: int = PERIODS
     secured: bool = False
 

@@ -356,8 +356,10 @@ TURNS = (0.5, 0.3, 0.8, 0.37)
 def small(shape: str, averager: str, periods: int) -> tuple[Deployment, Topology]:
     """A deployment of a few edges with a client each; made once, used thousands of times.
 
-    averager  or `mean-preserving`, `stale-weights`: without rounds
+    averager  or `mean-preserving`, `stale-weights`: without rounds; with a codec between edges
+              behind it, as "paper int8"
     """
+    averager, _, codec = averager.partition(" ")
     links = {
         "pair": [("e00", "e01")],
         "path": [("e00", "e01"), ("e01", "e02")],
@@ -370,7 +372,8 @@ def small(shape: str, averager: str, periods: int) -> tuple[Deployment, Topology
         pace = {"name": "asynchronous", "deadline": TURNS[:count], "mixing": averager}
         free = {"pace": pace, "guests": False, "audit": True}
         averager = "paper"
-    deployment = make_deployment([1] * count, links, periods, averager, **free)
+    codecs = {"between": codec or "float32"}
+    deployment = make_deployment([1] * count, links, periods, averager, codecs=codecs, **free)
     return deployment, Topology(deployment)
 
 
@@ -520,7 +523,10 @@ def _run(
 
 
 SHAPES = ("pair",) * 5 + ("path",) * 3 + ("ring", "star")
-AVERAGERS = ("paper", "all-reduce", "metropolis")
+AVERAGERS = (
+    *("paper", "all-reduce", "metropolis", "paper int8"),
+    *("all-reduce", "metropolis int4", "metropolis bfloat16"),
+)
 
 
 def one_history(seed: int, run: Callable[[int, str, str], TwinWorld]) -> TwinWorld:

@@ -12,12 +12,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from sdfeel.algorithm.methods.averaging import Name as RuleName
 from sdfeel.algorithm.methods.averaging import Rule
+from sdfeel.algorithm.methods.codecs import Float32
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, Optimizer
 from sdfeel.algorithm.methods.rates import RATES, Rate
 from sdfeel.algorithm.paces import Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.config_check import check_deployment
-from sdfeel.deploy.methods import CorrectionField, ServerOptimizerField
+from sdfeel.deploy.methods import (
+    CodecField,
+    CorrectionField,
+    ServerOptimizerField,
+    bring_methods,
+)
 from sdfeel.deploy.pace import PaceField
 from sdfeel.errors import InputError, closest
 from sdfeel.tables import from_table
@@ -179,11 +185,13 @@ class Local(_Table):
 
 
 class CodecsTable(_Table):
-    """What travels between clients and their edge, by way: `sdfeel.algorithm.methods.codecs`."""
+    """What travels, by way: a codec of `sdfeel.algorithm.methods.codecs` or an import path, or a
+    table of its `name` and settings.
+    """
 
-    up: str = "float32"
-    down: str = "float32"
-    between: str = "float32"
+    up: CodecField = Float32()
+    down: CodecField = Float32()
+    between: CodecField = Float32()
 
 
 class EvaluationTable(_Table):
@@ -297,6 +305,7 @@ def load_deployment(path: str | Path) -> Deployment:
 
 def parse_deployment(content: dict[str, Any], folder: Path) -> Deployment:
     """The same from a dictionary; paths count from `folder`."""
+    content = bring_methods(content, folder)
     deployment = validated(Deployment, {**content, "folder": folder})
     check_deployment(deployment)
     return deployment

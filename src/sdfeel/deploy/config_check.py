@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sdfeel.algorithm.methods.codecs import CODECS
 from sdfeel.deploy.methods import check_methods
 from sdfeel.deploy.pace import check_pace
 from sdfeel.errors import InputError, closest
 from sdfeel.network import AVERAGERS, route_of
 
 if TYPE_CHECKING:
-    from sdfeel.deploy.config import CodecsTable, Deployment, ScheduleTable
+    from sdfeel.deploy.config import Deployment, ScheduleTable
 
 __all__ = ["check_deployment"]
 
@@ -37,7 +36,6 @@ def check_deployment(deployment: Deployment) -> None:
     _check_schedule(deployment.schedule)
     check_pace(deployment)
     check_methods(deployment)
-    _check_codecs(deployment.codecs, has_rounds=not deployment.most_steps)
     deployment.lr  # noqa: B018 - or what is wrong with it
     if deployment.deadlines.exchange <= deployment.deadlines.round:
         raise InputError(
@@ -74,20 +72,3 @@ def _check_schedule(schedule: ScheduleTable) -> None:
             schedule.iterations,
             f"must be a multiple of tau1*tau2 = {schedule.tau1 * schedule.tau2}",
         )
-
-
-def _check_codecs(codecs: CodecsTable, has_rounds: bool) -> None:
-    for way, name in codecs:
-        if name not in CODECS:
-            raise InputError(f"codecs.{way}", name, closest(name, CODECS))
-    if codecs.between != "float32":
-        raise InputError(
-            "codecs.between",
-            codecs.between,
-            "edges agree on whole models, which a link may have to take back or make good "
-            "afterwards: float32",
-        )
-    for way in ("up", "down"):
-        if getattr(codecs, way) != "float32" and not has_rounds:
-            remedy = "without rounds models go as they are, as in a simulation: float32"
-            raise InputError(f"codecs.{way}", getattr(codecs, way), remedy)

@@ -7,21 +7,25 @@ name before any node starts. What cannot work on the network is refused where th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator
+from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
 from sdfeel.algorithm.compatibility import WORDS
+from sdfeel.algorithm.methods.codecs import CODECS, Codec, codec_table
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
 from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
-from sdfeel.errors import InputError
+from sdfeel.errors import InputError, reason
+from sdfeel.importing import imported
 from sdfeel.tables import choice, to_table
 
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
 
-__all__ = ["CorrectionField", "ServerOptimizerField", "check_methods", "methods_of"]
+__all__ = ["CodecField", "CorrectionField", "ServerOptimizerField", "check_methods", "methods_of"]
 
 
 def _read_server_optimizer(value: Any) -> ServerOptimizer | None:
@@ -55,6 +59,12 @@ def _correction_table(correction: Correction | None) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
 
 
+def _read_codec(value: Any, info: ValidationInfo) -> Codec:
+    codec: Codec = choice(f"codecs.{info.field_name}", Codec, CODECS)(value)
+    return codec
+
+
+CodecField = Annotated[Codec, PlainValidator(_read_codec), PlainSerializer(codec_table)]
 CorrectionField = Annotated[
     Correction | None, PlainValidator(_read_correction), PlainSerializer(_correction_table)
 ]
@@ -63,6 +73,38 @@ ServerOptimizerField = Annotated[
     PlainValidator(_read_server_optimizer),
     PlainSerializer(_server_optimizer_table),
 ]
+
+
+def bring_methods(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A file's tables with the user's own codecs in place of their import paths.
+
+    Only a file that the user names is read like this; modules are looked for beside it first.
+    """
+    codecs = content.get("codecs")
+    if not isinstance(codecs, Mapping):
+        return dict(content)
+    brought = {
+        way: _brought(f"codecs.{way}", codec, Codec, folder) for way, codec in codecs.items()
+    }
+    return {**content, "codecs": brought}
+
+
+def _brought(field: str, value: Any, kind: type, folder: Path) -> Any:
+    """What an import path makes, with the other settings of its table; anything else as it is."""
+    table = dict(value) if isinstance(value, Mapping) else {"name": value}
+    path = table.pop("name", None)
+    if not isinstance(path, str) or ":" not in path:
+        return value
+    make = imported(field, path, folder)
+    try:
+        method = make(**table)
+    except InputError:
+        raise
+    except Exception as problem:  # anything that a function of the user's may raise
+        raise InputError(field, path, f"cannot be made: {reason(problem)}") from None
+    if not isinstance(method, kind):
+        raise InputError(field, path, f"must make a {kind.__name__}")
+    return method
 
 
 def methods_of(deployment: Deployment) -> dict[str, Method]:

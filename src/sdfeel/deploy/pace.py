@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator
 
+from sdfeel.algorithm.methods.codecs import codec_table
 from sdfeel.algorithm.paces import Pace, Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.errors import InputError
@@ -90,6 +91,12 @@ def check_pace(deployment: Deployment) -> None:
         if value != kind.model_fields[name].default:
             remedy = "has no meaning without rounds: pace.mixing says how edges mix; remove it"
             raise InputError(f"schedule.{name}", value, remedy)
+    if pace.mixing == "stale-weights" and not deployment.codecs.between.exact:
+        remedy = (
+            "needs swaps on which both ends decide, so that each knows what the other holds; by "
+            "stale weights one end moves alone: pace.mixing = 'mean-preserving', or float32"
+        )
+        raise InputError("codecs.between", codec_table(deployment.codecs.between), remedy)
     check_trainer(pace, deployment.local.trainer)
     for client in deployment.clients:
         if client.fallbacks:

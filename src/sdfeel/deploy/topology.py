@@ -5,17 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 
 from sdfeel.algorithm.algorithm import Algorithm
-from sdfeel.algorithm.methods.codecs import CODECS, codecs_by_way
 from sdfeel.algorithm.methods.corrections import Correction
-from sdfeel.algorithm.paces import Synchronous
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES
-from sdfeel.clock import load_profile
+from sdfeel.clock import LatencyProfile
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.members import Members
 from sdfeel.deploy.pace import plans, seconds_of
 
 __all__ = ["Topology"]
+
+STEPS, BITS = 1e12, 1e30  # a second
+INSTANT = LatencyProfile("instant", 1.0, STEPS, BITS, BITS, BITS, BITS)
 
 
 class Topology:
@@ -27,7 +28,7 @@ class Topology:
         self.tau1, self.tau2 = schedule.tau1, schedule.tau2
         self.periods = schedule.iterations // schedule.tau1
         self._members = Members(deployment)
-        if deployment.correction is not None:
+        if deployment.correction is not None or not all(c.exact for _, c in deployment.codecs):
             self.algorithm  # noqa: B018 - or what does not go together
 
     def at(self, period: int) -> Members:  # noqa: ARG002
@@ -36,7 +37,7 @@ class Topology:
 
     @cached_property
     def algorithm(self) -> Algorithm:
-        """The simulator's own, for methods that ask what a period or a round is. In rounds only.
+        """The simulator's own, for methods that ask what a period or a round is.
 
         Raises InputError if one part needs what another breaks.
         """
@@ -45,10 +46,11 @@ class Topology:
         return Algorithm.of(
             SCHEMES["sd-feel"],
             self.at(0).network,
-            profile=load_profile("paper"),  # nobody asks how long anything takes
-            parameters=1,
+            profile=INSTANT,  # nobody asks how long anything takes
+            parameters=deployment.limits.values,
             schedule=schedule,
-            averager=deployment.schedule.averager,
+            # Without rounds edges mix by flows, which are Metropolis' weights made smaller.
+            averager="metropolis" if deployment.most_steps else deployment.schedule.averager,
             participation=1.0,
             averaging_rule=None if rule.rule == "mean" else rule.as_rule,
             server_optimizer=deployment.server_optimizer,
@@ -57,8 +59,8 @@ class Topology:
             methods=(),
             attacks=None,
             lr=deployment.lr,
-            codecs=codecs_by_way({way: CODECS[name]() for way, name in deployment.codecs}),
-            pace=Synchronous(),
+            codecs=dict(deployment.codecs),
+            pace=deployment.pace,
             seed=deployment.seed,
         )
 

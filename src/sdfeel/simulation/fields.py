@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, PlainValidator
 
 from sdfeel.algorithm.methods.attacks import Attacks
 from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule, Rule
-from sdfeel.algorithm.methods.codecs import CODECS, WAYS, Codec, codecs_by_way
+from sdfeel.algorithm.methods.codecs import CODECS, WAYS, Codec, codec_table, codecs_by_way
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
 from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.algorithm.methods.method import Method
@@ -253,16 +253,9 @@ def plain(name: str, value: Any) -> Any:
     return value if is_known else name_of(value)
 
 
-def _codec_table(codec: Codec) -> Any:
-    """Return the table of a codec; its name alone, where that says it all."""
-    table = to_table(codec, CODECS)
-    is_usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
-    return table["name"] if is_usual else table
-
-
 # Settings that are no objects of a table, and what JSON and TOML have of them.
 PLAIN: dict[str, Callable[[Any], Any]] = {
-    "codecs": lambda codecs: {way: _codec_table(codec) for way, codec in codecs.items()},
+    "codecs": lambda codecs: {way: codec_table(codec) for way, codec in codecs.items()},
     "methods": lambda methods: [name_of(method) for method in methods],
     "attacks": lambda attacks: attacks.table(),
     "flower": lambda app: f"flower:{app if isinstance(app, str) else name_of(app)}",

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from sdfeel.algorithm.randomness import MESSAGE, seeds
 from sdfeel.errors import InputError
+from sdfeel.tables import to_table
 from sdfeel.validation import Count, checked
 
 Floats = NDArray[np.floating[Any]]
@@ -392,3 +393,10 @@ CODECS: dict[str, type[Codec]] = {
 def codecs_by_way(given: Mapping[str, Codec]) -> dict[str, Codec]:
     """The codec of every way; what is not named goes as it is."""
     return {way: given.get(way, Float32()) for way in WAYS}
+
+
+def codec_table(codec: Codec) -> Any:
+    """Return the table of a codec, as TOML has it; its name alone, where that says it all."""
+    table = to_table(codec, CODECS)
+    is_usual = table["name"] not in CODECS or codec == CODECS[table["name"]]()
+    return table["name"] if is_usual else table

@@ -29,7 +29,7 @@ from sdfeel.deploy.trust.shared_settings import SharedSettings
 from sdfeel.deploy.waiting import Retry
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.grpc_transport import GrpcTransport
-from sdfeel.deploy.wire.packing import PACKINGS, Load
+from sdfeel.deploy.wire.packing import Load, packing_of
 from sdfeel.deploy.wire.transport import Call, Stream, StreamLost, Transport, TurnedAway
 from sdfeel.errors import InputError
 
@@ -86,6 +86,7 @@ class ClientProgram:
         self._uplink = Uplink(deployment, name)
         self._drift = ClientDrift.of(deployment, name, trainer)
         self._work: tuple[v1.Task, Vector] | None = None
+        self._packing = packing_of(deployment.codecs.down)
         self._given: Vector | None = None  # the last model on this stream, if changes of it come
         self._given_at = 0.0
         self._training: asyncio.Task[_Trained] | None = None
@@ -230,7 +231,7 @@ class ClientProgram:
             if self._drift is not None:
                 self._drift.expect(task)
             self._work = (task, model)
-            if self.deployment.codecs.down in PACKINGS:
+            if self._packing is not None:
                 self._given = model
             self._wake.set()
 
@@ -264,8 +265,8 @@ class ClientProgram:
     def _incoming(self, announced: v1.ModelHeader) -> frames.Incoming:
         """The model of a task, or a change of the one that was given before."""
         most, start, packing = self.deployment.limits.magnitude, None, None
-        if announced.dtype == self.deployment.codecs.down != frames.DTYPE:
-            start, packing = self._given, PACKINGS[self.deployment.codecs.down]
+        if self._packing is not None and announced.dtype == self._packing.name:
+            start, packing = self._given, self._packing
             if start is None:
                 raise Refused("base", "a change, and no model before it")
         return frames.Incoming(announced, self.trainer.size, most, None, start, packing)

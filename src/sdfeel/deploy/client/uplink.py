@@ -8,7 +8,7 @@ from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.algorithm.trainer import Model
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.vectors import Block, Vector, as_vector
-from sdfeel.deploy.wire.packing import PACKINGS, Load, Packed, pack
+from sdfeel.deploy.wire.packing import Load, Packed, pack, packing_of
 
 __all__ = ["Uplink"]
 
@@ -23,7 +23,7 @@ class Uplink:
     """
 
     def __init__(self, deployment: Deployment, client: str) -> None:
-        self._packing = PACKINGS.get(deployment.codecs.up)
+        self._packing = packing_of(deployment.codecs.up)
         self._seed, self._has_correction = deployment.seed, deployment.correction is not None
         self._number = np.array([[c.name for c in deployment.clients].index(client)])
         self._owed: Block | None = None

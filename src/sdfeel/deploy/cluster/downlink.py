@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sdfeel.algorithm.methods.codecs import Draw
-from sdfeel.deploy.model.vectors import Block, Vector, VectorWriter
+from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.waiting import offload
-from sdfeel.deploy.wire.packing import PACKINGS, Packed, pack
+from sdfeel.deploy.wire.packing import Packed, nearer, packing_of
 
 __all__ = ["Downlink"]
 
@@ -28,18 +29,24 @@ class Downlink:
         self.held: Vector | None = None
         self._source: Vector | None = None
         self.change: Packed | None = None
-        self._packing = PACKINGS.get(topology.deployment.codecs.down)
-        self._seed, self._tau1 = topology.deployment.seed, topology.tau1
+        self._packing = packing_of(topology.deployment.codecs.down)
+        self._seed = topology.deployment.seed
         self._topology, self._edge = topology, edge
         self._folder = folder
 
-    async def next(self, period: int, model: Vector) -> Vector:
-        """What clients hold in this period: nearer to the edge's model than before, or equal."""
+    async def next(self, k: int, model: Vector) -> Vector:
+        """What clients hold after iteration k: nearer to the edge's model than before, or equal."""
         before, self.held, self.change = self.held, model, None
         self._source = model
-        if self._packing is not None and before is not None:
-            large = model.is_large
-            await offload(large, lambda: self._come_nearer(period, before, model))
+        packing = self._packing
+        if packing is not None and before is not None:
+            number = np.array([self._topology.at(0).edges.index(self._edge)])
+            draw = partial(Draw, self._seed, number, k, STREAM)
+            message = await offload(
+                model.is_large, lambda: nearer(packing, model, before, draw, self._folder)
+            )
+            if message is not None:  # else the whole model is given
+                self.held, self.change = message
         return self.held
 
     @property
@@ -47,33 +54,3 @@ class Downlink:
         """The model that was given last, and what clients hold of it."""
         assert self._source is not None and self.held is not None  # noqa: S101, PT018 - see `next`
         return self._source, self.held
-
-    def _come_nearer(self, period: int, before: Vector, model: Vector) -> None:
-        """If the disk is full, in memory: these are one model and one change, however many clients.
-
-        A change that the codec cannot carry is none, and the whole model is given.
-        """
-        try:
-            self._follow(period, before, model, in_memory=False)
-        except OSError:
-            self._follow(period, before, model, in_memory=True)
-
-    def _follow(self, period: int, before: Vector, model: Vector, in_memory: bool) -> None:
-        assert self._packing is not None  # noqa: S101 - the caller has asked
-        packed = Packed(self._packing, model.size, before.sha256, self._folder, in_memory)
-        writer = VectorWriter(model.size, self._folder, in_memory)
-        number = np.array([self._topology.at(period).edges.index(self._edge)])
-        draw = Draw(self._seed, number, (period - 1) * self._tau1, STREAM)
-
-        def change(start: int, stop: int) -> Block:
-            return model.read(start, stop) - before.read(start, stop)
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            for (start, stop), (_, arrived) in zip(
-                packed.spans(), pack(self._packing, change, packed, draw), strict=True
-            ):
-                values = before.read(start, stop) + arrived
-                if not np.isfinite(values).all():
-                    return
-                writer.write(values.tobytes())
-        self.held, self.change = writer.finish(), packed

@@ -21,7 +21,7 @@ from sdfeel.deploy.cluster.session import Given, Session
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
-from sdfeel.deploy.wire.packing import PACKINGS
+from sdfeel.deploy.wire.packing import packing_of
 
 if TYPE_CHECKING:
     from sdfeel.deploy.cluster.cluster import Cluster
@@ -145,7 +145,7 @@ class Reception:
         self._arrival = arrival
         for check in ON_HEADER:
             check(arrival)
-        packing = PACKINGS.get(node.deployment.codecs.up)
+        packing = packing_of(node.deployment.codecs.up)
         most, start = node.deployment.limits.magnitude, arrival.given.model
         self._incoming = frames.Incoming(announced, node.size, most, node.folder, start, packing)
         if announced.data:

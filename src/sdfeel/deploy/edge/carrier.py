@@ -2,7 +2,7 @@
 
 The model moves by changes that are added to it, of clients by eq. (3) and of links by eq. (5):
 
-    w <- w + (h - w0) + scale sum_i weights_i (w_i - h)     its clients', who got h of its model w0
+    w <- w + scale (h - w0 + sum_i weights_i (w_i - h))     its clients', who got h of its model w0
     w <- w + sum_j p_jd (w_j - w_d)                         a link's, or later what it owes
 
 How long an edge waits for whom is for a pace to say: in `rounds` everybody waits for the slowest,
@@ -230,7 +230,7 @@ class Carrier(ABC):
         try:
             move = await self.averaging.move(uploads, held, scale, period, made)
             async with self._moving:
-                before = await self._add(Change.towards(source, held, 1.0), self.model)
+                before = await self._add(Change.towards(source, held, scale), self.model)
                 after = await self._add(move, before)
                 self.model = await self.server_step.take(before, after)
         except NotFinite:

@@ -15,8 +15,9 @@ from sdfeel.deploy.edge.rounds import Rounds
 from sdfeel.deploy.edge.saver import LAG, Saver
 from sdfeel.deploy.edge.turns import Turns
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
-from sdfeel.deploy.model.vectors import Vector
+from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node import Node
+from sdfeel.deploy.peers.agreement import Base
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.flows import Flows
@@ -24,7 +25,7 @@ from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.mixer import Mixer
 from sdfeel.deploy.waiting import UsualTimes
-from sdfeel.deploy.wire.packing import PACKINGS
+from sdfeel.deploy.wire.packing import packing_of
 
 __all__ = ["make_carrier"]
 
@@ -40,12 +41,15 @@ def make_carrier(
 ) -> Carrier:
     """Make the carrier of an edge that goes on from `checkpoint`, or begins with `model`."""
     rows = checkpoint.rows if checkpoint else {}
+    if checkpoint is None and not node.deployment.codecs.between.exact:
+        first = Change.of(model)  # which all edges hold
+        links.agreement.bases |= dict.fromkeys(links, Base(first, first))
     table, done = node.deployment.averaging, checkpoint.done if checkpoint else 0
     averaging = ClusterMean(node.topology, table.as_rule, table.bound, node.folder, node.tell)
     averaging.restore(rows)
     drift = Drift.of(node, checkpoint)
     # A client that remembers what arrived must know it before its next message, or its next work.
-    packing = PACKINGS.get(node.deployment.codecs.up)
+    packing = packing_of(node.deployment.codecs.up)
     is_strict = drift is not None or (packing is not None and packing.remembers)
     number = links.agreement.checkpoint
     saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
@@ -71,4 +75,5 @@ def make_carrier(
     counts.restore(notes.get("counts", {}))
     flows = Flows(node, pace, links, counts, ExchangeTimeout(node.signal, UsualTimes(seconds)))
     steps = {name: int(number) for name, number in notes.get("steps", {}).items()}
-    return Turns(pace=pace, flows=flows, counts=counts, steps=steps, **shared)
+    made = float(notes.get("made", 0.0))
+    return Turns(pace=pace, flows=flows, counts=counts, steps=steps, made=made, **shared)

@@ -62,7 +62,7 @@ class Rounds(Carrier):
         """
         self.phase = "collecting"
         tau1 = self.topology.tau1
-        given = await self.cluster.down.next(period, self._kept)
+        given = await self.cluster.down.next((period - 1) * tau1, self._kept)
         announced = frames.header(given, period)
         task = v1.Task(period=period, first=(period - 1) * tau1 + 1, steps=tau1, model=announced)
         heading = self._heading(period)

@@ -26,14 +26,20 @@ from sdfeel.deploy.wire import frames
 
 __all__ = ["Turns"]
 
+ROUNDING = 1e-6  # of a sum of mean steps that is a whole number
+
 
 @dataclass(kw_only=True)
 class Turns(Carrier):
-    """Nobody waits for another cluster."""
+    """Nobody waits for another cluster.
+
+    made    the mean steps of its clients, over all turns
+    """
 
     pace: Asynchronous
     flows: Flows
     counts: Counts
+    made: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,7 +114,7 @@ class Turns(Carrier):
     async def _collect(self, period: int) -> dict[str, Upload]:
         """What comes in T_d seconds."""
         loop = asyncio.get_running_loop()
-        given = await self.cluster.down.next(period, self._kept)
+        given = await self.cluster.down.next(int(self.made + ROUNDING), self._kept)
         end, announced = loop.time() + self.seconds, frames.header(given, period)
 
         def task(name: str) -> v1.Task:
@@ -131,6 +137,7 @@ class Turns(Carrier):
         self.counts.aggregated(period, steps or None)
         if not uploads:
             return 0.0, {}
+        self.made += steps
         self.metrics.steps.set(steps)
         made = {name: self.steps.get(name, 0) for name in uploads}
         rate, slowest = self.counts.rate(self.me), self.counts.slowest
@@ -150,7 +157,7 @@ class Turns(Carrier):
     def _notes(self) -> dict[str, Any]:
         self.flows.unsaved.clear()
         self._is_early = False
-        return {"counts": self.counts.notes(), "steps": dict(self.steps)}
+        return {"counts": self.counts.notes(), "steps": dict(self.steps), "made": self.made}
 
     def _hear_signed(self, state: v1.LinkState) -> None:
         self.counts.hear_signed(state.edge, state.done, state.steps)

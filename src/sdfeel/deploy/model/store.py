@@ -251,7 +251,7 @@ class Store:
         if entry is None:
             return None
         if isinstance(entry, int):
-            return Change((inline[entry],), (1.0,))
+            return Change.of(inline[entry])
         vectors = []
         for name, _ in entry:
             if not re.fullmatch(r"[0-9a-f]{64}", name):

@@ -235,6 +235,11 @@ class Change:
     weights: tuple[float, ...]
 
     @classmethod
+    def of(cls, model: Vector) -> Change:
+        """A whole model, for a link to remember."""
+        return cls((model,), (1.0,))
+
+    @classmethod
     def towards(cls, own: Vector, theirs: Vector, weight: float) -> Change:
         """What a link gives in an exchange: weight * (theirs - own)."""
         return cls((theirs, own), (weight, -weight))
@@ -267,6 +272,9 @@ class Change:
         Every period of every edge waits for this, and a change is small beside its model:
         single precision is enough.
         """
+        if self.weights == (1.0,):  # a model, with the signs of its zeros
+            yield from (self.vectors[0].read_bytes(*span) for span in self.vectors[0].spans())
+            return
         weights = [np.float32(weight) for weight in self.weights]
         scratch = np.empty(BLOCK, dtype="<f4")
         for span in self.vectors[0].spans():

@@ -29,7 +29,7 @@ for exchanges of eq. (5) as for an all-reduce (see `exchange.allreduce`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -38,6 +38,7 @@ __all__ = [
     "TABLE",
     "Action",
     "Agreement",
+    "Base",
     "Do",
     "Id",
     "Input",
@@ -159,6 +160,18 @@ SAYS = {
 }
 
 
+class Base(NamedTuple, Generic[Change]):
+    """Models that both ends of a link hold since it was used: coded messages are changes of them.
+
+    mine    this end's, as the other end has it
+    number  larger than that of all for which this end was prepared before
+    """
+
+    mine: Change
+    theirs: Change
+    number: int = 0
+
+
 @dataclass
 class Transaction(Generic[Change]):
     """One link in one attempt at one exchange, as one end sees it.
@@ -169,6 +182,8 @@ class Transaction(Generic[Change]):
     without    the number of the other end's last checkpoint that does not have it
     own        the same of this end
     used       whether the exchange itself used the link
+    base       what both ends hold once it is used; None: as before
+    is_beside  it goes on beside another one of the link, which alone changes what both ends hold
     """
 
     peer: str
@@ -181,6 +196,8 @@ class Transaction(Generic[Change]):
     without: int = 0
     own: int = 0
     used: bool = False
+    base: Base[Change] | None = None
+    is_beside: bool = False
 
     def has_vote(self, sha256: bytes) -> bool:
         """Whether the participant has promised, about this model, and the link is still ours."""
@@ -225,7 +242,9 @@ class Agreement(Generic[Change]):
     open         what is not decided, or what the other end may not have on its disk
     settled      what is, and the number of this end's last checkpoint without it
     owed         what is to be added to the model before the next checkpoint
+    bases        by neighbour, what both ends hold: it changes with the word COMMIT
     known_lives  of the others, as the checkpoint that this edge began from had them
+    leads        whether this end has precedence on the link to a neighbour
 
     `agreement_notes` puts it into checkpoints; the exchanges and streams call what is below.
     """
@@ -235,10 +254,13 @@ class Agreement(Generic[Change]):
     open: dict[tuple[str, Id], Transaction[Change]] = field(default_factory=dict)
     settled: dict[tuple[str, Id], int] = field(default_factory=dict)
     owed: list[Owed[Change]] = field(default_factory=list)
+    bases: dict[str, Base[Change]] = field(default_factory=dict)
     known_lives: dict[str, int] = field(default_factory=dict)
+    leads: Callable[[str], bool] = lambda _: True
 
     def __post_init__(self) -> None:
         self._peers: dict[str, _Peer] = {}
+        self._bases_made = 0
 
     # What the exchanges do.
 
@@ -258,18 +280,29 @@ class Agreement(Generic[Change]):
         return transaction
 
     def prepare(
-        self, peer: str, id_: Id, change: Change
+        self, peer: str, id_: Id, change: Change, base: Base[Change] | None = None
     ) -> tuple[Transaction[Change], Actions[Change]]:
         """As participant: both models are here. Once only for an id."""
         if not self.is_new(peer, id_):
             return Transaction(peer, id_, coordinates=False), []
         transaction = Transaction(peer, id_, coordinates=False, change=change)
+        transaction.base = self._numbered(base)
+        for other in self._with(peer):
+            if other.state is Standing.ACTIVE:  # each has begun before it heard of the other
+                loser = transaction if self.leads(peer) else other
+                loser.is_beside, loser.base = True, None
         transaction.life = self._peer(peer).life
         return transaction, self._move(transaction, Input.PREPARE)
 
-    def voted(self, transaction: Transaction[Change], change: Change) -> None:
+    def voted(
+        self,
+        transaction: Transaction[Change],
+        change: Change,
+        base: Base[Change] | None = None,
+    ) -> None:
         """As coordinator: PREPARED was heard, about the model that is held here (`has_vote`)."""
         transaction.change = change
+        transaction.base = None if transaction.is_beside else self._numbered(base)
         self._move(transaction, Input.PREPARE)
 
     def commit(self, transaction: Transaction[Change]) -> Actions[Change]:
@@ -298,6 +331,12 @@ class Agreement(Generic[Change]):
     def is_deciding(self, peer: str) -> bool:
         """Whether an exchange waits for a word on this link."""
         return any(t.state in (Standing.ACTIVE, Standing.PREPARED) for t in self._with(peer))
+
+    def undecided_bases(self, peer: str) -> list[Base[Change]]:
+        """What both ends hold if the other end has decided to use the link."""
+        waiting = (Standing.PREPARED, Standing.IN_DOUBT)
+        bases = (t.base for t in self._with(peer) if t.state in waiting)
+        return [base for base in bases if base is not None]
 
     def is_crowded(self, peer: str, period: int) -> bool:
         """Whether so much is open on the link that it is better left out."""
@@ -410,6 +449,7 @@ class Agreement(Generic[Change]):
         if transaction.state is Standing.COMMITTED and before is not Standing.COMMITTED:
             transaction.own = self.checkpoint
             transaction.used = before is Standing.PREPARED
+            self._rest_on(transaction.peer, transaction.base)
         if transaction.state is Standing.PREPARED:
             transaction.own = self.checkpoint
         if transaction.state in (Standing.UNKNOWN, Standing.SETTLED):
@@ -423,6 +463,16 @@ class Agreement(Generic[Change]):
             for do in todo
             if transaction.coordinates or do not in (Do.TELL_COMMIT, Do.TELL_ABORT)
         ]
+
+    def _numbered(self, base: Base[Change] | None) -> Base[Change] | None:
+        self._bases_made += 1
+        return base if base is None else base._replace(number=self._bases_made)
+
+    def _rest_on(self, peer: str, base: Base[Change] | None) -> None:
+        """Both ends hold this now; a decision that comes late changes nothing newer."""
+        known = self.bases.get(peer)
+        if base is not None and (known is None or base.number > known.number):
+            self.bases[peer] = base
 
     def _action(self, transaction: Transaction[Change], do: Do) -> Action[Change]:
         if do is Do.MAKE_GOOD and transaction.change is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from sdfeel.deploy.peers.agreement import Agreement, Id, Owed, Standing, Transaction
+from sdfeel.deploy.peers.agreement import Agreement, Base, Id, Owed, Standing, Transaction
 
 __all__ = ["dump", "load"]
 
@@ -20,6 +20,9 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
         assert change is not None  # noqa: S101 - whoever is prepared has one
         changes.append(change)
         return len(changes) - 1
+
+    def put_once(change: Change) -> int:
+        return changes.index(change) if change in changes else put(change)
 
     return {
         "checkpoint": agreement.checkpoint,
@@ -39,6 +42,10 @@ def dump(agreement: Agreement[Change], changes: list[Change]) -> dict[str, Any]:
         ],
         "settled": [[peer, *id_, own] for (peer, id_), own in agreement.settled.items()],
         "owed": [[each.peer, put(each.change)] for each in agreement.owed],
+        "bases": [
+            [peer, put_once(base.mine), put_once(base.theirs)]
+            for peer, base in agreement.bases.items()
+        ],
         "lives": agreement.lives(),
     }
 
@@ -50,6 +57,7 @@ def load(
 
     What was used is in the checkpoint's model. Without its change it cannot be taken back any more,
     so it counts as settled: the other end hears that it was used. What was in doubt is forgotten.
+    Without what both ends held, whole models travel next.
     """
     agreement.checkpoint = int(notes["checkpoint"])
     agreement.known_lives = {peer: int(life) for peer, life in notes.get("lives", {}).items()}
@@ -76,6 +84,11 @@ def load(
         owed = changes[place]
         if owed is not None:
             agreement.owed.append(Owed(peer, owed))
+
+    for peer, *places in notes.get("bases", ()):
+        mine, theirs = (changes[place] for place in places)
+        if mine is not None and theirs is not None:
+            agreement.bases[peer] = Base(mine, theirs)
 
 
 def _id(numbers: Sequence[int]) -> Id:

@@ -84,12 +84,17 @@ class Counts:
 
     def note(self) -> None:
         """At the end of a turn: all that we have heard of until now came before it."""
-        self.noted = sum(self.turns.values())
+        self.noted = self.aggregations
+
+    @property
+    def aggregations(self) -> int:
+        """Of anybody, as far as this edge has heard."""
+        return sum(self.turns.values())
 
     @property
     def staleness(self) -> int:
         """Delta of our own model."""
-        return max(0, sum(self.turns.values()) - self.noted)
+        return max(0, self.aggregations - self.noted)
 
     @property
     def most(self) -> int:

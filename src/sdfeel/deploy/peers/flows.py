@@ -57,11 +57,12 @@ from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change, Vector, distance
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.peers.agreement import Action, Id, Owed, Transaction
+from sdfeel.deploy.peers.agreement import Action, Id, Owed
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.peers.messages import Messages
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.token_bucket import TokenBucket
 from sdfeel.deploy.waiting import offload
@@ -154,22 +155,29 @@ class Flows:
             answer = await self._answer_of(link, id_, lambda: True)
             link.count(use=answer is not None)
             return answer
+        generation, messages = link.generation, self._messages(peer, model)
+        message = await messages.to(link.bases)
+        if link.has_declined(id_[:2], generation):
+            link.count(use=False)
+            return None
         transaction = agreement.begin(peer, id_)
         fields = {"ballot": id_.ballot, "counts": self.counts.tell()}
-        link.offer(model, id_[:2], stage=v1.Stage.OFFER, **fields)
+        link.offer(message.load, id_[:2], stage=v1.Stage.OFFER, **fields)
         answer = await self._answer_of(link, id_, lambda: transaction.vote is not None)
         if answer is None or not transaction.has_vote(answer[0].sha256):
             self.links.abort(transaction)
             return None
-        self._commit(transaction, model, *answer)
+        theirs, staleness = answer
+        weight = self._weight(peer, id_, staleness)
+        change = Change.towards(message.shown, theirs, weight)
+        agreement.voted(transaction, change, messages.base(message.shown, theirs))
+        self.links.commit(transaction)
         return answer
 
-    def _commit(
-        self, transaction: Transaction[Change], model: Vector, theirs: Vector, staleness: int
-    ) -> None:
-        weight = self._weight(transaction.peer, transaction.id, staleness)
-        self.links.agreement.voted(transaction, Change.towards(model, theirs, weight))
-        self.links.commit(transaction)
+    def _messages(self, peer: str, model: Vector) -> Messages:
+        """What a neighbour alone gets: others hold something else of this edge."""
+        number = self.topology.at(0).edges.index(peer)
+        return Messages(self.node, model, self.counts.aggregations - 1, number)
 
     async def _answer_of(self, link: Link, id_: Id, heard: Callable[[], bool]) -> Answer | None:
         slot, generation = (link.peer, id_), link.generation
@@ -242,16 +250,17 @@ class Flows:
     async def _answer(self, peer: str, id_: Id, theirs: Vector | None) -> None:
         """Our model of this moment; with theirs, also the promise to do as they decide."""
         link, generation = self.links[peer], self.links[peer].generation
-        model = await self.current()
+        messages = self._messages(peer, await self.current())
+        load, shown = await messages.to(link.bases)
         if link.generation != generation or not link.up:
             return
         staleness = self.counts.staleness
         if theirs is not None:
             weight = self._weight(peer, id_, staleness)
-            change = Change.towards(model, theirs, weight)
-            self.links.prepare(peer, id_, change, model.sha256)
+            change = Change.towards(shown, theirs, weight)
+            self.links.prepare(peer, id_, change, shown.sha256, messages.base(shown, theirs))
         fields = {"ballot": id_.ballot, "staleness": staleness, "counts": self.counts.tell()}
-        link.offer(model, id_[:2], stage=v1.Stage.ANSWER, **fields)
+        link.offer(load, id_[:2], stage=v1.Stage.ANSWER, **fields)
 
     def _used(self, action: Action[Change]) -> None:
         """Both ends use a link: what it gives is added before anything is done with the model."""

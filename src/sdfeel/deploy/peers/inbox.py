@@ -12,11 +12,13 @@ from sdfeel.deploy.peers.lending import Lending
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.wire import frames
+from sdfeel.deploy.wire.packing import packing_of
 
 __all__ = ["Inbox", "Key", "Offer"]
 
 Key = tuple[int, int]  # period and exchange
 OFFERS = 3
+CODED = (v1.Stage.SWAP, v1.Stage.OFFER, v1.Stage.ANSWER)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Inbox:
     came        is told the period of a model that is whole, for which somebody may have waited
     refuse      is told what is wrong with one, and the exchange that it was for; None: a loan
     swap        is given the models of swaps without rounds
+    find        finds the model that a message is a change of
     reached     the last exchange for which the neighbour has announced a model
     """
 
@@ -43,8 +46,10 @@ class Inbox:
         came: Callable[[int], None],
         refuse: Callable[[Refused, Key | None], None],
         swap: Callable[[v1.ModelHeader, Vector], None],
+        find: Callable[[bytes], Vector | None],
     ) -> None:
-        self._node = node
+        self._node, self._find = node, find
+        self._packing = packing_of(node.deployment.codecs.between)
         self._came, self._refused, self._swap = came, refuse, swap
         self._incoming: frames.Incoming | None = None
         self._offers: dict[tuple[Key, int], Offer] = {}
@@ -73,16 +78,21 @@ class Inbox:
         try:
             if is_lent and not self.lending.is_wanted:
                 raise Refused("unasked", "a model that was not asked for")
-            self._incoming = frames.Incoming(
-                announced,
-                self._node.size,
-                self._node.deployment.limits.magnitude,
-                self._node.folder,
-            )
+            self._incoming = self._begin(announced)
         except Refused as refusal:
             self._tell(announced, refusal)
             return
         self._receive(self._incoming.begin, len(announced.data))
+
+    def _begin(self, announced: v1.ModelHeader) -> frames.Incoming:
+        """A whole model; or the change of one that both ends hold, if edges use a codec."""
+        node, start, packing = self._node, None, None
+        if announced.base and announced.stage in CODED:
+            start, packing = self._find(announced.base), self._packing
+            if start is None:
+                raise Refused("base", "a change of a model that this end does not hold")
+        most = node.deployment.limits.magnitude
+        return frames.Incoming(announced, node.size, most, node.folder, start, packing)
 
     def feed(self, chunk: v1.Chunk) -> None:
         if self._incoming is not None:  # else: the rest of a model that was refused

@@ -12,12 +12,14 @@ from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.damper import REFUSED, Damper
 from sdfeel.deploy.peers.inbox import Inbox, Key, Offer
+from sdfeel.deploy.peers.messages import Bases
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.shared_settings import check_done
 from sdfeel.deploy.waiting import end
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.outbox import Outbox
+from sdfeel.deploy.wire.packing import Load
 from sdfeel.deploy.wire.transport import Stream, StreamLost
 
 __all__ = ["Key", "Link", "Offer"]
@@ -57,11 +59,13 @@ class Link:
     held         exchanges of everybody that it held up, since one went well
     damper       whether the exchanges of everybody can count on it
     sent         bytes of models, in this life of the edge; received: those of the neighbour
+    bases        what both ends hold of each other's models
     opened       when the models of the last exchanges began to come, on the loop's clock
     """
 
     node: Node
     peer: str
+    bases: Bases
     hooks: Hooks = field(default_factory=Hooks)
     generation: int = 0
     done: int = 0
@@ -89,7 +93,14 @@ class Link:
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
         self._hops = 0
-        self._inbox = Inbox(self.node, self._came, self._tell_refusal, self._swap)
+        self._inbox = Inbox(
+            self.node,
+            self._came,
+            self._tell_refusal,
+            self._swap,
+            self.bases.find,
+        )
+        self._has_codec = not self.node.deployment.codecs.between.exact
         self.periods = self.node.topology.plan(self.peer)
 
     @property
@@ -145,6 +156,8 @@ class Link:
             self.node.tell(facts.WeightsDiffer(peer=self.peer, reason=reason))
         for state in states:
             self.tell(v1.LinkMessage(state=state))
+        if self._has_codec:
+            self.tell(v1.LinkMessage(held=self.bases.begin()))
         self.hooks.met(hello)
         self.node.signal.notify()
         pump = asyncio.ensure_future(self._outbox.pump())
@@ -194,11 +207,11 @@ class Link:
         word = v1.Word.REFUSE
         self.say(v1.Decision(period=key[0], exchange=key[1], word=word, reason=reason, hops=hops))
 
-    def offer(self, vector: Vector, key: Key, **fields: Any) -> None:
-        """Sends a model without waiting."""
+    def offer(self, load: Load, key: Key, **fields: Any) -> None:
+        """Sends a model, or a change of one, without waiting."""
         if self._outbox is not None:
-            announced = frames.header(vector, key[0], exchange=key[1], **fields)
-            self._outbox.offer(v1.LinkMessage(model=announced), vector)
+            announced = frames.header(load, key[0], exchange=key[1], **fields)
+            self._outbox.offer(v1.LinkMessage(model=announced), load)
 
     # A loan: for an edge that has no model.
 
@@ -232,17 +245,15 @@ class Link:
                 self.hooks.word(message.decision)
         elif kind == "progress":
             self._move(message.progress)
-        elif kind == "state":
-            self.hooks.state(message.state)
-        elif kind == "evidence":
-            self.hooks.evidence(message.evidence)
         elif kind == "announce":
             self.announced = (message.announce.period, message.announce.view)
             self.damper.came(self._exchange)
-        elif kind == "wanted":
-            self.hooks.wanted(message.wanted)
         elif kind == "vouch":
             self.hooks.vouch()
+        elif kind == "held":
+            self.bases.hear(message.held)
+        elif kind in ("state", "evidence", "wanted"):
+            getattr(self.hooks, kind)(getattr(message, kind))
 
     def _note_model(self, message: v1.LinkMessage) -> None:
         """How much came, and when a model began to come; of a few, whatever a peer invents."""
@@ -284,6 +295,8 @@ class Link:
         if key is not None:
             self._refused, self._hops = key, 0
             self.refuse(key, refusal.reason)
+            if refusal.kind == "base":
+                self.tell(v1.LinkMessage(held=self.bases.word))
 
     def _count(self, refusal: Refused, key: Key | None = None) -> None:
         kind, reason = refusal.kind, refusal.reason

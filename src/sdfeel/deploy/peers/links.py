@@ -8,8 +8,18 @@ from typing import Any
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.vectors import Change
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.peers.agreement import Action, Agreement, Do, Id, Standing, Transaction, Word
+from sdfeel.deploy.peers.agreement import (
+    Action,
+    Agreement,
+    Base,
+    Do,
+    Id,
+    Standing,
+    Transaction,
+    Word,
+)
 from sdfeel.deploy.peers.link import Hooks, Link
+from sdfeel.deploy.peers.messages import Bases
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Links"]
@@ -45,8 +55,9 @@ class Links(dict[str, Link]):
         self.moved: Callable[[Change | None, int], float | None] = lambda *_: None
         self.counts: Callable[[], list[v1.Count]] = list
         self.on_progress: Callable[[str, v1.Progress], None] = lambda *_: None
+        agreement.leads = lambda peer: node.topology.at(self.done).leads(node.name, peer)
         for peer in node.topology.at(done).neighbours(node.name):
-            self[peer] = Link(node, peer, self._hooks(peer))
+            self[peer] = Link(node, peer, Bases(agreement, peer), self._hooks(peer))
             self._waiting[peer] = False
 
     def _hooks(self, peer: str) -> Hooks:
@@ -76,9 +87,16 @@ class Links(dict[str, Link]):
 
     # What exchanges decide.
 
-    def prepare(self, peer: str, id_: Id, change: Change, sha256: bytes) -> Transaction[Change]:
+    def prepare(
+        self,
+        peer: str,
+        id_: Id,
+        change: Change,
+        sha256: bytes,
+        base: Base[Change] | None = None,
+    ) -> Transaction[Change]:
         """Promises to do as the coordinator says; `sha256` of the model that it has from us."""
-        transaction, actions = self.agreement.prepare(peer, id_, change)
+        transaction, actions = self.agreement.prepare(peer, id_, change, base)
         self.perform(actions, sha256)
         return transaction
 

@@ -17,6 +17,7 @@ from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.peers.messages import Messages
 from sdfeel.deploy.peers.swap import Swap
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.waiting import offload
@@ -143,21 +144,22 @@ class Mixer:
         asked = [peer for peer in neighbours if peer not in lost]
         for peer in lost:
             self.links[peer].refuse(key, "lost in an earlier exchange of the period")
+        messages = Messages(self.node, model, key[0] * self.topology.tau1, key[1])
         swaps = [
             Swap(peer, self.links, self.timeout, view, key, weights[peer], stages).run(
-                model, coordinates=self.topology.at(key[0]).leads(self.me, peer)
+                messages, coordinates=self.topology.at(key[0]).leads(self.me, peer)
             )
             for peer in asked
         ]
         start = asyncio.get_running_loop().time()
         answers = await asyncio.gather(*swaps)
         self._note_waiting(key, asked, start)
-        used = {peer: theirs for peer, theirs in zip(asked, answers, strict=True) if theirs}
+        used = {peer: change for peer, change in zip(asked, answers, strict=True) if change}
         large = model.is_large
-        gifts = [Change.towards(model, theirs, weights[peer]) for peer, theirs in used.items()]
-        mixed = await self.move(reduce(add, gifts)) if gifts else model
+        mixed = await self.move(reduce(add, used.values())) if used else model
         if key[1] == 0:
-            for peer, theirs in used.items():
+            for peer, change in used.items():
+                theirs = change.vectors[0]
                 apart = await offload(large, lambda theirs=theirs: distance(model, theirs))  # type: ignore[misc]
                 self.node.metrics.disagreement.labels(peer).set(apart)
         missing = [peer for peer in neighbours if peer not in used]

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.deploy.members import View
-from sdfeel.deploy.model.vectors import Change, Vector
-from sdfeel.deploy.peers.agreement import Standing
+from sdfeel.deploy.model.vectors import Change
+from sdfeel.deploy.peers.agreement import Standing, Transaction
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
 from sdfeel.deploy.peers.link import Key, Offer
 from sdfeel.deploy.peers.links import Links
+from sdfeel.deploy.peers.messages import Message, Messages
 from sdfeel.deploy.protocol import v1
 
 __all__ = ["Swap"]
@@ -36,8 +37,8 @@ class Swap:
     weight: float
     stages: Stages | None = None
 
-    async def run(self, model: Vector, coordinates: bool) -> Vector | None:
-        """The neighbour's model if both ends use it."""
+    async def run(self, messages: Messages, coordinates: bool) -> Change | None:
+        """What the link gives, if both ends use it."""
         self._link = self.links[self.peer]
         self._generation = self._link.generation
         self._start = asyncio.get_running_loop().time()
@@ -45,7 +46,12 @@ class Swap:
         if crowded or self._is_over():
             self._link.count(use=False)
             return None
-        return await (self._lead(model) if coordinates else self._follow(model))
+        message = await messages.to(self._link.bases)
+        if self._is_over():
+            self._link.count(use=False)
+            return None
+        transaction = await (self._lead if coordinates else self._follow)(messages, message)
+        return transaction.change if transaction is not None and transaction.used else None
 
     def _is_over(self) -> bool:
         return self._link.has_left(self.key, self._generation)
@@ -70,10 +76,10 @@ class Swap:
         else:
             await self.stages.until(condition, self.key[1] * STAGES + stage)
 
-    async def _lead(self, model: Vector) -> Vector | None:
+    async def _lead(self, messages: Messages, message: Message) -> Transaction[Change] | None:
         link, key, agreement = self._link, self.key, self.links.agreement
         transaction = agreement.begin(self.peer, agreement.draw(*key))
-        link.offer(model, key, view=self.view.digest, ballot=transaction.id.ballot)
+        link.offer(message.load, key, view=self.view.digest, ballot=transaction.id.ballot)
         await self._until(
             lambda: self._is_over() or (link.has(key, SWAP) and transaction.vote is not None), 1
         )
@@ -87,23 +93,27 @@ class Swap:
         if self._is_over():
             self.links.abort(transaction)
             return None
-        agreement.voted(transaction, Change.towards(model, theirs.vector, self.weight))
+        change = Change.towards(message.shown, theirs.vector, self.weight)
+        base = messages.base(message.shown, theirs.vector)
+        agreement.voted(transaction, change, base)
         self.links.commit(transaction)
-        return theirs.vector
+        return transaction
 
-    async def _follow(self, model: Vector) -> Vector | None:
+    async def _follow(self, messages: Messages, message: Message) -> Transaction[Change] | None:
         link, key = self._link, self.key
-        link.offer(model, key, view=self.view.digest)
+        link.offer(message.load, key, view=self.view.digest)
         await self._until(lambda: self._is_over() or link.has(key, SWAP), 1)
         theirs = self._take()
         if theirs is None or theirs.view != self.view.digest or self._is_over():
             link.count(use=False)
             link.refuse(key, "too late, or another view of the network")
             return None
-        change = Change.towards(model, theirs.vector, self.weight)
-        transaction = self.links.prepare(self.peer, theirs.id, change, model.sha256)
+        shown = message.shown
+        change = Change.towards(shown, theirs.vector, self.weight)
+        base = messages.base(shown, theirs.vector)
+        transaction = self.links.prepare(self.peer, theirs.id, change, shown.sha256, base)
         await self._until(lambda: transaction.state is not Standing.PREPARED, 2)
         if transaction.state is Standing.PREPARED and self.stages is not None:
             link.held_up()
         self.links.give_up_waiting(transaction)
-        return theirs.vector if transaction.used else None
+        return transaction

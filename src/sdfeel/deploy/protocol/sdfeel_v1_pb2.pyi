@@ -306,6 +306,12 @@ class Vouch(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Held(_message.Message):
+    __slots__ = ("sha256",)
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    sha256: bytes
+    def __init__(self, sha256: _Optional[bytes] = ...) -> None: ...
+
 class Wanted(_message.Message):
     __slots__ = ("period", "ballot", "counts")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
@@ -317,7 +323,7 @@ class Wanted(_message.Message):
     def __init__(self, period: _Optional[int] = ..., ballot: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkMessage(_message.Message):
-    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch", "evidence")
+    __slots__ = ("hello", "model", "chunk", "decision", "progress", "state", "announce", "wanted", "vouch", "evidence", "held")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +334,7 @@ class LinkMessage(_message.Message):
     WANTED_FIELD_NUMBER: _ClassVar[int]
     VOUCH_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     model: ModelHeader
     chunk: Chunk
@@ -338,7 +345,8 @@ class LinkMessage(_message.Message):
     wanted: Wanted
     vouch: Vouch
     evidence: Evidence
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ...) -> None: ...
+    held: Held
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("nonce",)

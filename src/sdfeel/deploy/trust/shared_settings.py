@@ -2,7 +2,7 @@
 
     edge and edge      the deployment's name, the edges and their links, tau1, tau2, alpha, the
                        averager, the pace with its settings, the server optimizer, the
-                       correction and the first model
+                       correction, the codec between edges and the first model
     client and edge    the name; tau1, the seed and the name of the pace, from which steps and
                        batches follow; codecs up and down; the correction; the client's samples
 
@@ -21,7 +21,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sdfeel.deploy.config import CodecsTable, Deployment, ScheduleTable
+from sdfeel.algorithm.methods.codecs import codec_table
+from sdfeel.deploy.config import Deployment, ScheduleTable
 from sdfeel.deploy.pace import name_of_pace
 from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.refused import Refused
@@ -44,9 +45,7 @@ class SharedSettings:
         fields = {"seed": (deployment.seed, deployment.seed == 0), **_schedule(deployment, "tau1")}
         pace = name_of_pace(deployment.pace)
         fields["pace"] = (pace, pace == "synchronous")
-        for way in ("up", "down"):
-            codec = getattr(deployment.codecs, way)
-            fields[f"codecs.{way}"] = (codec, codec == CodecsTable().up)
+        fields |= _codecs(deployment, "up", "down")
         fields["correction"] = _correction(deployment)
         return cls(deployment, fields)
 
@@ -64,6 +63,7 @@ class SharedSettings:
         optimizer = deployment.server_optimizer
         fields["server_optimizer"] = (optimizer or "mean", optimizer is None)
         fields["correction"] = _correction(deployment)
+        fields |= _codecs(deployment, "between")
         return cls(deployment, fields)
 
     def tell(self) -> list[v1.Setting]:
@@ -92,6 +92,11 @@ class SharedSettings:
                     raise Refused("deployment", f"{name} = {known[0]!r} at one end, unknown there")
             elif mine[0] != other[0]:
                 raise Refused("deployment", f"{name}: {mine[0]!r} here, {other[0]!r} there")
+
+
+def _codecs(deployment: Deployment, *ways: str) -> dict[str, tuple[Any, bool]]:
+    codecs = {way: getattr(deployment.codecs, way) for way in ways}
+    return {f"codecs.{way}": (codec_table(codec), codec.exact) for way, codec in codecs.items()}
 
 
 def _correction(deployment: Deployment) -> tuple[Any, bool]:

@@ -14,7 +14,7 @@ import numpy as np
 from sdfeel.deploy.model.vectors import BLOCK, Block, Vector, VectorWriter, squares
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
-from sdfeel.deploy.wire.packing import Load, Packing
+from sdfeel.deploy.wire.packing import AnyPacking, Load
 
 __all__ = ["DTYPE", "MESSAGE_BYTES", "Incoming", "chunks", "header"]
 
@@ -65,7 +65,7 @@ class Incoming:
     most: float
     folder: Path | None = None
     start: Vector | None = None
-    packing: Packing | None = None
+    packing: AnyPacking | None = None
 
     def __post_init__(self) -> None:
         for check in ON_HEADER:

@@ -9,7 +9,8 @@ a chunk can be read by itself, and an edge holds one at a time:
     top-k               of the k values that travel those that lie in the chunk, as float32, then
                         their places in it, of as few bits as tell its values apart, in order
 
-A chunk of the first four has a length that follows from its values, and all chunks of a model are
+A codec of the user is asked for each chunk by itself: its arrays, as `layout` says. A chunk of any
+but top-k has a length that follows from its values, and all chunks of a model are
 `bits` / 8 bytes of its codec, rounded up. A chunk of top-k has as many places as it happens to,
 also none; a model of one chunk has the bytes of the codec, a larger one fewer for its places and up
 to a byte more for each chunk. Of what comes in a `Reader` checks that it means something: lengths,
@@ -26,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, final
+from typing import Generic, Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,11 +42,29 @@ from sdfeel.algorithm.methods.codecs import (
     place_bits,
     unpack_places,
 )
-from sdfeel.deploy.model.vectors import BLOCK, Block, OpenFile, Vector, write_all
+from sdfeel.deploy.model.vectors import (
+    BLOCK,
+    Block,
+    OpenFile,
+    Vector,
+    VectorWriter,
+    write_all,
+)
 from sdfeel.deploy.refused import Refused
 from sdfeel.errors import InputError
 
-__all__ = ["PACKINGS", "Dense", "Load", "Packed", "Packing", "Reader", "Sparse", "pack"]
+__all__ = [
+    "AnyPacking",
+    "Dense",
+    "Load",
+    "Packed",
+    "Packing",
+    "Reader",
+    "Sparse",
+    "nearer",
+    "pack",
+    "packing_of",
+]
 
 ReadChange = Callable[[int, int], Block]  # the values start to stop of a change
 NOT_A_NUMBER = 0x7FC0  # as bfloat16
@@ -61,23 +80,28 @@ class Reader(Protocol):
         """There is no further chunk."""
 
 
+AnyCodec = TypeVar("AnyCodec", bound=Codec)
+
+
 @dataclass(frozen=True)
-class Packing(ABC):
+class Packing(ABC, Generic[AnyCodec]):
     """What a codec makes of a change, chunk by chunk.
 
-    remembers  error feedback: what was to be sent and does not arrive is owed the next time
+    name  of the codec, in headers
     """
 
-    name: str
+    codec: AnyCodec
 
     @property
     @final
-    def codec(self) -> Codec:
-        return CODECS[self.name]()
+    def name(self) -> str:
+        kind = type(self.codec)
+        return next((n for n, known in CODECS.items() if kind is known), kind.__name__.lower())
 
     @property
     @final
     def remembers(self) -> bool:
+        """Whether what was to be sent and does not arrive is owed the next time."""
         return self.codec.feeds_back
 
     @abstractmethod
@@ -94,12 +118,13 @@ class Packing(ABC):
 
 @final
 @dataclass(frozen=True)
-class Dense(Packing):
-    """Every value is sent: a chunk has a length of its own."""
+class Dense(Packing[Codec]):
+    """The length of a chunk follows from the number of its values."""
 
     def length(self, values: int) -> int:
         """Bytes of so many values."""
-        return -(-self.codec.bits(values) // 8)
+        layout = self.codec.layout(values)
+        return sum(np.dtype(kind).itemsize * count for kind, count in layout.values())
 
     def chunks(self, change: ReadChange, size: int, draw: Draw) -> Iterator[tuple[Block, bytes]]:
         for start, stop in _spans(size):
@@ -125,9 +150,15 @@ class Dense(Packing):
         if len(data) != self.length(count):
             raise Refused("size", f"a chunk of {len(data)} bytes for {count} values")
         like = np.empty((1, count), dtype="<f4")
-        with np.errstate(all="ignore"):
-            values: Block = self.codec.decode(self.codec.unpack(data, count), like)[0]
-        return values
+        try:
+            with np.errstate(all="ignore"):
+                values = self.codec.decode(self.codec.unpack(data, count), like)
+        except Exception as problem:  # a codec of the user's, about what anybody may have sent
+            kind = type(problem).__name__
+            raise Refused("codec", f"{self.name} cannot decode it: {kind}") from None
+        if values.shape != like.shape or values.dtype != like.dtype:
+            raise Refused("codec", f"{self.name} decodes {values.dtype}{list(values.shape)}")
+        return np.asarray(values[0])
 
     def end(self) -> None:
         """Every chunk was as long as it must be."""
@@ -135,7 +166,7 @@ class Dense(Packing):
 
 @final
 @dataclass(frozen=True)
-class Sparse(Packing):
+class Sparse(Packing[TopK]):
     """The k largest values are sent, with their places."""
 
     def chunks(self, change: ReadChange, size: int, draw: Draw) -> Iterator[tuple[Block, bytes]]:  # noqa: ARG002 - nothing is drawn
@@ -145,19 +176,13 @@ class Sparse(Packing):
             packed = pack_places((places[first:last] - start)[None], stop - start)
             yield change(start, stop), values[first:last].tobytes() + packed.tobytes()
 
-    def _count(self, size: int) -> int:
-        """How many values are sent."""
-        codec = self.codec
-        assert isinstance(codec, TopK)  # noqa: S101 - by the table below
-        return codec.count(size)
-
     def _largest(self, change: ReadChange, size: int) -> tuple[NDArray[np.int64], Block]:
         """Places and values of what is sent, in order of places, in memory of a few times k.
 
         They are the codec's: of equally large values those with the lowest places are sent, so a
         later chunk can add only what is larger than `least`.
         """
-        count = self._count(size)
+        count = self.codec.count(size)
         places, values = np.empty(0, dtype=np.int64), np.empty(0, dtype="<f4")
         least = -1.0  # the smallest that is among the k, once there are so many
         for start, stop in _spans(size):
@@ -174,7 +199,7 @@ class Sparse(Packing):
         return places, values
 
     def reader(self, size: int) -> _SparseReader:
-        return _SparseReader(self._count(size))
+        return _SparseReader(self.codec.count(size))
 
 
 @final
@@ -205,8 +230,14 @@ class _SparseReader:
             raise Refused("size", f"{self.left} of the k values are missing")
 
 
-DENSE = ("float16", "bfloat16", "int8", "int4")
-PACKINGS: dict[str, Packing] = {**{name: Dense(name) for name in DENSE}, "top-k": Sparse("top-k")}
+AnyPacking = Packing[Codec] | Packing[TopK]
+
+
+def packing_of(codec: Codec) -> AnyPacking | None:
+    """Return how changes travel with a codec; None if models go as they are."""
+    if codec.exact:
+        return None
+    return Sparse(codec) if isinstance(codec, TopK) else Dense(codec)
 
 
 def _spans(size: int) -> Iterator[tuple[int, int]]:
@@ -223,7 +254,7 @@ class Packed:
 
     def __init__(
         self,
-        packing: Packing,
+        packing: AnyPacking,
         size: int,
         base: bytes,
         folder: Path | None = None,
@@ -271,7 +302,7 @@ Load = Vector | Packed
 
 
 def pack(
-    packing: Packing, change: ReadChange, into: Packed, draw: Draw
+    packing: AnyPacking, change: ReadChange, into: Packed, draw: Draw
 ) -> Iterator[tuple[Block, Block]]:
     """Writes `change(start, stop)` of all spans; of each: what was to be sent, what arrives."""
     reader = packing.reader(into.size)
@@ -279,3 +310,45 @@ def pack(
     for (start, stop), (owed, data) in zip(into.spans(), chunks, strict=True):
         into.write(data)
         yield owed, reader.read(data, stop - start)
+
+
+def nearer(
+    packing: AnyPacking,
+    model: Vector,
+    before: Vector,
+    draw: Callable[[], Draw],
+    folder: Path | None,
+) -> tuple[Vector, Packed] | None:
+    """Bring what others hold nearer to a model: what they hold then, and the message.
+
+    None if the codec cannot carry the change. If the disk is full, both are in memory: they are
+    few, however many others there are.
+    """
+    try:
+        return _nearer(packing, model, before, draw(), folder, in_memory=False)
+    except OSError:
+        return _nearer(packing, model, before, draw(), folder, in_memory=True)
+
+
+def _nearer(
+    packing: AnyPacking,
+    model: Vector,
+    before: Vector,
+    draw: Draw,
+    folder: Path | None,
+    in_memory: bool,
+) -> tuple[Vector, Packed] | None:
+    packed = Packed(packing, model.size, before.sha256, folder, in_memory)
+    writer = VectorWriter(model.size, folder, in_memory)
+
+    def change(start: int, stop: int) -> Block:
+        return model.read(start, stop) - before.read(start, stop)
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = pack(packing, change, packed, draw)
+        for (start, stop), (_, arrived) in zip(packed.spans(), parts, strict=True):
+            values = before.read(start, stop) + arrived
+            if not np.isfinite(values).all():
+                return None
+            writer.write(values.tobytes())
+    return writer.finish(), packed
