@@ -65,13 +65,16 @@ def test_a_saved_page_shows_what_the_server_showed(
     assert seen[0] == seen[1]
 
 
-def test_what_needs_a_server_says_so(open_file, write_run, curve, tmp_path: Path) -> None:
+def test_what_needs_a_server_is_hidden(open_file, write_run, curve, tmp_path: Path) -> None:
+    """No error at load, no empty section: a sentence says what there is not, and why."""
     write_run(curve(count=5), "one")
     save_page(Views(Runs([tmp_path])), tmp_path / "page.html")
     page = open_file(tmp_path / "page.html")
-    page.wait_for_function(
-        "document.getElementById('what-if').textContent.includes('has no server to ask')"
-    )
+    assert "needs a server" in page.get_by_test_id("notes").inner_text()
+    for name in ("what-if", "deployment"):
+        assert not page.get_by_test_id(name).is_visible(), name
+        assert not page.locator(f"nav a[href='#{name}']").is_visible(), name
+    assert page.locator(".note.bad:visible").count() == 0
 
 
 def test_nothing_foreign_and_nothing_unhashed_runs(write_run, curve, tmp_path: Path) -> None:

@@ -73,10 +73,14 @@ def _script() -> str:
     for name in _in_order("main", []):
         text = _static(f"{name}.js")
         exported = ", ".join(found for _, found in EXPORT.findall(text))
-        text = IMPORT.sub(r"const {\1} = modules.\2;", text)
+        text = IMPORT.sub(_as_names, text)
         text = EXPORT.sub(r"\1", text)
         parts.append(f"modules.{name} = (() => {{\n{text}\nreturn {{ {exported} }};\n}})();")
     return "(() => {\n" + "\n".join(parts) + "\n})();"
+
+
+def _as_names(line: re.Match[str]) -> str:
+    return f"const {{{line[1].replace(' as ', ': ')}}} = modules.{line[2]};"
 
 
 def _in_order(name: str, before: list[str]) -> list[str]:

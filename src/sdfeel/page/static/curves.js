@@ -1,14 +1,16 @@
 // Losses and accuracies of all runs, over simulated time, iterations or real time.
 
+import { translate } from "./clock.js";
 import { Chart } from "./plot.js";
 import { ask, el, keepIfSame, looks, svg } from "./util.js";
+import { titleOf } from "./units.js";
 
 const XS = { seconds: "simulated seconds", iteration: "iterations", elapsed: "real seconds" };
 const FIRST = [["train_loss", "batch_loss", "test_loss"], ["test_accuracy", "train_accuracy"]];
 
 export class Curves {
-  constructor(section, store) {
-    this.store = store;
+  constructor(section, store, clock, choice) {
+    Object.assign(this, { store, clock, choice });
     this.hidden = new Set();
     this.bands = new Map();
     this.x = select("x", Object.entries(XS), () => { this.zoomOut(); this.draw(); });
@@ -17,16 +19,45 @@ export class Curves {
     this.legend = el("ul", { class: "legend", "data-testid": "legend", "aria-label": "Runs; press to hide or show" });
     this.charts = FIRST.map((wanted, n) => {
       const metric = select(`y${n}`, [], () => { metric.chosen = true; this.draw(); });
-      const chart = new Chart(String(n), [el("label", {}, "of", metric)]);
+      const chart = new Chart(String(n), [el("label", {}, "draw", metric)]);
+      chart.onhover = (x) => this.point(x);
       return Object.assign(chart, { metric, wanted });
     });
     this.problems = el("div", { "data-testid": "problems" });
+    clock.on(() => this.move());
     section.append(
-      el("div", { class: "bar" }, el("label", {}, "over", this.x), el("label", {}, this.log, "log scale"),
-        el("label", {}, this.seeds, "bands over seeds"),
-        el("button", { type: "button", onclick: () => this.showAll(true) }, "all"),
-        el("button", { type: "button", onclick: () => this.showAll(false) }, "none")),
+      el("div", { class: "bar" }, el("label", {}, "against", this.x), el("label", {}, this.log, "logarithmic"),
+        el("label", {}, this.seeds, "seeds as one band"),
+        el("button", { type: "button", onclick: () => this.showAll(true) }, "show all"),
+        el("button", { type: "button", onclick: () => this.showAll(false) }, "hide all")),
       this.problems, this.legend, el("div", { class: "charts" }, ...this.charts.map((c) => c.node)));
+  }
+
+  bind(address) {
+    const boxes = { x: this.x, y0: this.charts[0].metric, y1: this.charts[1].metric };
+    for (const [name, list] of Object.entries(boxes)) {
+      const chart = this.charts.find(({ metric }) => metric === list);
+      address.bind(name, () => (chart ? (list.chosen ? list.value : "") : list.value === "seconds" ? "" : list.value),
+        (text) => { if (chart) { chart.wanted = [text, ...chart.wanted]; list.chosen = true; list.value = text; } else if (text in XS) list.value = text; this.draw(); });
+    }
+    address.bind("log", () => (this.log.checked ? 1 : ""), (text) => { this.log.checked = text === "1"; });
+    address.bind("seeds", () => (this.seeds.checked ? "" : "apart"), (text) => { this.seeds.checked = text !== "apart"; });
+    address.bind("hide", () => [...this.hidden].join("\n"), (text) => { this.hidden = new Set(text.split("\n").filter(Boolean)); });
+  }
+
+  // The cursor is a second of the run that is looked at: elsewhere the value of x in that row.
+  move() {
+    const { run } = this.choice;
+    const x = run?.metrics.rows ? translate(run.column("seconds"), run.column(this.x.value), this.clock.now) : null;
+    for (const chart of this.charts) chart.setCursor(Number.isFinite(x) ? x : null);
+  }
+
+  point(x) {
+    const { run } = this.choice;
+    const seconds = run && translate(run.column(this.x.value), run.column("seconds"), x);
+    if (!Number.isFinite(seconds)) return;
+    if (this.clock.playing) this.clock.pause();
+    this.clock.set(this.x.value === "seconds" ? x : seconds);
   }
 
   zoomOut() { for (const chart of this.charts) chart.zoom = null; }
@@ -63,6 +94,7 @@ export class Curves {
       chart.curves = shown.map((entry) => this.curve(entry, y)).filter((curve) => curve !== null);
       chart.draw();
     }
+    this.move();
   }
 
   // The seconds of a deployment's runs are real ones.
@@ -76,7 +108,7 @@ export class Curves {
     keepIfSame(chart.metric, names, () => {
       const kept = chart.metric.chosen ? chart.metric.value : "";
       const value = [kept, ...chart.wanted].find((name) => names.includes(name)) ?? names[0] ?? "";
-      return names.map((name) => el("option", { value: name, selected: name === value }, name));
+      return names.map((name) => el("option", { value: name, selected: name === value }, titleOf(name)));
     });
   }
 

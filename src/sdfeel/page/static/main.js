@@ -1,25 +1,54 @@
 // The page: one look after the other, each view drawn from the store.
 
+import { Address } from "./address.js";
+import { Choice } from "./choice.js";
+import { Clock, SPEEDS } from "./clock.js";
+import { CursorBar } from "./cursor.js";
 import { Curves } from "./curves.js";
 import { DeploymentView } from "./deployment.js";
 import { NetworkView } from "./network.js";
 import { Overview } from "./overview.js";
 import { Store } from "./store.js";
 import { TimeView } from "./time.js";
-import { ask, el, keepIfSame } from "./util.js";
+import { ask, el, isSaved, keepIfSame } from "./util.js";
 import { WhatIf } from "./what_if.js";
 
 const EVERY = 300; // milliseconds between two looks
 const AWAY = 2000; // where nobody sees the page
+const SAVED = "This page was saved. What asks for something new needs a server: sdfeel watch.";
 
+let wantedSecond = NaN; // of the address, until there are rows
 const section = (name) => document.getElementById(name);
 const store = new Store();
+const clock = new Clock();
+const choice = new Choice(store);
 const overview = new Overview(section("overview"), store);
-const curves = new Curves(section("curves"), store);
-const network = new NetworkView(section("network"), store);
-const time = new TimeView(section("time"), store);
+const curves = new Curves(section("curves"), store, clock, choice);
+const network = new NetworkView(section("network"), store, clock, choice);
+const time = new TimeView(section("time"), store, clock, choice);
 const deployment = new DeploymentView(section("deployment"), store);
-const whatIf = new WhatIf(section("what-if"));
+const whatIf = isSaved ? null : new WhatIf(section("what-if")); // it asks the server for something new
+new CursorBar(section("cursor"), clock, choice);
+choice.on(() => { clock.follows = true; follow(); network.draw(); time.draw(); curves.move(); });
+
+if (isSaved) hideView("what-if");
+
+function hideView(name, hidden = true) {
+  section(name).hidden = hidden;
+  document.querySelector(`nav a[href="#${name}"]`).hidden = hidden;
+}
+
+// The seconds of the run that is looked at are those of the clock.
+function follow() { clock.take(choice.run?.column("seconds") ?? null); }
+
+const address = new Address();
+address.bind("run", () => choice.wanted, (name) => choice.pick(name));
+address.bind("at", () => (clock.follows || clock.playing ? "" : clock.now), (text) => { wantedSecond = Number(text); });
+address.bind("speed", () => (clock.speed === 1 ? "" : clock.speed), (text) => { if (SPEEDS.includes(Number(text))) clock.speed = Number(text); });
+address.bind("colour", () => (network.colours.value === "accuracy" ? "" : network.colours.value || "nothing"), (text) => { network.colours.value = text === "nothing" ? "" : text; });
+address.bind("rounds", () => (time.rounds.value === "4" ? "" : time.rounds.value), (text) => { time.rounds.value = text; });
+curves.bind(address);
+overview.bind(address);
 
 // Light or dark as the system is, until somebody chooses.
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -51,13 +80,14 @@ function draw() {
   deployment.draw();
   network.draw();
   time.draw();
-  whatIf.draw();
+  whatIf?.draw();
 }
 
 function state(answer) {
   const going = answer.runs.filter((run) => run.state === "under way").length;
+  const damaged = answer.runs.filter((run) => run.state === "damaged").length;
   const rows = answer.runs.reduce((sum, run) => sum + run.rows, 0);
-  return `${answer.runs.length} runs, ${going} under way, ${rows} rows`;
+  return `${answer.runs.length} runs, ${going} under way, ${damaged ? `${damaged} damaged, ` : ""}${rows} rows`;
 }
 
 // What the last looks saw; nothing is drawn again where nothing is new.
@@ -73,15 +103,21 @@ function isNew(which, answer) {
 async function lookAtRuns() {
   const answer = await store.look();
   section("state").textContent = state(answer);
-  keepIfSame(section("notes"), answer.notes, () => answer.notes.map((note) => el("p", { class: "note" }, note)));
-  whatIf.offer(answer.plans);
+  const notes = isSaved ? [...answer.notes, SAVED] : answer.notes;
+  keepIfSame(section("notes"), notes, () => notes.map((note) => el("p", { class: "note" }, note)));
+  whatIf?.offer(answer.plans);
   // With nothing but a deployment that is what the page is about.
   if (answer.deployment && !answer.runs.length) section("overview").before(section("deployment"));
+  hideView("deployment", !answer.deployment);
+  choice.update();
+  follow();
+  if (Number.isFinite(wantedSecond) && clock.end > 0) { clock.set(wantedSecond); wantedSecond = NaN; }
   if (isNew("runs", answer)) {
     overview.draw();
     curves.draw();
     network.draw();
     time.draw();
+    if (!document.documentElement.dataset.drawn) address.scroll();
     document.documentElement.dataset.drawn = "yes";
   } else if (!time.found?.whole) time.draw();
 }
@@ -92,6 +128,7 @@ async function lookAtDeployment() {
   store.deployment = await ask("deployment");
   const { asked, ...shown } = store.deployment;
   if (!isNew("deployment", shown)) return;
+  choice.update();
   deployment.draw();
   network.draw();
   time.draw();
@@ -103,6 +140,7 @@ async function again(look) {
   } catch (problem) {
     section("state").textContent = `the server does not answer (${problem.message}); it is asked again`;
   }
+  if (isSaved) return; // nothing changes any more
   setTimeout(() => again(look), document.hidden ? AWAY : EVERY);
 }
 

@@ -1,6 +1,7 @@
 // All runs at a glance: a card for each that is under way, and a table that sorts, filters and compares.
 
 import { el, keepIfSame, short } from "./util.js";
+import { three } from "./units.js";
 
 const FIXED = ["run", "state", "iterations", "simulated s", "best accuracy", "best loss"];
 const MOST = 200; // rows that are shown
@@ -16,12 +17,20 @@ export class Overview {
     section.append(this.cards, el("div", { class: "bar" }, this.filter), this.table, this.words);
   }
 
+  bind(address) {
+    address.bind("filter", () => this.filter.value, (text) => { this.filter.value = text; });
+    address.bind("sort", () => (this.by === "run" && !this.down ? "" : `${this.down ? "-" : ""}${this.by}`), (text) => {
+      [this.by, this.down] = [text.replace(/^-/, ""), text.startsWith("-")];
+    });
+    address.bind("baseline", () => this.baseline ?? "", (text) => { this.baseline = text || null; });
+  }
+
   draw() {
     const runs = [...this.store.runs.values()];
     this.filter.hidden = runs.length < 2;
     this.words.textContent = runs.length ? "" : "No run yet.";
-    const going = runs.filter((run) => run.about.state === "under way");
-    keepIfSame(this.cards, going.map((run) => [run.name, run.about.last, run.about.steps]), () => going.slice(0, 12).map(card));
+    const going = runs.filter((run) => ["under way", "damaged"].includes(run.about.state));
+    keepIfSame(this.cards, going.map((run) => [run.name, run.about.state, run.about.last, run.about.steps]), () => going.slice(0, 12).map(card));
     const differing = this.store.answer?.differing ?? [];
     const rows = runs.filter((run) => run.name.toLowerCase().includes(this.filter.value.toLowerCase())).map((run) => cells(run, differing));
     const way = this.down ? -1 : 1;
@@ -46,10 +55,10 @@ export class Overview {
     const shown = (name) => {
       const value = row.values[name];
       if (name === "best accuracy" && value !== null) return `${percent(value)}${base && !isBase ? ` (${signed(value, base.values[name])})` : ""}`;
-      return typeof value === "number" ? short(value, 4) : value ?? "–";
+      return typeof value === "number" ? three(value) : value ?? "–";
     };
     return el("tr", { "data-run": row.name, class: isBase ? "baseline" : null },
-      ...columns.map((name) => el("td", { class: name === "run" ? "words" : null, "data-value": row.values[name] }, shown(name))),
+      ...columns.map((name) => el("td", { class: name === "run" ? "words" : name === "state" && row.values.state === "damaged" ? "bad" : null, "data-value": row.values[name] }, shown(name))),
       el("td", {}, el("button", { type: "button", "aria-pressed": String(isBase), onclick: () => { this.baseline = isBase ? null : row.name; this.draw(); } }, isBase ? "unpin" : "pin")));
   }
 
@@ -71,6 +80,9 @@ function cells(run, differing) {
 }
 
 function card(run) {
+  if (run.about.state === "damaged") {
+    return el("article", { class: "card damaged", "data-run": run.name }, el("strong", {}, run.name), el("span", { class: "bad" }, "damaged"), el("span", {}, run.about.problems[0] ?? ""));
+  }
   const { last, steps, best } = run.about;
   const done = steps && last ? Math.min(1, last.iteration / steps) : null;
   const elapsed = run.column("elapsed");

@@ -1,28 +1,36 @@
 // A chart of curves in SVG: axes, bands, hover, zoom by dragging, keys, and files of what is seen.
 
-import { colour, el, hideTip, logTicks, save, short, showTip, svg, ticks } from "./util.js";
+import { download } from "./files.js";
+import { colour, el, hideTip, logTicks, short, showTip, svg, ticks } from "./util.js";
+import { isShare, percent, three, titleOf } from "./units.js";
 
 const HEIGHT = 340;
-const BOX = { left: 62, right: 12, top: 12, bottom: 44 };
+const BOX = { left: 74, right: 12, top: 12, bottom: 44 };
+const SHOWN = 10; // curves of a tip: those nearest to the pointer
+const DOTTED = 12; // of so many curves each has a dot at the cursor
 
 export class Chart {
-  // curves: [{name, label, x, y (Column-like: data, length), low, high, look}]
+  // curves: [{name, label, x, y (Column-like: data, length), low, high, look}]; onhover(x) is called
+  // where somebody points at a value of x.
   constructor(name, controls) {
     this.name = name;
     this.curves = [];
     this.titles = { x: "", y: "" };
     this.log = false;
     this.zoom = null;
-    this.at = null;
+    this.at = this.cursor = null;
+    this.height = HEIGHT;
+    this.left = BOX.left;
+    this.onhover = () => {};
     this.picture = svg("svg", {
       viewBox: `0 0 620 ${HEIGHT}`, tabindex: 0, role: "img", "data-testid": `chart-${name}`,
     });
     this.files = el("span", {},
       ...["PNG", "SVG", "CSV"].map((kind) => el("button", {
         type: "button", "data-testid": `${kind.toLowerCase()}-${name}`,
-        title: `Download what is seen as ${kind}`, onclick: () => this.download(kind),
+        title: `Download what is seen as ${kind}`, onclick: () => download(this, kind),
       }, kind)));
-    this.reset = el("button", { type: "button", disabled: true, onclick: () => this.zoomTo(null) }, "whole");
+    this.reset = el("button", { type: "button", disabled: true, onclick: () => this.zoomTo(null) }, "zoom out");
     this.node = el("div", { class: "chart" }, el("div", { class: "bar" }, ...controls, this.reset, this.files), this.picture);
     this.listen();
   }
@@ -49,9 +57,11 @@ export class Chart {
     for (const y of this.log ? logTicks(...this.rise) : ticks(...this.rise, 5)) {
       const at = this.sy(y);
       parts.push(svg("line", { x1: BOX.left, x2: this.width - BOX.right, y1: at, y2: at, stroke: grid, "stroke-width": 0.7 }));
-      parts.push(svg("text", { x: BOX.left - 6, y: at + 4, fill: soft, "text-anchor": "end", ...text }, short(y, 4)));
+      parts.push(svg("text", { x: BOX.left - 6, y: at + 4, fill: soft, "text-anchor": "end", ...text }, this.shown(y, 4)));
     }
     parts.push(svg("text", { x: BOX.left + this.inner.width / 2, y: HEIGHT - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
+    const [tx, ty] = [15, BOX.top + this.inner.height / 2];
+    parts.push(svg("text", { x: tx, y: ty, transform: `rotate(-90 ${tx} ${ty})`, fill: ink, "text-anchor": "middle", "data-axis": "y", ...text }, titleOf(this.titles.y)));
     const clip = `clip-${this.name}`;
     parts.push(svg("clipPath", { id: clip }, svg("rect", { x: BOX.left, y: BOX.top, ...this.inner })));
     const inside = svg("g", { "clip-path": `url(#${clip})` });
@@ -63,15 +73,39 @@ export class Chart {
         "stroke-dasharray": curve.look.dash || null, "data-run": curve.name, "data-rows": curve.y.length,
       }));
     }
-    this.marks = svg("g");
+    this.line = svg("g", { "clip-path": `url(#${clip})`, "data-mark": "cursor" });
+    this.marks = svg("g", { "clip-path": `url(#${clip})`, "data-mark": "hover" });
     if (!this.curves.length) {
       parts.push(svg("text", { x: this.width / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
-        `no ${this.titles.y || "rows"} yet`));
+        `no ${titleOf(this.titles.y) || "rows"} yet`));
     }
-    this.picture.replaceChildren(...parts, inside, this.marks);
-    this.picture.setAttribute("aria-label", `${this.titles.y} over ${this.titles.x}: ${this.curves.map((c) => c.label).join(", ")}`);
+    this.picture.replaceChildren(...parts, inside, this.line, this.marks);
+    this.picture.setAttribute("aria-label", `${titleOf(this.titles.y)} over ${this.titles.x}: ${this.curves.map((c) => c.label).join(", ")}`);
     this.reset.disabled = !this.zoom;
+    this.drawCursor();
     if (this.at !== null) this.hover(this.at, null);
+  }
+
+  shown(value, digits = 3) { return isShare(this.titles.y) ? percent(value) : short(value, digits); }
+
+  // The time cursor, as a value of x; null where it is nowhere.
+  setCursor(x) {
+    if (this.cursor === x) return;
+    this.cursor = x;
+    this.drawCursor();
+  }
+
+  drawCursor() {
+    if (!this.line || !this.span) return;
+    const { cursor } = this;
+    if (cursor === null || !this.curves.length) { this.line.replaceChildren(); return; }
+    const at = this.sx(cursor);
+    const marks = [svg("line", { x1: at, x2: at, y1: BOX.top, y2: BOX.top + this.inner.height, stroke: colour("accent"), "stroke-width": 1.5, "data-cursor": cursor })];
+    for (const curve of this.curves.length <= DOTTED ? this.curves : []) {
+      const n = nearest(curve, cursor);
+      if (n >= 0 && this.usable(curve.y.data[n])) marks.push(svg("circle", { cx: this.sx(curve.x.data[n]), cy: this.sy(curve.y.data[n]), r: 3, fill: colour(curve.look.colour) }));
+    }
+    this.line.replaceChildren(...marks);
   }
 
   ranges() {
@@ -154,7 +188,7 @@ export class Chart {
     };
     let from = null;
     this.picture.addEventListener("pointerdown", (event) => { if (event.button === 0) from = x(event); });
-    this.picture.addEventListener("pointermove", (event) => this.hover(x(event), event, from));
+    this.picture.addEventListener("pointermove", (event) => { const at = x(event); this.hover(at, event, from); this.onhover(at); });
     this.picture.addEventListener("pointerup", (event) => {
       const to = x(event);
       const wide = from !== null && Math.abs(this.sx(to) - this.sx(from)) > 8;
@@ -188,6 +222,7 @@ export class Chart {
     const now = this.at === null ? (direction > 0 ? -1 : curve.y.length) : nearest(curve, this.at);
     const next = Math.min(curve.y.length - 1, Math.max(0, now + direction));
     this.hover(curve.x.data[next], null);
+    this.onhover(curve.x.data[next]);
   }
 
   zoomTo(span) {
@@ -205,70 +240,33 @@ export class Chart {
       const [a, b] = [this.sx(from), this.sx(at)].sort((p, q) => p - q);
       marks.push(svg("rect", { x: a, y: BOX.top, width: b - a, height: this.inner.height, fill: colour("accent"), opacity: 0.15 }));
     }
-    const rows = [];
+    const box = this.picture.getBoundingClientRect();
+    const scale = box.width / this.width;
+    const pointer = event ? (event.clientY - box.top) / scale : null;
+    const near = [];
     for (const curve of this.curves) {
       const n = nearest(curve, at);
       if (n < 0) continue;
       const [x, y] = [curve.x.data[n], curve.y.data[n]];
-      if (this.usable(y)) {
-        marks.push(svg("circle", { cx: this.sx(x), cy: this.sy(y), r: 3.5, fill: colour(curve.look.colour) }));
-      }
-      const band = curve.low ? ` (${short(curve.low.data[n])} to ${short(curve.high.data[n])})` : "";
-      rows.push(el("tr", {}, el("td", {}, curve.label), el("td", { "data-value": x }, short(x)),
-        el("td", { "data-value": y }, short(y) + band)));
+      const place = this.usable(y) ? this.sy(y) : Infinity;
+      near.push({ curve, n, x, y, place, far: pointer === null ? 0 : Math.abs(place - pointer) });
+    }
+    near.sort((a, b) => a.far - b.far);
+    const rows = near.slice(0, SHOWN).sort((a, b) => b.y - a.y);
+    for (const { curve, x, place } of rows) {
+      if (Number.isFinite(place)) marks.push(svg("circle", { cx: this.sx(x), cy: place, r: 3.5, fill: colour(curve.look.colour) }));
     }
     this.marks.replaceChildren(...marks);
-    const box = this.picture.getBoundingClientRect();
-    const [px, py] = event ? [event.clientX, event.clientY]
-      : [box.left + (this.sx(at) / this.width) * box.width, box.top + box.height / 3];
-    const head = el("tr", {}, el("td", {}, ""), el("td", {}, this.titles.x), el("td", {}, this.titles.y));
-    showTip([el("table", {}, head, ...rows.slice(0, 24)),
-      ...(rows.length > 24 ? [el("div", {}, `and ${rows.length - 24} more`)] : [])], px, py);
+    const [px, py] = event ? [event.clientX, event.clientY] : [box.left + this.sx(at) * scale, box.top + box.height / 3];
+    const head = el("tr", {}, el("td", {}, ""), el("td", {}, this.titles.x), el("td", {}, titleOf(this.titles.y)));
+    const left = near.length - rows.length;
+    showTip([el("table", {}, head, ...rows.map((row) => this.tipRow(row))), ...(left > 0 ? [el("div", {}, `and ${left} more, further from the pointer`)] : [])], px, py);
   }
 
-  source() {
-    const copy = this.picture.cloneNode(true);
-    copy.lastElementChild.remove();
-    copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-    copy.setAttribute("width", this.width);
-    copy.setAttribute("height", HEIGHT + 20 * this.curves.length);
-    copy.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT + 20 * this.curves.length}`);
-    copy.firstElementChild.setAttribute("height", HEIGHT + 20 * this.curves.length);
-    this.curves.forEach((curve, n) => {
-      const y = HEIGHT + 20 * n + 8;
-      copy.append(svg("line", { x1: BOX.left, x2: BOX.left + 34, y1: y, y2: y, stroke: colour(curve.look.colour), "stroke-width": 1.8, "stroke-dasharray": curve.look.dash || null }));
-      copy.append(svg("text", { x: BOX.left + 42, y: y + 4, fill: colour("ink"), "font-family": "system-ui, sans-serif", "font-size": 13 }, curve.label));
-    });
-    return new XMLSerializer().serializeToString(copy);
-  }
-
-  async download(kind) {
-    const name = `sdfeel-${this.titles.y}`.replaceAll(/[^\w-]+/g, "-");
-    if (kind === "CSV") save(`${name}.csv`, new Blob([this.csv()], { type: "text/csv" }));
-    if (kind === "SVG") save(`${name}.svg`, new Blob([this.source()], { type: "image/svg+xml" }));
-    if (kind === "PNG") save(`${name}.png`, await this.png());
-  }
-
-  // Every number as it stands in the run folder: JavaScript and Python write floats alike.
-  csv() {
-    const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const lines = [["run", this.titles.x, this.titles.y, "low", "high"].map(quoted).join(",")];
-    for (const { label, x, y, low, high } of this.curves) {
-      for (let n = 0; n < y.length; n += 1) {
-        if (Number.isNaN(y.data[n])) continue;
-        lines.push([quoted(label), x.data[n], y.data[n], low?.data[n] ?? "", high?.data[n] ?? ""].join(","));
-      }
-    }
-    return `${lines.join("\n")}\n`;
-  }
-
-  async png() {
-    const image = new Image();
-    image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(this.source())}`;
-    await image.decode();
-    const canvas = el("canvas", { width: image.width * 2, height: image.height * 2 });
-    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-    return new Promise((done) => canvas.toBlob(done, "image/png"));
+  tipRow({ curve, n, x, y }) {
+    const band = curve.low ? ` (${this.shown(curve.low.data[n])} to ${this.shown(curve.high.data[n])})` : "";
+    const swatch = svg("svg", { width: 22, height: 8, "aria-hidden": true }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour(curve.look.colour), "stroke-width": 2.5, "stroke-dasharray": curve.look.dash || null }));
+    return el("tr", {}, el("td", { class: "name" }, swatch, " ", curve.label), el("td", { "data-value": x }, three(x)), el("td", { "data-value": y }, this.shown(y, 4) + band));
   }
 }
 

@@ -1,5 +1,6 @@
 // The rows of all runs as they come in: asked for from where we are, never twice.
 
+import { Moments } from "./moments.js";
 import { ask } from "./util.js";
 
 // Numbers that grow at their end, 8 bytes each.
@@ -44,6 +45,8 @@ export class Run {
     this.about = {};
     this.metrics = new Table();
     this.trace = new Table();
+    this.events = new Table();
+    this.moments = new Moments(this.events);
   }
 
   column(name) {
@@ -101,6 +104,29 @@ export class Store {
     const { rows, edition, traced, trace_edition: traceEdition } = run.about;
     await fetchTable(run, run.metrics, "metrics", rows, edition);
     await fetchTable(run, run.trace, "trace", traced, traceEdition);
+  }
+
+  // What servers did, of the run that is looked at; a long one comes in parts, look by look.
+  async fetchEvents(run) {
+    const mark = `${run.about.edition} ${run.about.rows}`;
+    if (run.playedTo === mark || run.isAsked) return;
+    run.isAsked = true;
+    try {
+      for (let rows = Infinity; run.events.rows < rows;) {
+        const before = run.events.rows;
+        const answer = await ask("rows", { run: run.name, start: before, table: "events" });
+        run.events.take(answer);
+        Object.assign(run, { stride: answer.stride, laneKind: answer.kind });
+        if (answer.whole) run.playedTo = mark;
+        if (run.events.rows === before) break;
+        rows = answer.rows;
+      }
+    } catch {
+      run.playedTo = mark; // the timeline says why
+    } finally {
+      run.isAsked = false;
+    }
+    run.moments.read();
   }
 }
 

@@ -1,38 +1,34 @@
 // Who computes, sends and waits; and where the seconds of a round go, predicted and measured.
 
+import { PARTS } from "./moments.js";
 import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from "./util.js";
+import { seconds as inSeconds, three } from "./units.js";
 
-const PARTS = ["compute", "upload", "exchange", "waiting", "download"];
 const MOST_LANES = 100;
+const [LEFT, TOP, RIGHT] = [70, 6, 14];
 
 export class TimeView {
-  constructor(section, store) {
-    this.store = store;
-    this.which = el("select", { "data-testid": "time-of", onchange: () => this.draw() });
+  constructor(section, store, clock, choice) {
+    Object.assign(this, { store, clock, choice });
     this.rounds = el("select", { "data-testid": "rounds", onchange: () => this.draw() },
-      ...[2, 4, 8, 16].map((n) => el("option", { value: n, selected: n === 4 }, String(n))));
+      ...[2, 4, 8, 16].map((n) => el("option", { value: n, selected: n === 4 }, `${n} rounds`)));
     this.words = el("p", { class: "empty" });
     this.lanes = el("div", { class: "wide", "data-testid": "lanes" });
     this.stack = el("div", { class: "wide", "data-testid": "stack" });
     const keys = [...PARTS, "save"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part === "waiting" ? "wait" : part));
-    this.choose = [el("label", {}, "of", this.which), el("label", {}, "last rounds", this.rounds)];
+    this.choose = [el("label", {}, "show the time of", choice.select("time-of")), el("label", {}, "show at once", this.rounds)];
     section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
+    clock.on(() => this.move());
     new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth - this.width) > 1) this.draw(); }).observe(this.stack);
   }
 
   async draw() {
-    const names = [...this.store.runs.values()].filter((run) => !run.about.real).map((run) => run.name);
-    keepIfSame(this.which, names, () => {
-      const before = this.which.value;
-      return names.map((name) => el("option", { value: name, selected: name === before }, name));
-    });
-    const name = this.which.value;
-    this.lanes.hidden = !name;
-    for (const label of this.choose) label.hidden = !name;
+    const { run } = this.choice;
+    const name = run?.name;
+    for (const label of this.choose) label.hidden = !this.choice.name;
     let found = null;
-    if (name) {
-      const run = this.store.runs.get(name);
+    if (run) {
       const mark = `${name} ${run.about.edition} ${run.about.rows} ${this.rounds.value}`;
       if (this.mark === mark && this.found?.whole) found = this.found;
       else {
@@ -43,20 +39,51 @@ export class TimeView {
           found = null;
           this.words.textContent = `No timeline of ${name}: ${problem.message}`;
         }
-        if (this.which.value !== name) return;
+        if (this.choice.name !== name) return;
         [this.mark, this.found] = [mark, found ?? { whole: true, missing: true }];
       }
       if (found?.missing) found = null;
-    } else this.words.textContent = this.store.deployment ? "" : "No run yet, so no timeline.";
+    } else {
+      this.words.textContent = this.store.deployment ? "" : "No run yet, so no timeline.";
+      this.mark = `${this.choice.name}`;
+    }
     this.paint(found);
+  }
+
+  // The last rounds; or, where the cursor is before them, those around it.
+  boxes(found) {
+    if (!found?.boxes.length) return [];
+    const { run } = this.choice;
+    const { now } = this.clock;
+    const first = found.boxes.reduce((least, box) => Math.min(least, box.start), Infinity);
+    if (now >= first - 1e-12 || !run.events.rows) return found.boxes;
+    return run.moments.around(now, Number(this.rounds.value), found.boxes.length / (Number(this.rounds.value) * found.names.length), found.names.length);
+  }
+
+  // The cursor's line; other rounds only where it leaves those that are shown.
+  move() {
+    if (!this.shown) return;
+    const { first, last } = this.shown;
+    const { now } = this.clock;
+    const boxes = now < first || now > last ? this.boxes(this.painted) : null;
+    if (boxes?.length && boxes[0].start !== this.shown.begins) { this.paint(this.painted); return; }
+    const x = LEFT + ((now - first) / (last - first || 1)) * (this.width - LEFT - RIGHT);
+    const inside = now >= first && now <= last * (1 + 1e-12);
+    this.cursor.setAttribute("visibility", inside ? "visible" : "hidden");
+    this.cursor.setAttribute("x1", x);
+    this.cursor.setAttribute("x2", x);
+    this.cursor.dataset.cursor = now;
   }
 
   paint(found) {
     this.width = Math.min(1300, Math.max(280, Math.round(this.stack.clientWidth || 960)));
     const theme = `${document.documentElement.dataset.theme} ${this.width}`;
-    const boxes = found?.boxes ?? [];
-    keepIfSame(this.lanes, [this.mark, found?.iteration, found?.seconds, found?.whole, boxes.length, theme, this.which.value],
-      () => (boxes.length ? [this.timeline(found), ...this.leftOff(found)] : []));
+    this.painted = found;
+    const boxes = this.boxes(found);
+    if (!boxes.length) this.shown = null;
+    keepIfSame(this.lanes, [this.mark, found?.iteration, found?.seconds, found?.whole, boxes.length, boxes[0]?.start, theme],
+      () => (boxes.length ? [this.timeline(found, boxes), ...this.leftOff(found)] : []));
+    this.move();
     const bars = [];
     if (found?.clock) bars.push(["the clock (sdfeel clock)", found.clock, "clock"]);
     if (boxes.length) bars.push([found.mean_of, found.mean, "mean"]);
@@ -76,16 +103,17 @@ export class TimeView {
     return more > 0 ? [el("p", { class: "empty" }, `and ${more} more, which are in the mean below`)] : [];
   }
 
-  timeline(found) {
+  timeline(found, all) {
     const names = found.names.slice(0, MOST_LANES);
     const lanes = names.length;
-    const boxes = found.boxes.filter((box) => box.lane < lanes);
+    const boxes = all.filter((box) => box.lane < lanes);
     const ends = boxes.map((box) => PARTS.reduce((sum, part) => sum + box.parts[part], box.start));
     const tall = lanes > 40 ? 8 : lanes > 20 ? 13 : 20;
-    const [left, top] = [70, 6];
+    const [left, top] = [LEFT, TOP];
     const first = Math.min(...boxes.map((box) => box.start));
     const last = Math.max(...ends);
-    const sx = (t) => left + ((t - first) / (last - first || 1)) * (this.width - left - 14);
+    this.shown = { first, last, begins: all[0].start };
+    const sx = (t) => left + ((t - first) / (last - first || 1)) * (this.width - left - RIGHT);
     const height = top + lanes * tall + 40;
     const parts = [];
     for (const t of ticks(first, last, this.width / 120)) {
@@ -103,7 +131,7 @@ export class TimeView {
       for (const part of PARTS) {
         const [from, seconds] = [at, box.parts[part]];
         if (seconds <= 0) continue;
-        const about = `${names[box.lane]}, iterations ${box.first} to ${box.last}: ${part} ${short(seconds)} s, from ${short(from)} s`;
+        const about = `${names[box.lane]}, iterations ${box.first} to ${box.last}: ${part} ${inSeconds(seconds)}, from ${short(from)} s`;
         parts.push(svg("rect", {
           x: sx(from), y: top + box.lane * tall + 1, width: Math.max(0.4, sx(from + seconds) - sx(from)), height: tall - 2,
           fill: fills[part], "data-part": part, "data-lane": box.lane,
@@ -112,7 +140,16 @@ export class TimeView {
         at += seconds;
       }
     }
-    return svg("svg", { viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": "Timeline of every server over the last rounds" }, ...parts);
+    this.cursor = svg("line", { y1: top, y2: top + lanes * tall, stroke: colour("ink"), "stroke-width": 1.5, "data-mark": "cursor" });
+    const picture = svg("svg", { viewBox: `0 0 ${this.width} ${height}`, role: "img", "aria-label": "Timeline of every server" }, ...parts, this.cursor);
+    picture.addEventListener("pointermove", (event) => {
+      const box = picture.getBoundingClientRect();
+      const share = (((event.clientX - box.left) / box.width) * this.width - left) / (this.width - left - RIGHT);
+      if (share < 0 || share > 1) return;
+      if (this.clock.playing) this.clock.pause();
+      this.clock.set(first + share * (last - first));
+    });
+    return picture;
   }
 
   bars(bars) {
@@ -125,14 +162,14 @@ export class TimeView {
       const boxes = named(parts).map(([part, seconds]) => {
         const width = (seconds / most) * (this.width - left - 90);
         const box = svg("rect", { x, y: top, width, height: 22, fill: colour(part) });
-        box.append(svg("title", {}, `${part}: ${short(seconds)} s`));
+        box.append(svg("title", {}, `${part}: ${inSeconds(seconds)}`));
         x += width;
         return box;
       });
       const text = { "font-size": 13, fill: colour("ink") };
       const place = narrow ? { x: left, y: top - 6 } : { x: left - 8, y: top + 15, "text-anchor": "end" };
       return [svg("text", { ...place, ...text }, label.slice(0, 36)), ...boxes,
-        svg("text", { x: x + 6, y: top + 15, ...text }, `${short(total(parts))} s`)];
+        svg("text", { x: x + 6, y: top + 15, ...text }, inSeconds(total(parts)))];
     });
     return svg("svg", { viewBox: `0 0 ${this.width} ${bars.length * tall + 4}`, role: "img", "aria-label": "Seconds of a round by what they go into" }, ...drawn);
   }
@@ -146,6 +183,6 @@ function table(bars) {
   return el("div", { class: "scroll" }, el("table", {},
     el("tr", {}, ...["seconds", ...names, "in all"].map((name) => el("th", { scope: "col" }, name))),
     ...bars.map(([label, parts, key]) => el("tr", { "data-bar": key }, el("th", { scope: "row" }, label),
-      ...names.map((name) => el("td", { "data-part": name, "data-value": parts[name] ?? "" }, name in parts ? short(parts[name]) : "–")),
-      el("td", { "data-part": "total", "data-value": total(parts) }, short(total(parts)))))));
+      ...names.map((name) => el("td", { "data-part": name, "data-value": parts[name] ?? "" }, name in parts ? three(parts[name]) : "–")),
+      el("td", { "data-part": "total", "data-value": total(parts) }, three(total(parts)))))));
 }

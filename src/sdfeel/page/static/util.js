@@ -31,6 +31,8 @@ function askSaved(view, query) {
   return content;
 }
 
+export const isSaved = answers !== null;
+
 export async function ask(view, query = {}) {
   if (answers) return askSaved(view, query);
   const answer = await fetch(`api/${view}?${new URLSearchParams(query)}`);
@@ -114,14 +116,15 @@ export function logTicks(low, high) {
 
 const tip = document.getElementById("tip");
 
+// Beside the pointer, on the side where there is room; never more than half of the window.
 export function showTip(content, x, y) {
   tip.replaceChildren(...content);
   tip.hidden = false;
   const box = tip.getBoundingClientRect();
-  const left = x + 16 + box.width > innerWidth ? Math.max(4, x - box.width - 16) : x + 16;
-  const top = y + 16 + box.height > innerHeight ? Math.max(4, y - box.height - 16) : y + 16;
-  tip.style.left = `${left}px`;
-  tip.style.top = `${top}px`;
+  const left = x + 16 + box.width > innerWidth ? x - box.width - 16 : x + 16;
+  const top = y + 16 + box.height > innerHeight ? y - box.height - 16 : y + 16;
+  tip.style.left = `${Math.max(4, Math.min(left, innerWidth - box.width - 4))}px`;
+  tip.style.top = `${Math.max(4, Math.min(top, innerHeight - box.height - 4))}px`;
 }
 
 export function hideTip() {

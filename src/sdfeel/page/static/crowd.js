@@ -1,0 +1,100 @@
+// Clients and the models that travel, on a canvas: ten thousand of them move smoothly.
+
+import { along } from "./geometry.js";
+import { colour } from "./util.js";
+
+const SHARPEST = 2; // pixels of the canvas for one of the page
+
+export class Crowd {
+  constructor() {
+    this.canvas = document.createElement("canvas");
+    this.canvas.setAttribute("aria-hidden", "true");
+    this.canvas.dataset.testid = "crowd";
+    this.paper = this.canvas.getContext("2d");
+  }
+
+  resize(width, height) {
+    const sharp = Math.min(SHARPEST, devicePixelRatio || 1);
+    Object.assign(this, { width, height, sharp });
+    this.canvas.width = Math.round(width * sharp);
+    this.canvas.height = Math.round(height * sharp);
+  }
+
+  // places: of `placeAll`; world: nodes with what their clients are; doing(n): what server n does,
+  // as [part, share] or null; exchanges: how often a model goes over a link meanwhile.
+  draw(places, world, doing, exchanges) {
+    const { paper, sharp } = this;
+    paper.setTransform(sharp, 0, 0, sharp, 0, 0);
+    paper.clearRect(0, 0, this.width, this.height);
+    const [still, compute, upload, exchange, download, guest, line] = ["c0", "compute", "upload", "exchange", "download", "c1", "soft"].map(colour);
+    this.packets = 0;
+    world.nodes.forEach((node, n) => {
+      const { places: at, size } = places.seats[n];
+      const [part] = doing(n) ?? [null];
+      paper.fillStyle = part === "compute" ? compute : still;
+      for (let c = 0; c < node.clients; c += 1) {
+        const kind = node.kinds?.[c];
+        if (kind === "away") { this.ring(at[2 * c], at[2 * c + 1], size, line); continue; }
+        if (kind === "guest") { this.diamond(at[2 * c], at[2 * c + 1], size, guest); paper.fillStyle = part === "compute" ? compute : still; continue; }
+        this.dot(at[2 * c], at[2 * c + 1], size);
+      }
+    });
+    world.nodes.forEach((node, n) => {
+      const [part, share] = doing(n) ?? [null, 0];
+      if (part === "upload" || part === "download") this.between(places, n, node, part === "upload" ? share : 1 - share, part === "upload" ? upload : download);
+    });
+    if (places.hub) world.nodes.forEach((_, n) => {
+      const [part, share] = doing(n) ?? [null, 0];
+      if (part === "exchange") this.packet(along({ from: places.points[n], to: places.hub, bend: null }, share < 0.5 ? 2 * share : 2 - 2 * share), exchange, 5);
+    });
+    world.links.forEach((link, n) => {
+      if (!link.up) return;
+      for (const [end, turns] of [[link.a, false], [link.b, true]]) {
+        const [part, share] = doing(end) ?? [null, 0];
+        if (part !== "exchange") continue;
+        const done = (share * Math.max(1, exchanges)) % 1;
+        this.packet(along(places.ways[n], turns ? 1 - done : done), exchange, world.links.length > 150 ? 2.5 : 5);
+      }
+    });
+    this.canvas.dataset.packets = this.packets;
+  }
+
+  dot(x, y, size) {
+    if (size < 2.5) { this.paper.fillRect(x - size, y - size, 2 * size, 2 * size); return; }
+    this.paper.beginPath();
+    this.paper.arc(x, y, size, 0, 2 * Math.PI);
+    this.paper.fill();
+  }
+
+  ring(x, y, size, stroke) {
+    this.paper.strokeStyle = stroke;
+    this.paper.beginPath();
+    this.paper.arc(x, y, size, 0, 2 * Math.PI);
+    this.paper.stroke();
+  }
+
+  diamond(x, y, size, fill) {
+    const far = 1.6 * size;
+    this.paper.fillStyle = fill;
+    this.paper.beginPath();
+    for (const [dx, dy] of [[0, -far], [far, 0], [0, far], [-far, 0]]) this.paper.lineTo(x + dx, y + dy);
+    this.paper.fill();
+  }
+
+  between(places, n, node, share, fill) {
+    const { places: at, size } = places.seats[n];
+    const [x, y] = places.points[n];
+    this.paper.fillStyle = fill;
+    const half = Math.max(0.7, 0.7 * size);
+    for (let c = 0; c < node.clients; c += 1) {
+      this.paper.fillRect(at[2 * c] + share * (x - at[2 * c]) - half, at[2 * c + 1] + share * (y - at[2 * c + 1]) - half, 2 * half, 2 * half);
+    }
+    this.packets += node.clients;
+  }
+
+  packet([x, y], fill, half) {
+    this.paper.fillStyle = fill;
+    this.paper.fillRect(x - half, y - half, 2 * half, 2 * half);
+    this.packets += 1;
+  }
+}
