@@ -68,7 +68,7 @@ class Patient(Keeper):
     def save(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
 
-    def saw(self, iteration: int, servers: torch.Tensor) -> None:
+    def saw(self, iteration: int, servers: torch.Tensor, numbers) -> None:
         pass
 
 
