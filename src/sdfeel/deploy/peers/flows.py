@@ -155,7 +155,7 @@ class Flows:
             answer = await self._answer_of(link, id_, lambda: True)
             link.count(use=answer is not None)
             return answer
-        generation, messages = link.generation, self._messages(peer, model)
+        generation, messages = link.generation, self._messages(model)
         message = await messages.to(link.bases)
         if link.has_declined(id_[:2], generation):
             link.count(use=False)
@@ -174,10 +174,8 @@ class Flows:
         self.links.commit(transaction)
         return answer
 
-    def _messages(self, peer: str, model: Vector) -> Messages:
-        """What a neighbour alone gets: others hold something else of this edge."""
-        number = self.topology.at(0).edges.index(peer)
-        return Messages(self.node, model, self.counts.aggregations - 1, number)
+    def _messages(self, model: Vector) -> Messages:
+        return Messages(self.node, model, self.counts.aggregations - 1, 0)
 
     async def _answer_of(self, link: Link, id_: Id, heard: Callable[[], bool]) -> Answer | None:
         slot, generation = (link.peer, id_), link.generation
@@ -250,7 +248,7 @@ class Flows:
     async def _answer(self, peer: str, id_: Id, theirs: Vector | None) -> None:
         """Our model of this moment; with theirs, also the promise to do as they decide."""
         link, generation = self.links[peer], self.links[peer].generation
-        messages = self._messages(peer, await self.current())
+        messages = self._messages(await self.current())
         load, shown = await messages.to(link.bases)
         if link.generation != generation or not link.up:
             return

@@ -94,7 +94,7 @@ class Messages:
     """The messages of one model: neighbours that hold the same of it get the same.
 
     k, exchange  of which draws are a function: the iteration and the number of the exchange after
-                 it; without rounds the aggregations of anybody, and the number of the neighbour
+                 it; without rounds the aggregations of anybody before, and 0
     """
 
     node: Node
