@@ -28,7 +28,7 @@ from sdfeel.records.reading import UnusableFile, read_regular
 from sdfeel.simulation.settings import Settings
 from sdfeel.toml import read_toml
 
-__all__ = ["Timeline", "algorithm_of", "boxes_of", "network_of"]
+__all__ = ["Timeline", "algorithm_of", "boxes_of", "network_of", "profile_of_run"]
 
 # Its eigenvalues take half a second, for a request.
 MOST_SERVERS, MOST_CLIENTS = 1000, 200_000
@@ -86,10 +86,17 @@ def algorithm_of(drawn: Mapping[str, Any], config: Mapping[str, Any]) -> Algorit
     budget, graphs = Budget("run.json"), network.turns or [(network.graph.edges(), 1)]
     for links, _ in graphs:
         budget.spend(network.servers, network.clients, len(links), settings)
+    return settings.algorithm(network, profile_of_run(drawn, settings), int(drawn["parameters"]))
+
+
+def profile_of_run(drawn: Mapping[str, Any], settings: Settings) -> LatencyProfile:
+    """The profile of a run, with what its model's updates take."""
     profile = _profile(settings)
-    if profile.flops_per_step is None:
-        profile = profile.with_flops(float(drawn["flops_per_step"]))
-    return settings.algorithm(network, profile, int(drawn["parameters"]))
+    if profile.flops_per_step is not None:
+        return profile
+    if "flops_per_step" not in drawn:
+        raise InputError("network.json", "", "is of an earlier version: no flops_per_step")
+    return profile.with_flops(float(drawn["flops_per_step"]))
 
 
 def _profile(settings: Settings) -> LatencyProfile:

@@ -41,6 +41,7 @@ class Views:
             "timeline": self._timeline,
             "choices": self._choices,
             "what-if": self._what_if,
+            "edited": self._edited,
             "deployment": self._deployment,
         }
 
@@ -132,6 +133,23 @@ class Views:
         from sdfeel.page.planned import what_if_planned
 
         return finite(what_if_planned(query, self._plan(query["plan"])))  # type: ignore[no-any-return]
+
+    def _edited(self, query: Query) -> dict[str, Any]:
+        from sdfeel.page.edit import draft_of_deployment, draft_of_run, draft_of_the_paper, edited
+
+        name = query.get("run", "")
+        if name == "/deployment" and self.watcher is not None:
+            from sdfeel.deploy.config import load_deployment
+
+            prediction = self.watcher.prediction
+            deployment = load_deployment(self.watcher.file)
+            draft = draft_of_deployment(deployment, prediction.profile if prediction else None)
+        elif name:
+            run = self.runs.get(name)
+            draft = draft_of_run(run.network, run.config)
+        else:
+            draft = draft_of_the_paper()
+        return finite(edited(draft, query))  # type: ignore[no-any-return]
 
     def _plan(self, name: str) -> Plan:
         """Read again only where it has changed."""

@@ -6,6 +6,7 @@ import { Clock, SPEEDS } from "./clock.js";
 import { CursorBar } from "./cursor.js";
 import { Curves } from "./curves.js";
 import { DeploymentView } from "./deployment.js";
+import { Editor } from "./editor.js";
 import { NetworkView } from "./network.js";
 import { Overview } from "./overview.js";
 import { Store } from "./store.js";
@@ -28,10 +29,11 @@ const network = new NetworkView(section("network"), store, clock, choice);
 const time = new TimeView(section("time"), store, clock, choice);
 const deployment = new DeploymentView(section("deployment"), store);
 const whatIf = isSaved ? null : new WhatIf(section("what-if")); // it asks the server for something new
+const editor = isSaved ? null : new Editor(section("editor"), choice);
 new CursorBar(section("cursor"), clock, choice);
-choice.on(() => { clock.follows = true; follow(); network.draw(); time.draw(); curves.move(); });
+choice.on(() => { clock.follows = true; follow(); network.draw(); time.draw(); curves.move(); editor?.draw(); });
 
-if (isSaved) hideView("what-if");
+if (isSaved) for (const name of ["what-if", "editor"]) hideView(name);
 
 function hideView(name, hidden = true) {
   section(name).hidden = hidden;
@@ -49,6 +51,7 @@ address.bind("colour", () => (network.colours.value === "accuracy" ? "" : networ
 address.bind("rounds", () => (time.rounds.value === "4" ? "" : time.rounds.value), (text) => { time.rounds.value = text; });
 curves.bind(address);
 overview.bind(address);
+editor?.bind(address);
 
 // Light or dark as the system is, until somebody chooses.
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -81,6 +84,7 @@ function draw() {
   network.draw();
   time.draw();
   whatIf?.draw();
+  editor?.draw();
 }
 
 function state(answer) {
@@ -117,6 +121,7 @@ async function lookAtRuns() {
     curves.draw();
     network.draw();
     time.draw();
+    editor?.draw();
     if (!document.documentElement.dataset.drawn) address.scroll();
     document.documentElement.dataset.drawn = "yes";
   } else if (!time.found?.whole) time.draw();

@@ -2,11 +2,13 @@
 
 import { Chart } from "./plot.js";
 import { ask, bytes, el, keepIfSame, look, save, short, svg } from "./util.js";
+import { plain, quantity, seconds as inSeconds, three } from "./units.js";
 
 const WORDS = { tau1: "tau1: steps between uploads", tau2: "tau2: uploads between exchanges", alpha: "alpha: exchanges", servers: "servers", clients: "clients a server", parameters: "numbers in a model" };
 const SLIDERS = { tau1: [1, 50], tau2: [1, 20], alpha: [1, 30], servers: [1, 100], clients: [1, 100] };
-const RATES = { cpu: "device, FLOP/s", client_server: "client to server, bit/s", server_server: "between servers, bit/s", server_cloud: "server to cloud, bit/s", client_cloud: "client to cloud, bit/s" };
-const CHOICES = { scheme: "scheme", averager: "averager", graph: "graph", profile: "latency profile", up: "codec up", down: "codec down", between: "codec between servers" };
+const RATES = { cpu: "speed of a device", client_server: "client to server", server_server: "between servers", server_cloud: "server to cloud", client_cloud: "client to cloud" };
+const UNITS = { cpu: "FLOP/s" }; // of the others bit/s
+const CHOICES = { scheme: "scheme", averager: "averager", graph: "graph of the servers", profile: "latency profile", up: "codec, clients to servers", down: "codec, servers to clients", between: "codec between servers" };
 
 const AS_PLANNED = "as planned";
 const OF_A_PLAN = ["scheme", "servers", "clients", "parameters"]; // a plan has its own, which stay
@@ -14,7 +16,7 @@ const OF_A_PLAN = ["scheme", "servers", "clients", "parameters"]; // a plan has 
 export class WhatIf {
   constructor(section) {
     this.which = el("select", { "data-testid": "what-if-plan", onchange: () => this.renewAll() });
-    this.plans = el("div", { class: "bar", hidden: true }, el("label", {}, "on the network of", this.which));
+    this.plans = el("div", { class: "bar", hidden: true }, el("label", {}, "start from", this.which));
     this.chart = new Chart("plan", []);
     this.story = el("div", { "data-testid": "what-if-story" });
     this.curves = el("div", { hidden: true, "data-testid": "what-if-curves" }, el("h3", {}, "What the plan's pilot predicts"), this.chart.node, this.story);
@@ -28,9 +30,9 @@ export class WhatIf {
       return el("div", {}, el("dt", {}, title), el("dd", {}, value, unit));
     };
     this.answers = el("dl", { class: "answers" },
-      answer("seconds", "seconds a round"), answer("iteration", "seconds an iteration"), answer("compute", "of it computing", " s"),
-      answer("upload", "uploading", " s"), answer("exchange", "exchanging", " s"), answer("download", "downloading", " s"),
-      answer("waiting", "waiting", " s"),
+      answer("seconds", "time of a round", " s"), answer("iteration", "time of an iteration"), answer("compute", "of a round: computing"),
+      answer("upload", "uploading"), answer("exchange", "exchanging"), answer("download", "downloading"),
+      answer("waiting", "waiting"),
       answer("zeta", "zeta"), answer("contraction", "contraction of a round"), answer("bytes", "bytes a round"), answer("links", "links"));
     this.commands = el("pre", { "data-testid": "what-if-commands" });
     this.profile = el("button", { type: "button", hidden: true, onclick: () => save("what-if.toml", new Blob([this.toml ?? ""], { type: "application/toml" })) }, "what-if.toml");
@@ -49,7 +51,7 @@ export class WhatIf {
       this.add(name, title, el("input", { name, type: "number", value, min: least, max: most, step: 1 }), SLIDERS[name]);
     }
     this.add("spread", "fastest device over slowest", el("input", { name: "spread", type: "number", value: 1, min: 1, max: 1000, step: "any" }), [1, 20]);
-    for (const [name, title] of Object.entries(RATES)) this.add(name, title, el("input", { name, type: "number", value: rates[name], min: 1, step: "any" }));
+    for (const [name, title] of Object.entries(RATES)) this.add(name, title, el("input", { name, type: "text", inputmode: "decimal", value: rateText(name, rates[name]) }));
     this.inputs.get("profile").addEventListener("change", () => { this.renew = true; });
     for (const name of ["graph", "profile"]) this.inputs.get(name).prepend(el("option", { value: AS_PLANNED, hidden: true }, AS_PLANNED));
     this.ready = true;
@@ -101,7 +103,7 @@ export class WhatIf {
   }
 
   async ask() {
-    const query = this.fresh ? {} : Object.fromEntries([...this.inputs].map(([name, input]) => [name, input.value]));
+    const query = this.fresh ? {} : Object.fromEntries([...this.inputs].map(([name, input]) => [name, name in RATES ? plain(input.value) : input.value]));
     if (this.of) query.plan = this.of;
     if (this.renew) for (const name of Object.keys(RATES)) delete query[name];
     const number = (this.number ?? 0) + 1;
@@ -123,7 +125,7 @@ export class WhatIf {
 
   put(name, value) {
     const input = this.inputs.get(name);
-    input.value = value ?? "";
+    input.value = name in RATES ? rateText(name, value) : value ?? "";
     const slider = this.form.querySelector(`[data-testid=slide-${name}]`);
     if (slider && value !== null) slider.value = value;
   }
@@ -157,10 +159,10 @@ export class WhatIf {
       if (value !== null) this.shown.get(key).dataset.value = value;
     };
     say("seconds", short(found.seconds_per_round, 8), found.seconds_per_round);
-    say("iteration", short(found.seconds_per_iteration), found.seconds_per_iteration);
-    for (const part of ["compute", "upload", "exchange", "download", "waiting"]) say(part, short(found[part]), found[part]);
-    say("zeta", short(found.zeta), found.zeta);
-    say("contraction", short(found.contraction), found.contraction);
+    say("iteration", inSeconds(found.seconds_per_iteration), found.seconds_per_iteration);
+    for (const part of ["compute", "upload", "exchange", "download", "waiting"]) say(part, inSeconds(found[part]), found[part]);
+    say("zeta", three(found.zeta), found.zeta);
+    say("contraction", three(found.contraction), found.contraction);
     const sum = Object.values(found.bytes_per_round).reduce((a, b) => a + b, 0);
     say("bytes", bytes(sum), sum);
     say("links", String(found.links));
@@ -171,6 +173,13 @@ export class WhatIf {
     this.toml = found.profile;
     this.profile.hidden = found.profile === null;
   }
+}
+
+// As many digits as it has: what is read back is the very same number.
+function rateText(name, value) {
+  if (value === null || value === undefined) return "";
+  const text = quantity(value, UNITS[name] ?? "bit/s");
+  return Number(plain(text)) === value ? text : String(value);
 }
 
 function legend(curves) {
