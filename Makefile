@@ -45,7 +45,7 @@ deploy-demo: $(VENV)/.deploy ## Run 3 edge servers and 9 clients as real process
 	$(BIN)/python examples/deployment/demo.py
 
 test: setup ## Run all tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 40
 
 test-long: setup ## The same with 10,000 histories of deployments, and every compiler for every processor
 	SDFEEL_LONG=1 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 3600
