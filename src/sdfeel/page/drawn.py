@@ -1,4 +1,4 @@
-"""A network as the page draws it: nodes, links that carry models, and where there is one a cloud."""
+"""A network as the page draws it: nodes, links that carry models, and a cloud if there is one."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sdfeel.page.lanes import PARTS, Box
 
@@ -52,12 +52,8 @@ class Sample:
     def _thin(self) -> None:
         self.stride *= 2
         self.edition += 1
-        keep = [row for row, block in enumerate(self._blocks) if block % self.stride == 0]
-        self._blocks = array("q", _chosen(self._blocks, keep))
+        rows = [row for row, block in enumerate(self._blocks) if block % self.stride == 0]
+        self._blocks = array("q", [self._blocks[row] for row in rows])
         self.columns = {
-            name: array("d", _chosen(column, keep)) for name, column in self.columns.items()
+            name: array("d", [column[row] for row in rows]) for name, column in self.columns.items()
         }
-
-
-def _chosen(column: Sequence[float], rows: Sequence[int]) -> list[float]:
-    return [column[row] for row in rows]

@@ -1,6 +1,6 @@
 // The board of the editor: servers, links and clients that a mouse can take.
 
-import { placeAll, seatsOf } from "./geometry.js";
+import { isSame, placeAll, seatsOf } from "./geometry.js";
 import { colour, el, svg } from "./util.js";
 
 const [RADIUS, FEW] = [17, 24];
@@ -94,7 +94,8 @@ export class Board {
 
   clients(members, n) {
     const shown = members.slice(0, FEW);
-    const { places, size } = seatsOf(this.plan.points[n], this.radius, shown.length, null, Math.max(76, this.plan.room));
+    const { points, outwards, centre, room } = this.plan;
+    const { places, size } = seatsOf(points[n], this.radius, shown.length, outwards && !isSame(points[n], centre) ? centre : null, Math.max(76, room));
     const dots = shown.map((client, c) => svg("circle", {
       cx: places[2 * c], cy: places[2 * c + 1], r: Math.max(4, size), fill: colour("c0"), class: "client", "data-edit-client": client,
       onpointerdown: (event) => this.take({ client, dot: event.currentTarget }, event),

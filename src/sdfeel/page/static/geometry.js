@@ -21,11 +21,11 @@ export function placeAll({ nodes, links, hub }, width, height) {
   const radii = nodes.map((node) => usual * Math.min(1.5, Math.max(0.6, Math.sqrt((node.share ?? mean) / mean))));
   const ways = links.map((link, n) => ({ from: points[link.a], to: points[link.b], bend: plan.bends.has(n) ? at(plan.bends.get(n)) : null }));
   const centre = [width / 2, height / 2];
-  const seats = nodes.map((node, n) => seatsOf(points[n], radii[n], node.clients, plan.outwards && !same(points[n], centre) ? centre : null, room));
-  return { kind: plan.kind, points, radii, ways, seats, hub: hub ? points[nodes.length] : null, room };
+  const seats = nodes.map((node, n) => seatsOf(points[n], radii[n], node.clients, plan.outwards && !isSame(points[n], centre) ? centre : null, room));
+  return { kind: plan.kind, outwards: plan.outwards, centre, points, radii, ways, seats, hub: hub ? points[nodes.length] : null, room };
 }
 
-const same = ([a, b], [c, d]) => Math.hypot(a - c, b - d) < 1;
+export const isSame = ([a, b], [c, d]) => Math.hypot(a - c, b - d) < 1;
 
 function nearest(points) {
   let least = Infinity;
