@@ -160,6 +160,7 @@ class Fault(Enum):
     CODED_OF_ANOTHER_CODEC = auto()
     CODED_WITHOUT_A_BASE = auto()
     EDGE_LIES_ABOUT_WHAT_IT_HOLDS = auto()
+    EDGE_BOUND_THAT_CANNOT_BE = auto()
 
 
 @dataclass

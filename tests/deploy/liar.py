@@ -11,6 +11,7 @@ from twin import Door
 from twin_world import SIZE, TwinWorld
 from virtual import NODE
 
+from sdfeel.algorithm.methods.attacks import Attacks
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.wire import frames
@@ -90,3 +91,56 @@ class Silent:
             for stage in (v1.Stage.UP, v1.Stage.SWAP, v1.Stage.DOWN):
                 header = frames.header(vector, period, view=shown, stage=stage)
                 await stream.write(v1.LinkMessage(model=header))
+
+
+class Attacker:
+    """Does its part of every exchange, and tells each neighbour what an attack of a run tells.
+
+    It knows the models of all others, and says that any bound is fine with it. Its own model is
+    the mean of the honest.
+    """
+
+    def __init__(self, world: TwinWorld, attacks: Attacks) -> None:
+        self.world, self.attacks = world, attacks
+        members = world.topology.at(0)
+        self.averager, self.edges = members.averager, members.edges
+        self.last: np.ndarray | None = None
+        self.told = 0
+
+    def model_for(self, peer: str) -> np.ndarray:
+        honest = [self.world.edges[name].model.array() for name in self.edges[:-1]]
+        models = np.stack([*honest, np.mean(honest, axis=0)]).astype(np.float64)
+        last = models if self.last is None else self.last
+        sender, receiver = len(self.edges) - 1, self.edges.index(peer)
+        lie = self.attacks.tell(models, sender, receiver, {"last": last}, self.averager)
+        if receiver == 0:
+            self.last = models
+        return np.clip(lie, -1e6, 1e6)
+
+    async def __call__(self, stream: Any, peer: str) -> None:
+        answered, checkpoint = 0, 1
+        while True:
+            await asyncio.sleep(0.001)
+            for message in list(stream.told):
+                about, word = message.model, message.decision
+                if message.HasField("model") and about.ballot > answered:
+                    answered, checkpoint = about.ballot, checkpoint + 1
+                    await self._answer(stream, about, as_vector(self.model_for(peer)), checkpoint)
+                elif message.HasField("decision") and word.word == v1.Word.COMMIT:
+                    stream.told.remove(message)
+                    self.told += 1
+                    progress = v1.Progress(done=word.period, checkpoint=checkpoint + 1)
+                    await stream.write(v1.LinkMessage(progress=progress))
+
+    async def _answer(self, stream: Any, about: Any, lie: Any, checkpoint: int) -> None:
+        header = frames.header(lie, about.period, exchange=about.exchange, bound=1e30)
+        await stream.write(v1.LinkMessage(model=header))
+        promise = v1.Decision(
+            period=about.period,
+            exchange=about.exchange,
+            ballot=about.ballot,
+            word=v1.Word.PREPARED,
+            checkpoint=checkpoint,
+            sha256=lie.sha256,
+        )
+        await stream.write(v1.LinkMessage(decision=promise))

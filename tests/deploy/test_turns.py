@@ -126,7 +126,7 @@ def simulated(deployment: Deployment, seconds: float) -> np.ndarray:
         averaging_rule=Rule(deployment.averaging.rule, deployment.averaging.limit),
         server_optimizer=deployment.server_optimizer,
         codecs=dict(deployment.codecs),
-        averager="metropolis",  # is never used: no two are ready at the same moment
+        averager=topology.averager,  # no two are ready at the same moment
         pace=deployment.pace,
         profile=profile,
         evaluate_every=10**6,
@@ -144,9 +144,8 @@ def deployment_of(
         averager="paper",
         guests=False,
         seed=5,
-        schedule={"iterations": 8, "tau1": 2, "tau2": tau2},
         pace={"name": "asynchronous", "deadline": list(DEADLINES), **(pace or {})},
-        **tables,
+        **{"schedule": {"iterations": 8, "tau1": 2, "tau2": tau2}, **tables},
     )
 
 
@@ -231,3 +230,18 @@ def test_codecs_are_the_simulators(
     assert np.mean(np.abs(found - expected) > 2e-6) < 0.15
     plain = simulated(deployment_of(graph, pace=pace), 7 * DEADLINES[1] - 0.01)
     assert np.mean(np.abs(expected - plain) > 2e-6) > 0.3, "the codecs round something off"
+
+
+@pytest.mark.parametrize("pace", [{}, {"mixing": "stale-weights"}], ids=str)
+def test_swaps_are_clipped_as_in_a_run(
+    pace: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the smaller bound of both ends, of which each has heard with the other's model."""
+    monkeypatch.setattr(server_step, "read_notes", lambda _path: {})
+    schedule = {"iterations": 8, "tau1": 2, "averager": {"name": "clipped", "factor": 0.5}}
+    deployment = deployment_of("ring", pace=pace, schedule=schedule)
+    _, found = deployed(deployment)
+    expected = simulated(deployment, 7 * DEADLINES[1] - 0.01)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    plain = simulated(deployment_of("ring", pace=pace), 7 * DEADLINES[1] - 0.01)
+    assert np.abs(found - plain).max() > 1e-3

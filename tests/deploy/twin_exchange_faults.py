@@ -120,6 +120,12 @@ async def no_values(stream: Any, _peer: str) -> None:
     await send(stream, model=frames.header(as_vector(np.zeros(SIZE + 1)), 2))
 
 
+@liar(Fault.EDGE_BOUND_THAT_CANNOT_BE, "refused:bound")
+async def bound_that_cannot_be(stream: Any, _peer: str) -> None:
+    for bound in (float("nan"), float("inf"), -1.0):
+        await send(stream, model=frames.header(as_vector(np.zeros(SIZE)), 2, bound=bound))
+
+
 @client(Fault.CLIENT_WRONG_PROTOCOL, "refused:protocol")
 async def client_wrong_protocol(world: TwinWorld) -> None:
     await hello(world, await dial(world), protocol=99)

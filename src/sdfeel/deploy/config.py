@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -19,6 +19,7 @@ from sdfeel.algorithm.paces import Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.config_check import check_deployment
 from sdfeel.deploy.methods import (
+    AveragerField,
     CodecField,
     CorrectionField,
     ServerOptimizerField,
@@ -74,7 +75,7 @@ class ScheduleTable(_Table):
     tau1: Steps = 1
     tau2: Steps = 1
     alpha: int = Field(default=1, ge=1, le=1000)
-    averager: str = "paper"
+    averager: AveragerField = "paper"
 
 
 class ModelTable(_Table):
@@ -252,6 +253,7 @@ class Deployment(_Table):
     codecs: CodecsTable = CodecsTable()
     evaluation: EvaluationTable = EvaluationTable()
     audit: bool = False
+    trust: Literal["edges", "members"] = "edges"
     folder: Path = Field(default=Path(), exclude=True)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.deploy.methods import check_methods
 from sdfeel.deploy.pace import check_pace
 from sdfeel.errors import InputError, closest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_deployment"]
 
+HIDING = ("all-reduce", "finite-time", "chebyshev")  # not for edges that may lie
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -33,6 +35,7 @@ def check_deployment(deployment: Deployment) -> None:
     for name in edges:
         if not any(client.edge == name for client in deployment.clients):
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
+    _check_averager(deployment.schedule.averager, deployment.trust)
     _check_schedule(deployment.schedule)
     check_pace(deployment)
     check_methods(deployment)
@@ -55,17 +58,29 @@ def check_deployment(deployment: Deployment) -> None:
                     )
 
 
-def _check_schedule(schedule: ScheduleTable) -> None:
-    if schedule.averager not in AVERAGERS:
-        known = [name for name in AVERAGERS if route_of(name) != "cloud"]
-        raise InputError("schedule.averager", schedule.averager, closest(schedule.averager, known))
-    if route_of(schedule.averager) == "cloud":
+def _check_averager(averager: str | Exchange, trust: str) -> None:
+    if isinstance(averager, Exchange):
+        return
+    if averager not in AVERAGERS:
+        known = [name for name in (*AVERAGERS, *EXCHANGES) if name != "exact"]
+        raise InputError("schedule.averager", averager, closest(averager, known))
+    if route_of(averager) == "cloud":
         raise InputError(
             "schedule.averager",
-            schedule.averager,
+            averager,
             "needs a cloud, and a deployment has none: all-reduce or finite-time give the same "
             "mean between neighbours",
         )
+    if trust == "members" and averager in HIDING:
+        remedy = (
+            "hides or enlarges the models of neighbours, so one edge that lies decides for all: "
+            "clipped looks at each, paper and metropolis take each by itself; trust = 'edges' "
+            "vouches for every edge"
+        )
+        raise InputError("schedule.averager", averager, remedy)
+
+
+def _check_schedule(schedule: ScheduleTable) -> None:
     if schedule.iterations % (schedule.tau1 * schedule.tau2):
         raise InputError(
             "schedule.iterations",

@@ -16,8 +16,10 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 from sdfeel.algorithm.compatibility import WORDS
 from sdfeel.algorithm.methods.codecs import CODECS, Codec, codec_table
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
+from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
+from sdfeel.deploy.pace import check_no_guests
 from sdfeel.errors import InputError, reason
 from sdfeel.importing import imported
 from sdfeel.tables import choice, to_table
@@ -25,7 +27,14 @@ from sdfeel.tables import choice, to_table
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
 
-__all__ = ["CodecField", "CorrectionField", "ServerOptimizerField", "check_methods", "methods_of"]
+__all__ = [
+    "AveragerField",
+    "CodecField",
+    "CorrectionField",
+    "ServerOptimizerField",
+    "check_methods",
+    "methods_of",
+]
 
 
 def _read_server_optimizer(value: Any) -> ServerOptimizer | None:
@@ -64,6 +73,25 @@ def _read_codec(value: Any, info: ValidationInfo) -> Codec:
     return codec
 
 
+def _read_averager(value: Any) -> str | Exchange:
+    """Return the name of an averager, or the rule that a name or a table describes."""
+    if isinstance(value, str) and value not in EXCHANGES:
+        return value
+    rule: Exchange = choice("schedule.averager", Exchange, EXCHANGES)(value)
+    if type(rule) not in EXCHANGES.values():
+        remedy = f"a deployment has {', '.join(EXCHANGES)} and the averagers of the table"
+        raise InputError("schedule.averager", rule, remedy)
+    return rule
+
+
+def averager_table(averager: str | Exchange) -> Any:
+    """A name, or the table of a rule."""
+    return averager if isinstance(averager, str) else to_table(averager, EXCHANGES)
+
+
+AveragerField = Annotated[
+    str | Exchange, PlainValidator(_read_averager), PlainSerializer(averager_table)
+]
 CodecField = Annotated[Codec, PlainValidator(_read_codec), PlainSerializer(codec_table)]
 CorrectionField = Annotated[
     Correction | None, PlainValidator(_read_correction), PlainSerializer(_correction_table)
@@ -132,11 +160,4 @@ def _check_correction(deployment: Deployment, name: str) -> None:
     if deployment.local.trainer.startswith("flower:"):
         remedy = "shifts gradients; a Flower app has an optimiser of its own"
         raise InputError("correction", name, remedy)
-    guest = "a correction is of clients and their own cluster, so nobody is a guest"
-    for client in deployment.clients:
-        if client.fallbacks:
-            raise InputError(f"clients.{client.name}.fallbacks", client.fallbacks, guest)
-    for edge in deployment.edges:
-        home = {client.name for client in deployment.clients if client.edge == edge.name}
-        if strangers := sorted(set(edge.allow or ()) - home):
-            raise InputError(f"edges.{edge.name}.allow", strangers, guest)
+    check_no_guests(deployment, "a correction is of clients and their own cluster")

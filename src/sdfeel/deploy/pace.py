@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import PlainSerializer, PlainValidator
 
 from sdfeel.algorithm.methods.codecs import codec_table
+from sdfeel.algorithm.methods.exchanges import Exchange
 from sdfeel.algorithm.paces import Pace, Synchronous
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.errors import InputError
@@ -88,7 +89,8 @@ def check_pace(deployment: Deployment) -> None:
     kind = type(schedule)
     for name in ("averager", "alpha"):
         value = getattr(schedule, name)
-        if value != kind.model_fields[name].default:
+        is_of_links = isinstance(value, Exchange)  # it says itself whether it needs rounds
+        if not is_of_links and value != kind.model_fields[name].default:
             remedy = "has no meaning without rounds: pace.mixing says how edges mix; remove it"
             raise InputError(f"schedule.{name}", value, remedy)
     if pace.mixing == "stale-weights" and not deployment.codecs.between.exact:
@@ -98,15 +100,18 @@ def check_pace(deployment: Deployment) -> None:
         )
         raise InputError("codecs.between", codec_table(deployment.codecs.between), remedy)
     check_trainer(pace, deployment.local.trainer)
+    check_no_guests(deployment, "periods of edges cannot be compared without rounds")
+
+
+def check_no_guests(deployment: Deployment, reason: str) -> None:
+    """Raises InputError if a client may come to another edge than its own."""
+    remedy = f"{reason}, so nobody is a guest"
     for client in deployment.clients:
         if client.fallbacks:
-            remedy = "periods of edges cannot be compared without rounds, so nobody is a guest"
             raise InputError(f"clients.{client.name}.fallbacks", client.fallbacks, remedy)
     for edge in deployment.edges:
         home = {client.name for client in deployment.clients if client.edge == edge.name}
-        strangers = sorted(set(edge.allow or ()) - home)
-        if strangers:
-            remedy = "clients of other edges; without rounds nobody is a guest"
+        if strangers := sorted(set(edge.allow or ()) - home):
             raise InputError(f"edges.{edge.name}.allow", strangers, remedy)
 
 

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.methods.corrections import Correction
+from sdfeel.algorithm.methods.exchanges import Exchange
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.algorithm.schemes import SCHEMES
 from sdfeel.clock import LatencyProfile
@@ -28,7 +29,8 @@ class Topology:
         self.tau1, self.tau2 = schedule.tau1, schedule.tau2
         self.periods = schedule.iterations // schedule.tau1
         self._members = Members(deployment)
-        if deployment.correction is not None or not all(c.exact for _, c in deployment.codecs):
+        is_plain = isinstance(schedule.averager, str) and deployment.correction is None
+        if not is_plain or not all(codec.exact for _, codec in deployment.codecs):
             self.algorithm  # noqa: B018 - or what does not go together
 
     def at(self, period: int) -> Members:  # noqa: ARG002
@@ -49,8 +51,7 @@ class Topology:
             profile=INSTANT,  # nobody asks how long anything takes
             parameters=deployment.limits.values,
             schedule=schedule,
-            # Without rounds edges mix by flows, which are Metropolis' weights made smaller.
-            averager="metropolis" if deployment.most_steps else deployment.schedule.averager,
+            averager=self.averager,
             participation=1.0,
             averaging_rule=None if rule.rule == "mean" else rule.as_rule,
             server_optimizer=deployment.server_optimizer,
@@ -63,6 +64,13 @@ class Topology:
             pace=deployment.pace,
             seed=deployment.seed,
         )
+
+    @property
+    def averager(self) -> str | Exchange:
+        """Of a run. Without rounds edges mix by flows: Metropolis' weights made smaller."""
+        averager = self.deployment.schedule.averager
+        is_flow = self.deployment.most_steps and isinstance(averager, str)
+        return "metropolis" if is_flow else averager
 
     @property
     def correction(self) -> Correction | None:

@@ -79,27 +79,34 @@ class Clipped(Exchange):
         return {"moves": Row("servers", width=PERIODS)}
 
     def take(self, before: Floats, after: Floats, rows: Rows, period: Period) -> Floats:
-        moves = rows["moves"]
-        moves[:-1] = moves[1:].copy()
-        moves[-1] = np.linalg.norm(np.subtract(after, before, dtype=np.float64))
+        self.remember(rows["moves"], float(np.linalg.norm(np.subtract(after, before, dtype=float))))
         return after
+
+    def remember(self, moves: Floats, move: float) -> None:
+        """Clients have moved a server so far."""
+        moves[:-1] = moves[1:].copy()
+        moves[-1] = move
 
     def exchange(
         self, models: Floats, told: Told, rows: Rows, averager: Averager, number: int
     ) -> Floats:
         weights, after = averager.exchange(number), models.copy()
-        bounds = [self._bound(moves) for moves in rows["moves"]]
+        bounds = [self.bound(moves) for moves in rows["moves"]]
         for d, j in zip(*np.nonzero(weights.T), strict=True):
             if d == j:
                 continue
             heard, is_liar = told(int(j), int(d))
             change = heard - models[d]
             bound = bounds[d] if self.ends == "own" or is_liar else min(bounds[j], bounds[d])
-            norm = float(np.linalg.norm(change))
-            after[d] += weights[j, d] * (min(1.0, bound / norm) if norm > 0 else 1.0) * change
+            after[d] += weights[j, d] * self.part(float(np.linalg.norm(change)), bound) * change
         return after
 
-    def _bound(self, moves: Floats) -> float:
+    @staticmethod
+    def part(norm: float, bound: float) -> float:
+        """How much of a change of this norm is taken."""
+        return min(1.0, bound / norm) if norm > 0 else 1.0
+
+    def bound(self, moves: Floats) -> float:
         """The largest change; without a history there is none yet, and nothing is taken."""
         known = moves[moves > 0]
         return self.factor * float(np.median(known)) if len(known) else 0.0
@@ -125,10 +132,14 @@ class Trimmed(Exchange):
         weights, after = averager.exchange(number), models.copy()
         for d in range(len(models)):
             near = [j for j in np.flatnonzero(weights[:, d]).tolist() if j != d]
-            known = np.sort(np.stack([models[d], *(told(j, d)[0] for j in near)]), axis=0)
-            dropped = min(self.lies, (len(known) - 1) // 2)
-            after[d] = known[dropped : len(known) - dropped].mean(axis=0)
+            after[d] = self.middle(np.stack([models[d], *(told(j, d)[0] for j in near)]))
         return after
+
+    def middle(self, models: Floats) -> Floats:
+        """The mean of a server's own model and those told, without the outermost of each value."""
+        known = np.sort(models, axis=0)
+        dropped = min(self.lies, (len(known) - 1) // 2)
+        return np.asarray(known[dropped : len(known) - dropped].mean(axis=0))
 
 
 EXCHANGES: dict[str, type[Exchange]] = {"clipped": Clipped, "trimmed": Trimmed}

@@ -33,6 +33,7 @@ from sdfeel.deploy.model.vectors import Change, NotFinite, Vector, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Standing
 from sdfeel.deploy.peers.agreement_notes import dump
+from sdfeel.deploy.peers.hearing import Hearing
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -66,6 +67,7 @@ class Carrier(ABC):
     states: LinkStates
     saver: Saver
     averaging: ClusterMean
+    hearing: Hearing
     server_step: ServerStep
     drift: Drift | None = None
     adopter: Adopter | None = None
@@ -233,6 +235,7 @@ class Carrier(ABC):
                 before = await self._add(Change.towards(source, held, scale), self.model)
                 after = await self._add(move, before)
                 self.model = await self.server_step.take(before, after)
+                await self.hearing.moved(before, self.model)
         except NotFinite:
             for name in uploads:
                 self.cluster.refuse(name, Refused("not-finite", "the mean is not finite"))
@@ -317,6 +320,7 @@ class Carrier(ABC):
         agreement = dump(self.links.agreement, changes)
         self.links.is_unsaved = False
         notes, rows = self._notes(), {**self.server_step.rows, **self.averaging.rows}
+        rows |= self.hearing.rows
         if self.drift is not None:
             notes["correction"] = self.drift.notes
             rows |= self.drift.rows

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdfeel.algorithm.methods.exchanges import Clipped
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import ClusterMean
 from sdfeel.deploy.cluster.cluster import Cluster
 from sdfeel.deploy.cluster.drift import Drift
-from sdfeel.deploy.cluster.server_step import ServerStep
+from sdfeel.deploy.cluster.server_step import ServerStep, trained_values
 from sdfeel.deploy.edge.adoption import Adopter
 from sdfeel.deploy.edge.carrier import Carrier
 from sdfeel.deploy.edge.rounds import Rounds
@@ -21,6 +22,7 @@ from sdfeel.deploy.peers.agreement import Base
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
 from sdfeel.deploy.peers.flows import Flows
+from sdfeel.deploy.peers.hearing import Hearing
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.mixer import Mixer
@@ -51,6 +53,9 @@ def make_carrier(
     # A client that remembers what arrived must know it before its next message, or its next work.
     packing = packing_of(node.deployment.codecs.up)
     is_strict = drift is not None or (packing is not None and packing.remembers)
+    rule = node.topology.at(done).averager.rule
+    trained = _trained(node) if isinstance(rule, Clipped) else node.size
+    hearing = Hearing.of(rule, trained, node.folder, node.tell, rows)
     number = links.agreement.checkpoint
     saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
     shared: dict[str, Any] = {
@@ -62,6 +67,7 @@ def make_carrier(
         "states": states,
         "saver": saver,
         "averaging": averaging,
+        "hearing": hearing,
         "server_step": ServerStep.of(node, rows),
         "drift": drift,
         "adopter": None if checkpoint else Adopter(node, links, states),
@@ -69,11 +75,16 @@ def make_carrier(
     pace, seconds = node.deployment.pace, node.deployment.deadlines.exchange
     if not isinstance(pace, Asynchronous):
         timeout = ExchangeTimeout(node.signal, UsualTimes(seconds), node.topology.tau2)
-        return Rounds(mixer=Mixer(node, links, states, timeout), **shared)
+        return Rounds(mixer=Mixer(node, links, states, timeout, hearing), **shared)
     notes = checkpoint.pace if checkpoint else {}
     counts = Counts(node.name, node.topology)
     counts.restore(notes.get("counts", {}))
-    flows = Flows(node, pace, links, counts, ExchangeTimeout(node.signal, UsualTimes(seconds)))
+    timeout = ExchangeTimeout(node.signal, UsualTimes(seconds))
+    flows = Flows(node, pace, links, counts, timeout, hearing)
     steps = {name: int(number) for name, number in notes.get("steps", {}).items()}
     made = float(notes.get("made", 0.0))
     return Turns(pace=pace, flows=flows, counts=counts, steps=steps, made=made, **shared)
+
+
+def _trained(node: Node) -> int:
+    return trained_values(node.deployment.path(node.deployment.model.initial), node.size)

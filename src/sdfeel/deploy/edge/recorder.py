@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.results import Results, Row
+from sdfeel.deploy.methods import averager_table
 from sdfeel.deploy.model.files import ModelFile
 from sdfeel.deploy.model.state_dict import write_state_dict
 from sdfeel.deploy.model.vectors import Vector
@@ -172,7 +173,7 @@ def _config(deployment: Deployment, edge: str) -> dict[str, Any]:
         "scheme": "sd-feel",
         "edge": edge,
         "engine": "deployment",
-        "averager": schedule.averager,
+        "averager": averager_table(schedule.averager),
         "pace": deployment.model_dump(mode="json")["pace"],
         "averaging_rule": deployment.averaging.model_dump(),
         "steps": schedule.iterations,

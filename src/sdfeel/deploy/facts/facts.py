@@ -289,6 +289,14 @@ class Clipped(EdgeFact, limit=Limit(1, 60.0, ("client",))):
     most: float
 
 
+class ExchangeClipped(EdgeFact, limit=Limit(1, 60.0, ("peer",))):
+    """A neighbour's model was farther away than `most`, and only so much of the way is gone."""
+
+    peer: str
+    norm: float
+    most: float
+
+
 class Unprotected(EdgeFact):
     """The edge has fewer than three clients, so its averaging rule holds no liar among them."""
 

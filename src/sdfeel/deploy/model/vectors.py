@@ -28,6 +28,7 @@ __all__ = [
     "OpenFile",
     "Vector",
     "VectorWriter",
+    "apart",
     "as_vector",
     "combine",
     "distance",
@@ -294,6 +295,15 @@ def distance(a: Vector, b: Vector) -> float:
         apart += float(((left - right) ** 2).sum())
         own += float((left**2).sum())
     return math.sqrt(apart / own if own > 0 else apart)
+
+
+def apart(a: Vector, b: Vector, values: int | None = None) -> float:
+    """||a - b||, of the first `values` alone. The same number whichever comes first."""
+    total, last = 0.0, a.size if values is None else values
+    for start, stop in a.spans():
+        end = max(start, min(stop, last))
+        total += squares(a.read(start, end).astype(np.float64) - b.read(start, end))
+    return math.sqrt(total)
 
 
 def norm(vector: Vector) -> float:

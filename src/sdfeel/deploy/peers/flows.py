@@ -50,8 +50,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.facts import facts
@@ -60,6 +61,7 @@ from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.agreement import Action, Id, Owed
 from sdfeel.deploy.peers.counts import Counts
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout
+from sdfeel.deploy.peers.hearing import Hearing
 from sdfeel.deploy.peers.link import Link
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.messages import Messages
@@ -73,8 +75,16 @@ FULL = 4  # swaps over one link that no checkpoint has, above which one is writt
 # Of the time between two swaps of a neighbour, after which the next is allowed: clocks differ.
 # Every swap pulls us towards its model, and one that lies could ask all the time.
 SLACK = 0.9
-Answer = tuple[Vector, int]  # a neighbour's model and its delta
 ANY = -1  # no period
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A neighbour's model, and what it says with it: its delta, and its bound."""
+
+    vector: Vector
+    staleness: int
+    bound: float
 
 
 @dataclass
@@ -92,6 +102,7 @@ class Flows:
     links: Links
     counts: Counts
     timeout: ExchangeTimeout
+    hearing: Hearing
 
     def __post_init__(self) -> None:
         self.me, self.topology = self.node.name, self.node.topology
@@ -99,7 +110,7 @@ class Flows:
         self.current: Callable[[], Awaitable[Vector]]
         self.on_full: Callable[[], None] = lambda: None
         self.unsaved: Counter[str] = Counter()
-        self._answers: dict[tuple[str, Id], Answer | None] = {}
+        self._answers: dict[tuple[str, Id], Heard | None] = {}
         often = {peer: self.topology.tau2 * self.topology.seconds(peer) for peer in self.links}
         self._allowed = {peer: TokenBucket(SLACK * each) for peer, each in often.items()}
         self.links.on_use, self.links.moved = self._used, self._moved
@@ -134,14 +145,14 @@ class Flows:
             if answer is not None
         }
         if self.pace.mixing == "stale-weights":
-            self._move_alone(turn, model, found)
-        for peer, (theirs, staleness) in found.items():
-            apart = await offload(model.is_large, partial(distance, model, theirs))
+            await self._move_alone(turn, model, found)
+        for peer, heard in found.items():
+            apart = await offload(model.is_large, partial(distance, model, heard.vector))
             self.node.metrics.disagreement.labels(peer).set(apart)
-            self.node.metrics.staleness.labels(peer).set(staleness)
+            self.node.metrics.staleness.labels(peer).set(heard.staleness)
         return list(found)
 
-    async def _swap(self, peer: str, turn: int, model: Vector) -> Answer | None:
+    async def _swap(self, peer: str, turn: int, model: Vector) -> Heard | None:
         """The neighbour's model, once both ends use the link; by stale weights, once it is here."""
         link, agreement = self.links[peer], self.links.agreement
         if not link.up or agreement.is_crowded(peer, ANY):
@@ -161,23 +172,30 @@ class Flows:
             link.count(use=False)
             return None
         transaction = agreement.begin(peer, id_)
-        fields = {"ballot": id_.ballot, "counts": self.counts.tell()}
+        fields = {"ballot": id_.ballot, **self._about()}
         link.offer(message.load, id_[:2], stage=v1.Stage.OFFER, **fields)
         answer = await self._answer_of(link, id_, lambda: transaction.vote is not None)
-        if answer is None or not transaction.has_vote(answer[0].sha256):
+        change = None if answer is None else await self._change(peer, id_, message.shown, answer)
+        if answer is None or not change or not transaction.has_vote(answer.vector.sha256):
             self.links.abort(transaction)
             return None
-        theirs, staleness = answer
-        weight = self._weight(peer, id_, staleness)
-        change = Change.towards(message.shown, theirs, weight)
-        agreement.voted(transaction, change, messages.base(message.shown, theirs))
+        agreement.voted(transaction, change, messages.base(message.shown, answer.vector))
         self.links.commit(transaction)
         return answer
+
+    async def _change(self, peer: str, id_: Id, shown: Vector, heard: Heard) -> Change:
+        """What the link gives this end."""
+        weight = self._weight(peer, id_, heard.staleness)
+        return await self.hearing.change(peer, shown, heard.vector, weight, heard.bound)
+
+    def _about(self) -> dict[str, Any]:
+        """What is told with a model."""
+        return {"counts": self.counts.tell(), "bound": self.hearing.bound}
 
     def _messages(self, model: Vector) -> Messages:
         return Messages(self.node, model, self.counts.aggregations - 1, 0)
 
-    async def _answer_of(self, link: Link, id_: Id, heard: Callable[[], bool]) -> Answer | None:
+    async def _answer_of(self, link: Link, id_: Id, heard: Callable[[], bool]) -> Heard | None:
         slot, generation = (link.peer, id_), link.generation
         start = asyncio.get_running_loop().time()
         self._answers[slot] = None
@@ -196,14 +214,14 @@ class Flows:
         finally:
             del self._answers[slot]
 
-    def _move_alone(self, turn: int, model: Vector, found: dict[str, Answer]) -> None:
+    async def _move_alone(self, turn: int, model: Vector, found: dict[str, Heard]) -> None:
         """By stale weights: the mean of our model and those that are here."""
         members = self.topology.at(turn)
         many, share = len(members.edges), members.share
-        psi = [self.pace.weight(staleness, many) for _, staleness in found.values()]
+        psi = [self.pace.weight(heard.staleness, many) for heard in found.values()]
         weights = self.pace.stale_weights(share(self.me), [share(p) for p in found], psi, many)
-        for (peer, (theirs, _)), weight in zip(found.items(), weights, strict=True):
-            change = Change.towards(model, theirs, weight)
+        for (peer, heard), weight in zip(found.items(), weights, strict=True):
+            change = await self.hearing.change(peer, model, heard.vector, weight, heard.bound)
             self.links.agreement.owed.append(Owed(peer, change, is_late=False))
 
     # What we are asked for.
@@ -216,9 +234,10 @@ class Flows:
                 self._refuse(peer, "counts", "older than all turns together")
             elif (peer, id_) in self._answers:
                 self._hear(peer, announced.counts)
-                self._answers[peer, id_] = (vector, announced.staleness)
+                heard = Heard(vector, announced.staleness, announced.bound)
+                self._answers[peer, id_] = heard
         elif self.pace.mixing == "mean-preserving":
-            self._consider(peer, id_, announced.counts, vector)
+            self._consider(peer, id_, announced.counts, Heard(vector, 0, announced.bound))
 
     def _wanted(self, peer: str, lend: Callable[[v1.Wanted], None], wanted: v1.Wanted) -> None:
         """A neighbour has no model at all; or it mixes by stale weights, and moves alone."""
@@ -228,7 +247,7 @@ class Flows:
             self._consider(peer, Id(wanted.period, 0, wanted.ballot), wanted.counts, None)
 
     def _consider(
-        self, peer: str, id_: Id, counts: Iterable[v1.Count], vector: Vector | None
+        self, peer: str, id_: Id, counts: Iterable[v1.Count], offered: Heard | None
     ) -> None:
         self._hear(peer, counts)
         now = asyncio.get_running_loop().time()
@@ -243,9 +262,9 @@ class Flows:
         if reason:
             self.links[peer].refuse(id_[:2], reason)
             return
-        self.node.background.spawn(self._answer(peer, id_, vector))
+        self.node.background.spawn(self._answer(peer, id_, offered))
 
-    async def _answer(self, peer: str, id_: Id, theirs: Vector | None) -> None:
+    async def _answer(self, peer: str, id_: Id, offered: Heard | None) -> None:
         """Our model of this moment; with theirs, also the promise to do as they decide."""
         link, generation = self.links[peer], self.links[peer].generation
         messages = self._messages(await self.current())
@@ -253,11 +272,12 @@ class Flows:
         if link.generation != generation or not link.up:
             return
         staleness = self.counts.staleness
-        if theirs is not None:
-            weight = self._weight(peer, id_, staleness)
-            change = Change.towards(shown, theirs, weight)
-            self.links.prepare(peer, id_, change, shown.sha256, messages.base(shown, theirs))
-        fields = {"ballot": id_.ballot, "staleness": staleness, "counts": self.counts.tell()}
+        fields = {"ballot": id_.ballot, "staleness": staleness, **self._about()}
+        if offered is not None:
+            heard = replace(offered, staleness=staleness)
+            change = await self._change(peer, id_, shown, heard)
+            base = messages.base(shown, heard.vector)
+            self.links.prepare(peer, id_, change, shown.sha256, base)
         link.offer(load, id_[:2], stage=v1.Stage.ANSWER, **fields)
 
     def _used(self, action: Action[Change]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ class Offer:
     vector: Vector
     view: str
     id: Id
+    bound: float
 
 
 class Inbox:
@@ -87,6 +89,8 @@ class Inbox:
     def _begin(self, announced: v1.ModelHeader) -> frames.Incoming:
         """A whole model; or the change of one that both ends hold, if edges use a codec."""
         node, start, packing = self._node, None, None
+        if not 0 <= announced.bound < math.inf:
+            raise Refused("bound", f"a bound of {announced.bound}")
         if announced.base and announced.stage in CODED:
             start, packing = self._find(announced.base), self._packing
             if start is None:
@@ -121,7 +125,7 @@ class Inbox:
             return
         id_ = Id(announced.period, announced.exchange, announced.ballot)
         slot = (id_[:2], announced.stage)
-        self._offers[slot] = Offer(vector, announced.view, id_)
+        self._offers[slot] = Offer(vector, announced.view, id_, announced.bound)
         while len(self._offers) > OFFERS:
             del self._offers[min(self._offers)]
 

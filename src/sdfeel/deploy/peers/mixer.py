@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.members import View
@@ -14,6 +12,7 @@ from sdfeel.deploy.model.vectors import Change, Vector, distance, probe
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.allreduce import AllReduce
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
+from sdfeel.deploy.peers.hearing import Hearing
 from sdfeel.deploy.peers.link import Key, Link
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.peers.links import Links
@@ -35,6 +34,7 @@ class Mixer:
     links: Links
     states: LinkStates
     timeout: ExchangeTimeout
+    hearing: Hearing
     move: Callable[[Change], Awaitable[Vector]] = field(init=False)  # adds to the model
     waited: float = 0.0  # seconds of the last `run` until neighbours had begun to send
 
@@ -146,9 +146,9 @@ class Mixer:
             self.links[peer].refuse(key, "lost in an earlier exchange of the period")
         messages = Messages(self.node, model, key[0] * self.topology.tau1, key[1])
         swaps = [
-            Swap(peer, self.links, self.timeout, view, key, weights[peer], stages).run(
-                messages, coordinates=self.topology.at(key[0]).leads(self.me, peer)
-            )
+            Swap(
+                peer, self.links, self.timeout, self.hearing, view, key, weights[peer], stages
+            ).run(messages, coordinates=self.topology.at(key[0]).leads(self.me, peer))
             for peer in asked
         ]
         start = asyncio.get_running_loop().time()
@@ -156,7 +156,8 @@ class Mixer:
         self._note_waiting(key, asked, start)
         used = {peer: change for peer, change in zip(asked, answers, strict=True) if change}
         large = model.is_large
-        mixed = await self.move(reduce(add, used.values())) if used else model
+        gift = await self.hearing.together(model, list(used.values()))
+        mixed = model if gift is None else await self.move(gift)
         if key[1] == 0:
             for peer, change in used.items():
                 theirs = change.vectors[0]

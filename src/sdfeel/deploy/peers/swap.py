@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sdfeel.deploy.members import View
-from sdfeel.deploy.model.vectors import Change
+from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.peers.agreement import Standing, Transaction
 from sdfeel.deploy.peers.exchange_timeout import ExchangeTimeout, Stages
+from sdfeel.deploy.peers.hearing import Hearing
 from sdfeel.deploy.peers.link import Key, Offer
 from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.peers.messages import Message, Messages
@@ -32,6 +33,7 @@ class Swap:
     peer: str
     links: Links
     timeout: ExchangeTimeout
+    hearing: Hearing
     view: View
     key: Key
     weight: float
@@ -79,7 +81,8 @@ class Swap:
     async def _lead(self, messages: Messages, message: Message) -> Transaction[Change] | None:
         link, key, agreement = self._link, self.key, self.links.agreement
         transaction = agreement.begin(self.peer, agreement.draw(*key))
-        link.offer(message.load, key, view=self.view.digest, ballot=transaction.id.ballot)
+        fields = {"view": self.view.digest, "bound": self.hearing.bound}
+        link.offer(message.load, key, ballot=transaction.id.ballot, **fields)
         await self._until(
             lambda: self._is_over() or (link.has(key, SWAP) and transaction.vote is not None), 1
         )
@@ -90,18 +93,22 @@ class Swap:
                 link.held_up(elsewhere=not is_good)  # or it voted too late, or for another model
             self.links.abort(transaction)
             return None
+        change = await self._change(message.shown, theirs)
         if self._is_over():
             self.links.abort(transaction)
             return None
-        change = Change.towards(message.shown, theirs.vector, self.weight)
         base = messages.base(message.shown, theirs.vector)
         agreement.voted(transaction, change, base)
         self.links.commit(transaction)
         return transaction
 
+    async def _change(self, shown: Vector, theirs: Offer) -> Change:
+        vector, bound = theirs.vector, theirs.bound
+        return await self.hearing.change(self.peer, shown, vector, self.weight, bound)
+
     async def _follow(self, messages: Messages, message: Message) -> Transaction[Change] | None:
         link, key = self._link, self.key
-        link.offer(message.load, key, view=self.view.digest)
+        link.offer(message.load, key, view=self.view.digest, bound=self.hearing.bound)
         await self._until(lambda: self._is_over() or link.has(key, SWAP), 1)
         theirs = self._take()
         if theirs is None or theirs.view != self.view.digest or self._is_over():
@@ -109,7 +116,7 @@ class Swap:
             link.refuse(key, "too late, or another view of the network")
             return None
         shown = message.shown
-        change = Change.towards(shown, theirs.vector, self.weight)
+        change = await self._change(shown, theirs)
         base = messages.base(shown, theirs.vector)
         transaction = self.links.prepare(self.peer, theirs.id, change, shown.sha256, base)
         await self._until(lambda: transaction.state is not Standing.PREPARED, 2)

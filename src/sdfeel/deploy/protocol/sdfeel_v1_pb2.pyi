@@ -96,7 +96,7 @@ class Measure(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class ModelHeader(_message.Message):
-    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "base", "ballot", "measures", "steps", "staleness", "counts", "trained", "epoch", "learned")
+    __slots__ = ("period", "exchange", "values", "dtype", "sha256", "samples", "view", "stage", "data", "base", "ballot", "measures", "steps", "staleness", "counts", "trained", "epoch", "learned", "bound")
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,7 @@ class ModelHeader(_message.Message):
     TRAINED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEARNED_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
     period: int
     exchange: int
     values: int
@@ -133,7 +134,8 @@ class ModelHeader(_message.Message):
     trained: float
     epoch: int
     learned: int
-    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., base: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., trained: _Optional[float] = ..., epoch: _Optional[int] = ..., learned: _Optional[int] = ...) -> None: ...
+    bound: float
+    def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., values: _Optional[int] = ..., dtype: _Optional[str] = ..., sha256: _Optional[bytes] = ..., samples: _Optional[int] = ..., view: _Optional[str] = ..., stage: _Optional[_Union[Stage, str]] = ..., data: _Optional[bytes] = ..., base: _Optional[bytes] = ..., ballot: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., steps: _Optional[int] = ..., staleness: _Optional[int] = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ..., trained: _Optional[float] = ..., epoch: _Optional[int] = ..., learned: _Optional[int] = ..., bound: _Optional[float] = ...) -> None: ...
 
 class Count(_message.Message):
     __slots__ = ("edge", "turns", "steps")
