@@ -191,7 +191,7 @@ ABOUT = {
     "down": "codec from an edge to its clients",
     "between": "codec between edges",
     "every": "iterations between two evaluations; by default a twentieth of the run",
-    "trust": "edges: every edge is vouched for; members: one may lie, so averagers that hide models are refused",
+    "trust": "edges: you vouch for all; members: one may lie, and some averagers are refused",
     "audit": "log what the weighted mean was made of, so that it can be added up again",
     "initial": "the first model, a safetensors file",
     "kind": "a graph by name, if there are no links",
