@@ -116,7 +116,7 @@ def test_a_missing_old_or_damaged_list_is_told_and_the_last_one_counts(
         "missing": path.unlink,
     }.items():
         harm()
-        assert name in watch.look()[0]
+        assert name in watch.look()[0].text
         assert edge.is_revoked(serial), "once revoked, always revoked"
     assert [line["event"] for line in log.recent] == ["revocation-list"] * 3
     watch.look()
@@ -134,7 +134,7 @@ def test_a_list_that_was_not_copied_with_the_certificate_is_told(
     assert watch.look() == []
     (folder(deployment) / "revoked.pem").write_bytes(before)
     again = Lifetime(Credentials(deployment, "edge", "a"), Log("a", None).add)
-    assert "older than this node's certificate" in again.look()[0]
+    assert "older than this node's certificate" in again.look()[0].text
 
 
 # An edge whose certificate is revoked.
@@ -443,7 +443,7 @@ def test_an_edge_whose_certificate_has_ended_names_itself(tmp_path: Path) -> Non
             await world.until(lambda: bool(world.events("dial-failed", "a")))
             assert "own certificate" in world.events("dial-failed", "a")[0]["reason"]
             assert a.metrics.value("sdfeel_certificate_days") < 0
-            assert any("ended on" in warning for warning in a.warnings)
+            assert any("ended on" in warning.text for warning in a.warnings)
             provision(deployment, 1, only="a")
             await world.until(lambda: a.links["b"].up)
             assert a.warnings == []
@@ -497,7 +497,7 @@ def test_a_warning_is_in_the_status(tmp_path: Path) -> None:
         async with World(deployment) as world:
             await world.start_edge("a")
             (row,) = await ask(deployment, timeout=10.0)
-            assert "missing" in row.warnings[0]
+            assert "missing" in row.warnings[0].text
             assert 0 < row.certificate_hours <= 24
 
     asyncio.run(run())

@@ -392,7 +392,9 @@ def test_a_wrong_or_late_announcement_costs_the_honest_few_periods(how: str, ave
         lines = events(world, "contradiction")
         assert [line["edge"] for line in lines] == ["e03"] * 3
         assert {line["node"] for line in lines} == set(HONEST)
-        assert all("e03" in world.edges[name].warnings[0] for name in HONEST)
+        for name in HONEST:
+            (warning,) = world.edges[name].warnings
+            assert (warning.kind, warning.about) == ("barred", "e03")
     else:
         assert {line["peer"] for line in events(world, "missed")} >= {"e03"}
     for name in HONEST:

@@ -89,7 +89,7 @@ def test_an_edge_tells_it(tmp_path: Path, pace: dict[str, object]) -> None:
             await world.start_all(trainers)
             await world.until(lambda: all(edge.done >= 2 for edge in world.edges.values()))
             rows = await ask(deployment, timeout=20.0)
-            assert rows[0].link_bytes["b"]["received"] > 0
+            assert rows[0].links["b"].received > 0
             return rows[0].phases
 
     found = asyncio.run(run())

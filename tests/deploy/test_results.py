@@ -32,13 +32,16 @@ from sdfeel.deploy.client.torch_trainer import trainer as torch_trainer
 from sdfeel.deploy.client.torch_trainer import write_initial
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.facts.concern import Concern
 from sdfeel.deploy.facts.logs import Log
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.results import KINDS, MOST, Results
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store, write_safetensors
 from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.operate.asking import printable
+from sdfeel.deploy.operate.edge_status import EdgeStatus, LinkRow, read_row
 from sdfeel.deploy.operate.launch import launch
-from sdfeel.deploy.operate.status import EdgeStatus, _row, ask, is_well, printable, status_table
+from sdfeel.deploy.operate.status import ask, is_well, status_table
 from sdfeel.deploy.operate.watching import follow
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.topology import Topology
@@ -132,11 +135,13 @@ def test_a_run_folder_of_a_deployment_is_that_of_the_simulator(tmp_path: Path) -
     found = record.metrics.set_index("iteration")
     assert list(found.index) == [0, 4, 8, 12, 16]
     for column in ("train_loss", "train_accuracy"):
-        np.testing.assert_allclose(found[column][:-1], expected[column][:-1], rtol=1e-4)
+        claimed = found[f"clients_{column}"]
+        np.testing.assert_allclose(claimed[:-1], expected[column][:-1], rtol=1e-4)
+        assert column not in found, "what clients say is not the accuracy of the run"
     for column in ("test_loss", "test_accuracy"):
         np.testing.assert_allclose(found[column], expected[column], rtol=1e-4)
     assert found["seconds"].is_monotonic_increasing
-    assert math.isnan(found["train_loss"].iloc[-1]), "nobody is given the last model"
+    assert math.isnan(found["clients_train_loss"].iloc[-1]), "nobody is given the last model"
     assert record.scheme == "sd-feel"
     assert record.environment["packages"]["torch"]
     assert record.summary["accuracy"] == pytest.approx(expected["test_accuracy"].iloc[-1])
@@ -158,8 +163,10 @@ def test_figures_are_drawn_from_the_run_folders_of_edges(tmp_path: Path) -> None
     assert result.exit_code == 0, result.exception
     assert (tmp_path / "figure.png").stat().st_size > 10_000
     for edge in edges.values():
-        measured = [line for line in edge.log.recent if line["event"] == "measured"]
-        assert any({"train_loss", "train_accuracy"} <= set(line) for line in measured)
+        lines = edge.log.recent
+        claims = [line for line in lines if line["event"] == "clients-measured"]
+        measured = [line for line in lines if line["event"] == "measured"]
+        assert any({"clients_train_loss", "clients_train_accuracy"} <= set(line) for line in claims)
         assert any("test_loss" in line for line in measured)
 
 
@@ -170,7 +177,7 @@ def test_an_evaluation_that_fails_ends_nothing(tmp_path: Path) -> None:
     assert edge.done == 4
     failed = [line for line in edge.log.recent if line["event"] == "evaluation-failed"]
     assert len(failed) == 1
-    assert "train_loss" in read_run(tmp_path / "runs" / "a").metrics
+    assert "clients_train_loss" in read_run(tmp_path / "runs" / "a").metrics
 
 
 def test_a_restarted_edge_goes_on_in_its_run_folder(tmp_path: Path) -> None:
@@ -225,13 +232,13 @@ def test_measures_are_weighted_like_models_over_those_who_report() -> None:
     found.report("c0", told(batch_loss=1.0, train_loss=4.0))
     found.report("c1", told(batch_loss=5.0))
     found.take(1, 1, ["c0", "c1"])
-    assert found.last["batch_loss"] == pytest.approx(0.75 * 1 + 0.25 * 5)
-    assert found.last["train_loss"] == 4.0
-    assert found.rows[0]["train_loss"] == 4.0, "they were given the model of iteration 0"
+    assert found.claims == {"c0": {"batch_loss": 1.0, "train_loss": 4.0}, "c1": {"batch_loss": 5.0}}
+    assert found.rows[0]["clients_train_loss"] == 4.0, "they were given the model of iteration 0"
     found.report("c0", told(batch_loss=2.0))
     found.report("c1", told(batch_loss=100.0))
     found.take(2, 2, ["c0"])
-    assert found.rows[4]["batch_loss"] == pytest.approx((2.0 + 2.0) / 2)
+    assert found.rows[4]["clients_batch_loss"] == pytest.approx((0.75 * 1 + 0.25 * 5 + 2.0) / 2)
+    assert not found.last, "the edge itself has measured nothing"
     found.take(3, 3, [])
     assert 6 not in found.rows
     found.take(4, 9, [])
@@ -257,7 +264,7 @@ def test_what_is_no_measure_is_left_out_and_counted(measure: v1.Measure) -> None
     found = results()
     found.report("c0", [measure, *told(batch_loss=1.0)])
     found.take(1, 1, ["c0"])
-    assert found.last == {"batch_loss": 1.0}
+    assert found.claims == {"c0": {"batch_loss": 1.0}}
     assert found._metrics.value("sdfeel_refused_total", kind="measure") == 1
 
 
@@ -266,7 +273,9 @@ def test_clients_that_invent_measures_do_not_fill_the_memory() -> None:
     for period in range(1, 300):
         found.report("c0", told(**{f"train_x{period}-{n}": 1.0 for n in range(50)}))
         found.take(period, period, ["c0"])
-    assert len(found.last) <= KINDS
+    assert len(found.claims["c0"]) <= MOST
+    columns = {name for row in found.rows.values() for name in row}
+    assert len(columns) <= KINDS + len(("iteration", "seconds", "participants"))
     assert MOST < KINDS
 
 
@@ -280,7 +289,7 @@ def test_a_trainer_may_tell_or_not(tmp_path: Path) -> None:
         async with World(deployment) as world:
             await world.start_all({"c0": Telling(0, deployment.clients[0].samples)})
             await world.finish()
-            assert world.edges["a"].results.last == {"batch_loss": 0.25}
+            assert world.edges["a"].results.claims == {"c0": {"batch_loss": 0.25}}
             assert world.events("uploaded", "c0")[0]["batch_loss"] == 0.25
 
     asyncio.run(run())
@@ -342,13 +351,14 @@ def test_the_table_fits_eighty_columns() -> None:
         phase="exchanging",
         clients=tuple(f"c{n}" for n in range(100)),
         expected=150,
-        links={f"e{n}": "up 10+0" for n in range(11)} | {"south": "down 1204+33"},
+        links={f"e{n}": LinkRow(up=True, used=10) for n in range(11)}
+        | {"south": LinkRow(used=1204, skipped=33)},
         seconds_per_period=12.345,
         disagreement=0.0123,
         loss=0.123456,
         accuracy=0.98765,
         refused=3,
-        warnings=("the certificate ends in 3.0 h",),
+        warnings=(Concern("certificate", "the certificate ends in 3.0 h"),),
     )
     problem = "UNAVAILABLE: " + "a long sentence of gRPC " * 8 + "Connection refused"
     text = shown([row, EdgeStatus("south", problem=problem)])
@@ -370,12 +380,13 @@ def test_control_characters_of_a_peer_never_reach_the_terminal() -> None:
         phase=HOSTILE,
         clients=[HOSTILE],
         links=[v1.LinkStatus(peer=HOSTILE, up=False)],
-        warnings=[HOSTILE * 1000],
+        warnings=[v1.Warning(kind=HOSTILE, about=HOSTILE, text=HOSTILE * 1000)],
+        members=[v1.Member(name=HOSTILE, measures=[v1.Measure(name=HOSTILE, value=math.nan)])],
         measures=[v1.Measure(name=HOSTILE, value=1.0)],
         seconds_per_period=math.nan,
         disagreement=math.inf,
     )
-    row = _row("a", reply)
+    row = read_row("a", reply)
     text = shown([row, EdgeStatus("b", problem=printable(HOSTILE))])
     bad = {c for c in text if not c.isprintable() and c != "\n"}
     assert not bad

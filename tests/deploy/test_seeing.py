@@ -61,7 +61,7 @@ def test_status_metrics_and_health(tmp_path: Path) -> None:
             _, text = await asyncio.to_thread(get, f"http://127.0.0.1:{port}/metrics")
             assert (await asyncio.to_thread(get, f"http://127.0.0.1:{port}/x"))[0] == 404
         assert all(row.period >= 3 and row.ready and len(row.clients) == 2 for row in rows)
-        assert rows[0].links["b"].startswith("up")
+        assert rows[0].links["b"].up
         assert rows[0].disagreement > 0
         out = StringIO()
         Console(file=out, width=200).print(status_table(rows, "test"))

@@ -216,8 +216,8 @@ def test_while_weights_differ_a_link_waits_and_nothing_is_refused(
             await world.until(lambda: a.done >= done + 3)
             assert a.links["b"].used == used, "the mean would not be kept"
             assert not world.events("peer-refused")
-            assert any(warning.startswith("link to b:") for warning in a.warnings)
-            assert any(w.startswith("link to a:") for w in world.edges["b"].warnings)
+            assert [(w.kind, w.about) for w in a.warnings] == [("samples", "b")]
+            assert [(w.kind, w.about) for w in world.edges["b"].warnings] == [("samples", "a")]
             await world.kill("b")
             await world.start_edge("b")
             await world.until(lambda: a.links["b"].used > used + 2)

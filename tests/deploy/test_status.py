@@ -26,9 +26,8 @@ from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.model.files import read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import as_vector
+from sdfeel.deploy.operate.edge_status import PHASES, EdgeStatus
 from sdfeel.deploy.operate.status import (
-    PHASES,
-    EdgeStatus,
     ask,
     exit_status,
     is_well,

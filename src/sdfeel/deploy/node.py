@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+import secrets
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.facts.metrics import Metrics
-from sdfeel.deploy.facts.stream import Tell
+from sdfeel.deploy.facts.stream import Recent, Tell
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.waiting import Background, Signal
@@ -25,6 +26,8 @@ class Node:
     tell    passes on what has happened: see `facts`
     signal  notified by whatever changes something that another part may wait for
     background  what goes on beside the periods
+    life    the number of this life; transactions count up from it, so none comes twice
+    recent  the newest facts
     chance  draws the pauses between attempts: seeded in tests, else by the operating system
     """
 
@@ -37,6 +40,8 @@ class Node:
     metrics: Metrics
     signal: Signal
     background: Background
+    life: int = field(default_factory=lambda: secrets.randbits(62))
+    recent: Recent = field(default_factory=Recent)
     chance: random.Random | None = None
 
     @property

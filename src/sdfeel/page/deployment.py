@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import SdfeelError
-from sdfeel.page.events import Events
 from sdfeel.page.runs import finite
 
 if TYPE_CHECKING:
-    from sdfeel.deploy.operate.status import EdgeConnection, EdgeStatus
+    from sdfeel.deploy.operate.edge_status import EdgeStatus
+    from sdfeel.deploy.operate.status import EdgeConnection, Look
+    from sdfeel.page.observed import Observed
     from sdfeel.page.prediction import Prediction
 
 __all__ = ["Watcher"]
@@ -22,6 +23,8 @@ __all__ = ["Watcher"]
 # What goes wrong is seen within both, and on the page within one of its looks more (main.js).
 EVERY = 0.4  # seconds between an edge's answer and the next question to it
 TIMEOUT = 1.0  # for an edge to answer
+RETOLD = 5.0  # seconds after which stories are told anew also where nothing has happened
+STORIES = 200  # that are shown
 
 
 class Watcher:
@@ -38,7 +41,8 @@ class Watcher:
         self._lock = threading.Lock()
         self._ending, self._has_asked = threading.Event(), threading.Event()
         self._shown: dict[str, Any] = {"problem": "The edges have not been asked yet.", "edges": []}
-        self._events: Events | None = None
+        self._observed: Observed | None = None
+        self._told: tuple[int, list[dict[str, Any]]] = (-1, [])
         self._thread = threading.Thread(target=self._run, name="deployment", daemon=True)
 
     def start(self) -> None:
@@ -54,10 +58,25 @@ class Watcher:
         self._has_asked.wait(timeout=2 * TIMEOUT)
 
     def shown(self) -> dict[str, Any]:
-        """The last look, and all events."""
+        """The last look, and what has happened."""
         with self._lock:
-            events = [] if self._events is None else [e.as_dict() for e in self._events.list]
-            return finite({**self._shown, "events": events})  # type: ignore[no-any-return]
+            curves = {} if self._observed is None else self._observed.curves
+            shown = {**self._shown, "incidents": self._incidents(), "curves": curves}
+            return finite(shown)  # type: ignore[no-any-return]
+
+    def _incidents(self) -> list[dict[str, Any]]:
+        """Return the stories, told again where something has happened or time may have."""
+        if self._observed is None:
+            return []
+        from sdfeel.page.stories import stories
+
+        now = time.time()
+        mark = hash((self._observed.changes, now // RETOLD))
+        if mark != self._told[0]:
+            seen, homes = self._observed, self._shown.get("homes", {})
+            told = stories(seen.seen, seen.silences, seen.skews, homes, now)
+            self._told = mark, [story.as_dict() for story in told[-STORIES:]]
+        return self._told[1]
 
     def _run(self) -> None:
         while not self._ending.is_set():
@@ -74,6 +93,7 @@ class Watcher:
         from sdfeel.deploy.operate.asking import operator
         from sdfeel.deploy.operate.status import EdgeConnection, or_ended
         from sdfeel.deploy.topology import Topology
+        from sdfeel.page.observed import Observed
 
         deployment = load_deployment(self.file)
         homes: dict[str, list[str]] = {edge.name: [] for edge in deployment.edges}
@@ -83,7 +103,7 @@ class Watcher:
         names = [edge.name for edge in deployment.edges]
         links = [[names[a], names[b]] for a, b in topology.at(0).network.graph.edges()]
         with self._lock:
-            self._events = self._events or Events(homes)
+            self._observed = self._observed or Observed(edges=len(names))
         clock = None if self.prediction is None else self.prediction.as_dict()
         about: dict[str, Any] = {
             "name": deployment.name,
@@ -99,11 +119,11 @@ class Watcher:
             """One edge, again and again: a frozen one must not keep the others' news waiting."""
             try:
                 while not self._ending.is_set():
-                    row = or_ended(deployment, await line.ask(TIMEOUT), self.state)
+                    look = await line.look(TIMEOUT)
+                    row = or_ended(deployment, look.row, self.state)
                     rows[line.edge] = _with_last_words(row, rows[line.edge])
-                    found = [row for row in rows.values() if row is not None]
-                    if len(found) == len(rows):  # all have been asked once
-                        self._take(found, about)
+                    known = [row for row in rows.values() if row is not None]
+                    self._take(look._replace(row=row), known, about)
                     await asyncio.sleep(EVERY)
                     if credentials.has_expired:
                         operator(deployment)  # says so
@@ -114,10 +134,13 @@ class Watcher:
             for name in names:
                 asking.create_task(ask(EdgeConnection(deployment, credentials, name)))
 
-    def _take(self, rows: list[EdgeStatus], about: dict[str, Any]) -> None:
+    def _take(self, look: Look, rows: list[EdgeStatus], about: dict[str, Any]) -> None:
+        """Note a look at one edge, and show it once all have been looked at."""
         with self._lock:
-            assert self._events is not None  # noqa: S101 - `_follow` made it
-            self._events.take(rows)
+            assert self._observed is not None  # noqa: S101 - `_follow` made it
+            self._observed.take(look, time.time())
+            if len(rows) < len(about["homes"]):
+                return
             edges = [row.as_dict() for row in rows]
             self._shown = {**about, "edges": edges, "asked": time.time()}
         self._has_asked.set()
@@ -139,5 +162,5 @@ def _in_words(problem: BaseException) -> str:
 
 
 def _first(problems: BaseExceptionGroup[Exception]) -> BaseException:
-    found = problems.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    problem = problems.exceptions[0]
+    return _first(problem) if isinstance(problem, BaseExceptionGroup) else problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from sdfeel.deploy.cluster.averaging import Upload
@@ -192,10 +193,12 @@ class Cluster:
     def _limit(self) -> int:
         return self.topology.deployment.limits.connections
 
-    async def serve(self, hello: v1.Hello, stream: Stream) -> None:
+    async def serve(
+        self, hello: v1.Hello, stream: Stream, until: datetime.datetime | None = None
+    ) -> None:
         """Reads a client's stream to its end, which means that the client has gone."""
         self._check_namesake(hello)  # again: one may have come while the answer was written
-        session, name = Session(hello, stream, self.node.metrics), hello.name
+        session, name = Session(hello, stream, self.node.metrics, until), hello.name
         before = self.sessions.get(name)
         self.sessions[name] = session
         if before is not None:

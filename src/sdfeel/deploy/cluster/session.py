@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,9 +33,17 @@ class Session:
     """What is due to the client waits here, newest work only.
 
     given  the work that it has not answered
+    until  when its certificate ends; None in plain text
     """
 
-    def __init__(self, hello: v1.Hello, stream: Stream, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        hello: v1.Hello,
+        stream: Stream,
+        metrics: Metrics,
+        until: datetime.datetime | None = None,
+    ) -> None:
+        self.until = until
         self.name, self.process, self.stream = hello.name, hello.incarnation, stream
         sent = metrics.bytes.labels("clients", "out").inc
         self.outbox = Outbox(stream, lambda chunk: v1.FromEdge(chunk=chunk), sent, WORDS)

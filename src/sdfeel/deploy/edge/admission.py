@@ -34,13 +34,14 @@ class Admission:
     @contextlib.contextmanager
     def admitted(self, caller: Caller, *roles: str) -> Iterator[Identity | None]:
         """Lets in only certificates of these roles; a refusal is counted and told."""
+        identity: Identity | None = None
         try:
             identity = caller.who()
             if identity is not None:
                 self._admit(caller, identity, roles)
             yield identity
         except Refused as refusal:
-            self._refuse(refusal)
+            self._refuse(refusal, identity)
             raise
         finally:
             self._inside.pop(caller, None)
@@ -72,11 +73,12 @@ class Admission:
             try:
                 check(identity, self.credentials)
             except Refused as refusal:
-                self._refuse(refusal)
+                self._refuse(refusal, identity)
                 caller.close(refusal.reason)
 
-    def _refuse(self, refusal: Refused) -> None:
-        self.tell(facts.PeerRefused(kind=refusal.kind, reason=refusal.reason))
+    def _refuse(self, refusal: Refused, identity: Identity | None) -> None:
+        name = "" if identity is None else _who(identity)
+        self.tell(facts.PeerRefused(kind=refusal.kind, reason=refusal.reason, caller=name))
 
 
 def _who(identity: Identity) -> str:

@@ -135,8 +135,8 @@ class Carrier(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can do its part: a client is there, and the disk takes checkpoints."""
-        return bool(self.cluster.sessions) and not self.saver.problem
+        """Whether it can do its part: a client is there, and the disk takes checkpoints in time."""
+        return bool(self.cluster.sessions) and not self.saver.problem and self.phase != "paused"
 
     async def run(self) -> None:
         """All periods, from the last one that is durable."""
@@ -360,5 +360,12 @@ class Carrier(ABC):
             return
         phase, self.phase = self.phase, "paused"
         self.links.pause(True)
+        start = asyncio.get_running_loop().time()
+        is_slow = not self.saver.problem
+        if is_slow:
+            self.node.tell(facts.DiskSlow(periods=len(self.saver.unsaved)))
         await self.signal.until(lambda: self.saver.keeps_up(most))
         self.phase = phase
+        if is_slow:
+            seconds = asyncio.get_running_loop().time() - start
+            self.node.tell(facts.DiskCaughtUp(seconds=round(seconds, 3)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import secrets
 from pathlib import Path
 
 from sdfeel.deploy.cluster.cluster import Cluster
@@ -16,11 +15,12 @@ from sdfeel.deploy.edge.paces import make_carrier
 from sdfeel.deploy.edge.recorder import Recorder
 from sdfeel.deploy.edge.replies import Replies
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.concern import Concern
 from sdfeel.deploy.facts.http import BoundedServer, serve_http, split_address
 from sdfeel.deploy.facts.logs import Log, Sink
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.results import Results
-from sdfeel.deploy.facts.stream import Facts, StatusFacts
+from sdfeel.deploy.facts.stream import Facts, Recent
 from sdfeel.deploy.model.files import ModelFile, read_model
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
@@ -46,6 +46,9 @@ __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
+ARRIVAL_SECONDS = (
+    0.05  # for its last words: a stream that is ended drops them
+)
 
 
 class EdgeServer:
@@ -73,8 +76,8 @@ class EdgeServer:
         self.me, self.topology = deployment.edge(name), Topology(deployment)
         self.log, self.metrics = Log(name, log), Metrics()
         self.metrics.log_lost.set_function(lambda: self.log.unwritten)
-        self.seen = StatusFacts()
-        self.facts = Facts(self.log.add, self.metrics.add, self.seen.add)
+        recent = Recent()
+        self.facts = Facts(self.log.add, self.metrics.add, recent.add)
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.facts.tell, self.metrics)
         self.address = self.me.listen or self.me.address
@@ -91,6 +94,7 @@ class EdgeServer:
             metrics=self.metrics,
             signal=Signal(),
             background=Background(),
+            recent=recent,
             chance=chance,
         )
         self._assemble(first, out)
@@ -100,9 +104,7 @@ class EdgeServer:
         """Make the parts and tell them of each other."""
         node, deployment = self.node, self.deployment
         checkpoint = self._restore()
-        # A number of this life; transactions count up from it, so none comes twice.
-        life = secrets.randbits(62)
-        agreement: Agreement[Change] = Agreement(life)
+        agreement: Agreement[Change] = Agreement(node.life)
         if checkpoint is not None and checkpoint.agreement:
             load(agreement, checkpoint.agreement, checkpoint.changes)
         elsewhere: dict[str, int] = {}  # the states tell it, the cluster asks
@@ -125,27 +127,10 @@ class EdgeServer:
         self.admission = Admission(self.credentials, node.tell, deployment.deadlines.ping)
         with_edges = SharedSettings.of_edges(self.topology, first.vector.sha256)
         self.replies = Replies(
-            node,
-            life,
-            with_edges,
-            self.lifetime,
-            self.carrier,
-            self.cluster,
-            self.links,
-            self.files,
-            self.results,
-            self.seen,
+            node, with_edges, self.lifetime, self.carrier, self.files, self.results
         )
-        self.handlers = Handlers(
-            node,
-            with_edges,
-            SharedSettings.of_clients(deployment),
-            self.admission,
-            self.cluster,
-            self.links,
-            self.states,
-            self.replies,
-        )
+        with_clients = SharedSettings.of_clients(deployment)
+        self.handlers = Handlers(node, with_clients, self.admission, self.replies)
 
     def _make_results(self) -> Results:
         topology = self.topology
@@ -237,6 +222,7 @@ class EdgeServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await asyncio.gather(*(link.flush() for link in self.links.values()))
+        await asyncio.sleep(ARRIVAL_SECONDS)
         await self.carrier.saver.flush()
         await self.node.background.end()
         await self.transport.stop()
@@ -308,5 +294,5 @@ class EdgeServer:
         self.node.tell(facts.HandshakeRefused(reason=reason, count=count, detail=detail))
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Concern]:
         return self.replies.warnings

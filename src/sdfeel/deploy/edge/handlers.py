@@ -9,8 +9,6 @@ from sdfeel.deploy.edge.admission import Admission
 from sdfeel.deploy.edge.replies import Replies
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.node import Node
-from sdfeel.deploy.peers.link_states import LinkStates
-from sdfeel.deploy.peers.links import Links
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.trust.shared_settings import SharedSettings, check_done
@@ -23,17 +21,21 @@ __all__ = ["Handlers"]
 class Handlers:
     """Of one edge.
 
-    edges, clients  what they must have the same in their files
+    clients  what they must have the same in their files
     """
 
     node: Node
-    edges: SharedSettings
     clients: SharedSettings
     admission: Admission
-    cluster: Cluster
-    links: Links
-    states: LinkStates
     replies: Replies
+
+    @property
+    def edges(self) -> SharedSettings:
+        return self.replies.settings
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.replies.cluster
 
     @property
     def streams(self) -> dict[Call, Serve]:
@@ -45,20 +47,21 @@ class Handlers:
             self.clients.check(hello)
             self.cluster.greet(hello, identity)
             await stream.write(v1.FromEdge(hello=self.replies.answer(hello, identity)))
-            await self.cluster.serve(hello, stream)
+            until = None if identity is None else identity.until
+            await self.cluster.serve(hello, stream, until)
 
     async def _link(self, stream: Stream) -> None:
         with self.admission.admitted(stream, "edge") as identity:
             hello = await self.admission.hello(stream)
             if identity is not None and identity.name != hello.name:
                 raise Refused("role", f"edge/{identity.name} calls as edge/{hello.name}")
-            link = self.links.get(hello.name)
+            link = self.replies.links.get(hello.name)
             members = self.node.topology.at(self.replies.carrier.done)
             if link is None or members.leads(self.node.name, hello.name):
                 raise Refused("not-allowed", f"edge {hello.name!r} has no link to dial here")
             self.check_neighbour(hello, hello.name)
             await stream.write(v1.LinkMessage(hello=self.replies.answer(hello, identity)))
-            await link.serve(stream, hello, self.states.all())
+            await link.serve(stream, hello, self.replies.carrier.states.all())
 
     def check_neighbour(self, hello: v1.Hello, name: str) -> None:
         """Raises Refused if these two must not work together."""
@@ -81,4 +84,4 @@ class Handlers:
 
     async def status(self, request: v1.StatusRequest, caller: Caller) -> v1.StatusReply:
         with self.admission.admitted(caller, "edge", "operator") as identity:
-            return self.replies.status(request.nonce, identity)
+            return self.replies.status(request, identity)

@@ -150,9 +150,9 @@ class Recorder:
             "edge": self._edge,
             "iterations": done * self._topology.tau1,
             "seconds": rows[-1]["seconds"] if rows else 0.0,
-            "loss": last.get("train_loss", last.get("batch_loss")),
+            "loss": last.get("test_loss"),
             "test_loss": last.get("test_loss"),
-            "accuracy": last.get("test_accuracy", last.get("train_accuracy")),
+            "accuracy": last.get("test_accuracy"),
             "engine": "deployment",
             "interrupted": done < self._topology.plan(self._edge),
         }

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 __all__ = ["FACTS", "Fact", "Limit"]
 
 FACTS: list[type[Fact]] = []  # in the order of this file
+RECENT = 40  # of a class, so that a flood of one does not push out the others
 
 
 class Limit(NamedTuple):
@@ -34,12 +35,14 @@ class Fact:
     teller   the kind of node that tells it: "edge", "client" or "node", which is both
     repeats  comes again and again: a line the first time, and at each doubling of its number
     limit    how many lines there are of it, where others may cause it as often as they like
+    recent   how many of the newest an operator who asks later is given
     """
 
     event: ClassVar[str] = ""
     teller: ClassVar[str] = "node"
     repeats: ClassVar[bool] = False
     limit: ClassVar[Limit | None] = None
+    recent: ClassVar[int] = RECENT
 
     def __init_subclass__(
         cls,
@@ -47,9 +50,10 @@ class Fact:
         teller: str = "",
         repeats: bool = False,
         limit: Limit | None = None,
+        recent: int = RECENT,
     ) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
-        cls.repeats, cls.limit = repeats, limit
+        cls.repeats, cls.limit, cls.recent = repeats, limit, recent
         if teller:  # a base of other facts
             cls.teller = teller
             return
@@ -116,7 +120,7 @@ class OlderFileHolds(EdgeFact):
 
 
 class OtherFile(EdgeFact):
-    """Other edges have another deployment file than the one that tells it."""
+    """Other edges have another deployment file than the one that tells it, or none any more."""
 
     edges: Sequence[str]
 
@@ -217,8 +221,15 @@ class CorrectionBegunAnew(EdgeFact):
     clients: Sequence[str]
 
 
-class Measured(EdgeFact):
-    """Losses and metrics of the model after this iteration."""
+class Measured(EdgeFact, recent=200):
+    """Losses and metrics of the model after this iteration, on the holdout of the edge."""
+
+    iteration: int
+    values: Mapping[str, float]
+
+
+class ClientsMeasured(EdgeFact, recent=200):
+    """What clients say of the model after this iteration: weighted means, which nobody checks."""
 
     iteration: int
     values: Mapping[str, float]
@@ -242,8 +253,20 @@ class DiskProblem(EdgeFact):
     reason: str
 
 
+class DiskSlow(EdgeFact, limit=Limit(1, 10.0, ())):
+    """The state disk is so many periods behind: the edge pauses until it has them."""
+
+    periods: int
+
+
 class DiskRelief(EdgeFact):
     """The state disk takes checkpoints again, after so many seconds."""
+
+    seconds: float
+
+
+class DiskCaughtUp(EdgeFact, limit=Limit(1, 10.0, ())):
+    """The state disk has all periods but a few; the edge had paused for so many seconds."""
 
     seconds: float
 
@@ -330,11 +353,12 @@ class MessageRefused(EdgeFact, event="refused", limit=Limit(1, 1.0, ("kind", "pe
     key: Key | None = None
 
 
-class PeerRefused(EdgeFact, limit=Limit(1, 1.0, ("kind",))):
-    """A caller was not let in, or was shown out."""
+class PeerRefused(EdgeFact, limit=Limit(1, 1.0, ("kind", "caller"))):
+    """A caller was not let in, or was shown out; `caller` as its certificate names it."""
 
     kind: str
     reason: str
+    caller: str = ""
 
 
 class HandshakeRefused(EdgeFact):
@@ -357,17 +381,19 @@ class LinkUp(EdgeFact):
 
 
 class LinkDown(EdgeFact):
-    """The stream to a neighbour has ended; with a reason if it ended here."""
+    """The stream to a neighbour has ended; with a reason if it ended here. `left`: it said so."""
 
     peer: str
     reason: str = ""
+    left: bool = False
 
 
 class DialFailed(EdgeFact):
-    """A neighbour could not be reached; told when the reason is a new one."""
+    """A neighbour was not reached, or it or we refused; told when the reason is a new one."""
 
     peer: str
     reason: str
+    kind: str = ""
 
 
 class WeightsDiffer(EdgeFact):
@@ -579,6 +605,12 @@ class CertificateExpired(Fact):
 
     until: str
     remedy: str
+
+
+class CertificateRenewed(Fact):
+    """The node has a certificate that does not end soon, after one that did."""
+
+    until: str
 
 
 class RevocationList(Fact):

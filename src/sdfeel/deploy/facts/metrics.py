@@ -51,6 +51,7 @@ class Metrics:
         )
         self.bytes = counter("sdfeel_model_bytes", "Model bytes", "peers", "direction")
         self.uploads = counter("sdfeel_uploads", "Uploads by verdict", "verdict")
+        self.clipped = counter("sdfeel_clipped", "Updates that were scaled down to the usual norm")
         self.refused = counter("sdfeel_refused", "Messages and peers refused, by reason", "kind")
         self.handshakes = counter("sdfeel_handshakes_refused", "Failed TLS handshakes", "reason")
         self.exchanges = counter("sdfeel_link_exchanges", "Exchanges by link", "peer", "outcome")
@@ -59,7 +60,10 @@ class Metrics:
         self.adoptions = counter("sdfeel_adoptions", "Times that it began from a neighbour's model")
         self.steps = gauge("sdfeel_steps", "Mean steps of the clients at the last turn")
         self.staleness = gauge("sdfeel_staleness", "Aggregations since a neighbour's last", "peer")
-        self.measures = gauge("sdfeel_measure", "Losses and metrics, the last of each", "kind")
+        self.measures = gauge("sdfeel_measure", "Losses and metrics on the holdout", "kind")
+        self.claims = gauge(
+            "sdfeel_client_measure", "Losses and metrics as a client says", "client", "kind"
+        )
         self.disk = gauge(
             "sdfeel_state_disk_problem", "1 while checkpoints cannot be written and the edge waits"
         )
@@ -108,6 +112,11 @@ def _upload_refused(metrics: Metrics, fact: facts.UploadRefused) -> None:
     metrics.refused.labels(fact.kind).inc()
 
 
+def _measured(metrics: Metrics, fact: facts.Measured) -> None:
+    for name, value in fact.values.items():
+        metrics.measures.labels(name).set(value)
+
+
 # What is counted of a fact.
 COUNTED: dict[type[Fact], Callable[[Metrics, Any], None]] = {
     facts.Period: _period,
@@ -123,4 +132,6 @@ COUNTED: dict[type[Fact], Callable[[Metrics, Any], None]] = {
     facts.Repaired: lambda metrics, _: metrics.repairs.inc(),
     facts.DiskProblem: lambda metrics, _: metrics.disk.set(1),
     facts.DiskRelief: lambda metrics, _: metrics.disk.set(0),
+    facts.Clipped: lambda metrics, _: metrics.clipped.inc(),
+    facts.Measured: _measured,
 }

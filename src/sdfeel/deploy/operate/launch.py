@@ -26,8 +26,9 @@ from sdfeel.deploy.config import Deployment, load_deployment
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.operate.asking import printable
 from sdfeel.deploy.operate.audit import provision_and_record
+from sdfeel.deploy.operate.edge_status import EdgeStatus
 from sdfeel.deploy.operate.export import export
-from sdfeel.deploy.operate.status import EdgeStatus, ask, status_table
+from sdfeel.deploy.operate.status import ask, status_table
 from sdfeel.errors import InputError, RunError, closest
 
 __all__ = ["Kill", "Launch", "final_model", "launch", "prepare", "run_nodes"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import asdict, dataclass, field, replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import grpc
 from pydantic import ConfigDict, TypeAdapter
@@ -15,10 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.facts.period_times import PARTS
+from sdfeel.deploy.facts.stream import Noted
 from sdfeel.deploy.model.store import Store
 from sdfeel.deploy.operate.asking import operator, printable
+from sdfeel.deploy.operate.edge_status import PHASES, SCHEMA, EdgeStatus, read_row
 from sdfeel.deploy.operate.export import state_folder
+from sdfeel.deploy.operate.notes import read_facts
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
@@ -26,9 +29,8 @@ from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.wire.grpc_transport import call_status, open_channel
 
 __all__ = [
-    "PHASES",
     "EdgeConnection",
-    "EdgeStatus",
+    "Look",
     "ask",
     "exit_status",
     "is_well",
@@ -38,80 +40,21 @@ __all__ = [
 ]
 
 
-PHASES = {
-    "starting": "it reads its checkpoint and opens its port",
-    "gathering": "it waits, once, for its neighbours, or without rounds for a first client",
-    "adopting": "it has no checkpoint and takes over a neighbour's model",
-    "collecting": "its clients train, and it waits for their models",
-    "exchanging": "it exchanges models with its neighbours",
-    "no-clients": "it waits for a client: no period goes by without one",
-    "paused": "it waits for its disk, which takes no checkpoint",
-    "finished": "all its periods are done",
-    "no-answer": "it does not answer, and no checkpoint here says that it has finished",
-}
-SCHEMA = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
 STUCK = ("paused", "no-clients")
 
 
-@dataclass(frozen=True)
-class EdgeStatus:
-    """One edge as it answered, or why it did not."""
+class Look(NamedTuple):
+    """An answer of an edge.
 
-    __pydantic_config__: ClassVar[ConfigDict] = SCHEMA
+    facts  those that are new
+    life   another number each time that the edge is started; 0 if it did not answer
+    ahead  seconds by which its clock is ahead of ours, as far as the answer's way allows to tell
+    """
 
-    name: str
-    """The edge, as the deployment file calls it."""
-    problem: str = ""
-    """Why it did not answer; empty if it did, or if it has finished."""
-    period: int = 0
-    """Periods (tau1 iterations) that are finished and on its disk."""
-    periods: int = 0
-    """Periods of the whole training."""
-    phase: str = ""
-    """What it does."""
-    ready: bool = False
-    """Whether a client or a neighbour is connected."""
-    clients: tuple[str, ...] = ()
-    """Connected clients, guests among them."""
-    expected: int = 0
-    """Clients that are at home there, by its file."""
-    links: dict[str, str] = field(default_factory=dict)
-    """By neighbour: "up" or "down", then exchanges used+skipped."""
-    seconds_per_period: float = 0.0
-    """Length of the last period."""
-    disagreement: float = 0.0
-    """Largest relative distance to a neighbour's model at the last exchange."""
-    refused: int = 0
-    """Uploads refused since it was started."""
-    late: int = 0
-    """Uploads that came late since it was started."""
-    loss: float | None = None
-    """Training loss that clients measured, the last one; null before there is one."""
-    accuracy: float | None = None
-    """On its holdout; without one, that of its clients on their own data."""
-    measures: dict[str, float] = field(default_factory=dict)
-    """All losses and metrics, the last of each."""
-    warnings: tuple[str, ...] = ()
-    """What an operator should look at."""
-    certificate_hours: float | None = None
-    """Until its certificate ends; null in plain text."""
-    phases: dict[str, float] = field(default_factory=dict)
-    """Seconds of its last round by what they went into."""
-    memory: int = 0
-    """Bytes of its process; 0 if it does not tell."""
-    link_disagreement: dict[str, float] = field(default_factory=dict)
-    """By neighbour: relative distance to its model at the last exchange."""
-    pace: str = ""
-    """Name of the pace: synchronous, asynchronous."""
-    steps: float | None = None
-    """Without rounds: mean steps of its clients in the last turn."""
-    link_bytes: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By neighbour: bytes of models, "sent" and "received", since it was started."""
-    answers: bool = False
-    """Whether it answered now; an edge that has finished may be read from its checkpoints."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    row: EdgeStatus
+    facts: list[Noted]
+    life: int
+    ahead: float
 
 
 @dataclass(frozen=True)
@@ -169,11 +112,11 @@ async def ask(
 async def _one(
     deployment: Deployment, credentials: Credentials, edge: str, timeout: float
 ) -> EdgeStatus:
-    line = EdgeConnection(deployment, credentials, edge)
+    connection = EdgeConnection(deployment, credentials, edge)
     try:
-        return await line.ask(timeout)
+        return (await connection.look(timeout)).row
     finally:
-        await line.close()
+        await connection.close()
 
 
 class EdgeConnection:
@@ -183,30 +126,43 @@ class EdgeConnection:
         self._deployment, self._credentials, self.edge = deployment, credentials, edge
         self._channel: grpc.aio.Channel | None = None
         self._stamp = credentials.stamp
+        self._life = self._since = 0
 
-    async def ask(self, timeout: float) -> EdgeStatus:
+    async def look(self, timeout: float) -> Look:
+        """Ask for the status and for the facts that are new since the last look."""
         if self._stamp != self._credentials.stamp:  # renewed
             await self.close()
         if self._channel is None:
             self._channel = open_channel(self._deployment, self._credentials, self.edge)
             self._stamp = self._credentials.stamp
-        row = await self._answer(self._channel, timeout)
-        if row.problem:
+        look = await self._answer(self._channel, timeout)
+        if look.row.problem:
             await self.close()  # gRPC would wait before it dials again
-        return row
+        return look
 
-    async def _answer(self, channel: grpc.aio.Channel, timeout: float) -> EdgeStatus:
+    async def _answer(self, channel: grpc.aio.Channel, timeout: float) -> Look:
         nonce = self._credentials.challenge()
+        request = v1.StatusRequest(nonce=nonce, life=self._life, since=self._since)
+        start = time.time()
         try:
-            reply: v1.StatusReply = await call_status(channel, timeout, nonce)
+            reply: v1.StatusReply = await call_status(channel, timeout, request)
             self._credentials.check_edge(self.edge, reply, nonce)
         except grpc.aio.AioRpcError as problem:
             # What is behind an UNAVAILABLE stands at the end of gRPC's sentence.
             details = printable((problem.details() or "").rpartition("last error: ")[2])
-            return _silent(self.edge, f"{problem.code().name}: {details}")
+            return _silent(self.edge, _cause(problem), f"{problem.code().name}: {details}")
         except Refused as refusal:
-            return _silent(self.edge, refusal.reason)
-        return _row(self.edge, reply)
+            return _silent(self.edge, "untrusted", refusal.reason)
+        return self.read(reply, (start + time.time()) / 2)
+
+    def read(self, reply: v1.StatusReply, now: float) -> Look:
+        """Return what an answer says that was given at `now` by our clock."""
+        if reply.life != self._life:
+            self._life, self._since = reply.life, 0
+        facts = read_facts(reply.facts, self._since)
+        self._since = max((note.number for note in facts), default=self._since)
+        ahead = reply.now - now if reply.now and math.isfinite(reply.now) else 0.0
+        return Look(read_row(self.edge, reply), facts, reply.life, ahead)
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
@@ -214,55 +170,17 @@ class EdgeConnection:
             await channel.close()
 
 
-def _silent(edge: str, problem: str) -> EdgeStatus:
-    return EdgeStatus(edge, problem=problem, phase="no-answer")
+def _cause(problem: grpc.aio.AioRpcError) -> str:
+    if problem.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "timeout"
+    if "Connection refused" in (problem.details() or ""):  # words of the system, which has no code
+        return "nothing-listens"
+    return "unreachable"
 
 
-def _row(edge: str, reply: v1.StatusReply) -> EdgeStatus:
-    """Texts are the peer's: they are made harmless here, before anybody prints them."""
-    links = {
-        printable(link.peer): ("up" if link.up else "down") + f" {link.used}+{link.skipped}"
-        for link in reply.links
-    }
-    measures = {printable(one.name): one.value for one in reply.measures}
-    return EdgeStatus(
-        name=edge,
-        period=reply.period,
-        periods=reply.periods,
-        phase=printable(reply.phase),
-        ready=reply.ready,
-        clients=tuple(printable(name) for name in reply.clients),
-        expected=reply.expected,
-        links=links,
-        seconds_per_period=_finite(reply.seconds_per_period) or 0.0,
-        disagreement=_finite(reply.disagreement) or 0.0,
-        refused=reply.refused,
-        late=reply.late,
-        loss=_finite(measures.get("train_loss", measures.get("batch_loss"))),
-        accuracy=_finite(measures.get("test_accuracy", measures.get("train_accuracy"))),
-        measures={name: value for name, value in measures.items() if math.isfinite(value)},
-        warnings=tuple(printable(warning) for warning in reply.warnings),
-        certificate_hours=_finite(reply.certificate_hours),
-        phases=_phases(reply),
-        memory=reply.memory,
-        link_disagreement={
-            printable(link.peer): _finite(link.disagreement) or 0.0 for link in reply.links
-        },
-        pace=printable(reply.pace),
-        steps=_finite(reply.steps) or None,
-        link_bytes={
-            printable(link.peer): {"sent": link.sent, "received": link.received}
-            for link in reply.links
-        },
-        answers=True,
-    )
-
-
-def _phases(reply: v1.StatusReply) -> dict[str, float]:
-    """Only parts that there are, and seconds that can be."""
-    told = {phase.name: phase.value for phase in reply.phases}
-    found = {name: told[name] for name in PARTS if name in told}
-    return {name: s for name, s in found.items() if math.isfinite(s) and s >= 0}
+def _silent(edge: str, cause: str, problem: str) -> Look:
+    row = EdgeStatus(edge, problem=problem, cause=cause, phase="no-answer")
+    return Look(row, [], 0, 0.0)
 
 
 def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> EdgeStatus:
@@ -276,11 +194,7 @@ def or_ended(deployment: Deployment, row: EdgeStatus, state: Path | None) -> Edg
     done = max(Store(folder, {}).periods(), default=0)
     if done < periods:
         return replace(row, period=done, periods=periods)
-    return replace(row, problem="", phase="finished", period=done, periods=periods)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    return replace(row, problem="", cause="", phase="finished", period=done, periods=periods)
 
 
 COLUMNS = ("edge", "period", "phase", "clients", "links", "loss", "acc.", "s/period", "apart")
@@ -305,7 +219,7 @@ def _cells(row: EdgeStatus) -> tuple[str, ...]:
     if row.problem:
         period = f"{row.period}/{row.periods}" if row.period else "-"
         return (row.name, period, "no answer", *("-" for _ in COLUMNS[3:]))
-    up = sum(state.startswith("up") for state in row.links.values())
+    up = sum(link.up for link in row.links.values())
     is_running = row.phase != "finished" or row.answers or bool(row.links)
     return (
         row.name,
@@ -313,11 +227,18 @@ def _cells(row: EdgeStatus) -> tuple[str, ...]:
         row.phase,
         f"{len(row.clients)}/{row.expected}" if is_running else "-",
         f"{up}/{len(row.links)}" if is_running else "-",
-        "-" if row.loss is None else f"{row.loss:.3g}",
-        "-" if row.accuracy is None else f"{row.accuracy:.1%}",
+        _cell(row.loss, row.claimed("train_loss", "batch_loss"), ".3g"),
+        _cell(row.accuracy, row.claimed("train_accuracy"), ".1%"),
         f"{row.seconds_per_period:.2f}" if is_running else "-",
         f"{row.disagreement:.0e}" if is_running else "-",
     )
+
+
+def _cell(measured: float | None, claimed: float | None, form: str) -> str:
+    """Return a measure of the edge; without one, in brackets, what its clients say."""
+    if measured is not None:
+        return f"{measured:{form}}"
+    return "-" if claimed is None else f"({claimed:{form}})"
 
 
 def _notes(row: EdgeStatus) -> list[str]:
@@ -325,12 +246,12 @@ def _notes(row: EdgeStatus) -> list[str]:
         on_disk = f" (its checkpoints here reach period {row.period})" if row.period else ""
         return [f"{row.name}: {row.problem}{on_disk}"]
     notes = [
-        f"{row.name}: link to {peer} is {state} (used+skipped)"
-        for peer, state in row.links.items()
-        if not state.startswith("up")
+        f"{row.name}: link to {peer} is {link} (used+skipped)"
+        for peer, link in row.links.items()
+        if not link.up
     ]
     if row.phase == "no-clients":
         notes.append(f"{row.name}: none of its {row.expected} clients is connected; it waits")
     if row.refused or row.late:
         notes.append(f"{row.name}: {row.refused} uploads refused, {row.late} late")
-    return notes + [f"{row.name}: {warning}" for warning in row.warnings]
+    return notes + [f"{row.name}: {warning.text}" for warning in row.warnings]

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.live import Live
 
 from sdfeel.deploy.config import Deployment
-from sdfeel.deploy.operate.status import EdgeStatus, ask, status_table
+from sdfeel.deploy.operate.edge_status import EdgeStatus
+from sdfeel.deploy.operate.status import ask, status_table
 
 __all__ = ["follow"]
 

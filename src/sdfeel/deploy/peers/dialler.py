@@ -85,7 +85,7 @@ class Dialler:
 
     async def _connect(self) -> None:
         if self.credentials.has_expired:
-            self._problem("the own certificate has expired")
+            self._problem("its own certificate has ended", "expired")
             return
         stream: Stream | None = None
         answered_by: Identity | None = None
@@ -108,7 +108,7 @@ class Dialler:
             self._problem(problem.reason)
         except Refused as refusal:
             self.node.metrics.refused.labels(refusal.kind).inc()
-            self._problem(refusal.reason)
+            self._problem(refusal.reason, refusal.kind)
         except TimeoutError:
             self._problem("no answer")
         finally:
@@ -119,8 +119,8 @@ class Dialler:
                 stream.close()
                 await stream.wait_closed()
 
-    def _problem(self, reason: str) -> None:
+    def _problem(self, reason: str, kind: str = "") -> None:
         """Logged when it is news: an edge may be away for days."""
         if reason != self._last_problem:
             self._last_problem = reason
-            self.node.tell(facts.DialFailed(peer=self.peer, reason=reason))
+            self.node.tell(facts.DialFailed(peer=self.peer, reason=reason, kind=kind))

@@ -13,6 +13,7 @@ import hashlib
 from dataclasses import dataclass
 
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.concern import Concern
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.peers.link_states import LinkStates
 from sdfeel.deploy.topology import Topology
@@ -82,11 +83,12 @@ class FileVersions:
         now = (self.without if self.newer else [], [] if self.newer else self.elsewhere)
         if now == self._told:
             return
+        had_other = bool(self._told[1])
         self._told = now
         without, elsewhere = now
         if without:
             self.node.tell(facts.OlderFileHolds(without=without))
-        if elsewhere:
+        if elsewhere or had_other:
             self.node.tell(facts.OtherFile(edges=elsewhere))
 
     async def until_all_have_it(self) -> None:
@@ -99,11 +101,13 @@ class FileVersions:
         self.node.tell(facts.NewerFileHolds())
 
     @property
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[Concern]:
         if self.newer is not None:
             names = ", ".join(self.without)
-            return [f"deployment file: the older one holds until these edges have it too: {names}"]
+            text = f"deployment file: the older one holds until these edges have it too: {names}"
+            return [Concern("file", text)]
         if self.elsewhere:
             names = ", ".join(self.elsewhere)
-            return [f"deployment file: another one is at {names}; every edge needs the same"]
+            text = f"deployment file: another one is at {names}; every edge needs the same"
+            return [Concern("file", text)]
         return []

@@ -89,6 +89,7 @@ class Link:
         self._keeps_mean = True
         self._missed_in = -1
         self._is_paused, self._was_at = False, -1
+        self._is_leaving = False
         self._stream: Stream | None = None
         self._outbox: Outbox | None = None
         self._refused: Key = (0, 0)
@@ -147,6 +148,7 @@ class Link:
         self.generation += 1
         self.missed = 0
         self._is_paused, self._was_at = False, -1
+        self._is_leaving = False
         self.done, self.met_at, self.waits = hello.done, hello.done, True
         self.moved_at = asyncio.get_running_loop().time()
         self.node.tell(facts.LinkUp(peer=self.peer, done=hello.done))
@@ -181,7 +183,7 @@ class Link:
         if self.heading and self.node.topology.at(self.heading).averager.whole_graph:
             self._damp()
         self.lost_at = asyncio.get_running_loop().time()
-        self.node.tell(facts.LinkDown(peer=self.peer, reason=problem))
+        self.node.tell(facts.LinkDown(peer=self.peer, reason=problem, left=self._is_leaving))
         self.hooks.lost()
         self.node.signal.notify()
 
@@ -280,6 +282,7 @@ class Link:
         if self._is_paused and not progress.paused:
             self._was_at = self._at
         self._is_paused = progress.paused
+        self._is_leaving = progress.leaving
         self.hooks.progress(progress)
 
     def _swap(self, announced: v1.ModelHeader, vector: Vector) -> None:

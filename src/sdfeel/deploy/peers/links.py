@@ -39,6 +39,7 @@ class Links(dict[str, Link]):
     done         the last period that is finished and durable here
     is_unsaved   something was settled that the last checkpoint does not know
     is_paused    the disk does not keep up: the neighbours leave this edge out
+    is_leaving   this edge has been told to stop
     barred       edges that have signed two states that contradict each other
     have_gone_on a neighbour was here before this edge restarted, and still is
     """
@@ -46,7 +47,7 @@ class Links(dict[str, Link]):
     def __init__(self, node: Node, agreement: Agreement[Change], done: int) -> None:
         super().__init__()
         self.agreement, self._node = agreement, node
-        self.is_unsaved = self.have_gone_on = self.is_paused = False
+        self.is_unsaved = self.have_gone_on = self.is_paused = self.is_leaving = False
         self.done, self._checkpoint = done, agreement.checkpoint
         self.barred: set[str] = set()
         self._waiting: dict[str, bool] = {}
@@ -147,6 +148,9 @@ class Links(dict[str, Link]):
     def leave(self) -> None:
         """Abort what only this edge could decide: its neighbours go on at once."""
         self.perform(self.agreement.leave())
+        self.is_leaving = True
+        for peer in self:
+            self._tell_progress(peer)
 
     @property
     def awaits_decision(self) -> bool:
@@ -174,6 +178,7 @@ class Links(dict[str, Link]):
             checkpoint=self._checkpoint,
             waiting=waiting,
             paused=self.is_paused,
+            leaving=self.is_leaving,
             counts=self.counts(),
         )
         self[peer].tell(v1.LinkMessage(progress=progress))

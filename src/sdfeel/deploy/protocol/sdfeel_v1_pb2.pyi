@@ -244,18 +244,20 @@ class Decision(_message.Message):
     def __init__(self, period: _Optional[int] = ..., exchange: _Optional[int] = ..., word: _Optional[_Union[Word, str]] = ..., reason: _Optional[str] = ..., ballot: _Optional[int] = ..., checkpoint: _Optional[int] = ..., sha256: _Optional[bytes] = ..., hops: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("done", "checkpoint", "waiting", "paused", "counts")
+    __slots__ = ("done", "checkpoint", "waiting", "paused", "leaving", "counts")
     DONE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     done: int
     checkpoint: int
     waiting: bool
     paused: bool
+    leaving: bool
     counts: _containers.RepeatedCompositeFieldContainer[Count]
-    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
+    def __init__(self, done: _Optional[int] = ..., checkpoint: _Optional[int] = ..., waiting: bool = ..., paused: bool = ..., leaving: bool = ..., counts: _Optional[_Iterable[_Union[Count, _Mapping]]] = ...) -> None: ...
 
 class LinkState(_message.Message):
     __slots__ = ("edge", "number", "up", "done", "certificate", "signature", "clients", "steps", "life", "file")
@@ -351,13 +353,17 @@ class LinkMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., model: _Optional[_Union[ModelHeader, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., state: _Optional[_Union[LinkState, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., wanted: _Optional[_Union[Wanted, _Mapping]] = ..., vouch: _Optional[_Union[Vouch, _Mapping]] = ..., evidence: _Optional[_Union[Evidence, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
-    __slots__ = ("nonce",)
+    __slots__ = ("nonce", "life", "since")
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     nonce: bytes
-    def __init__(self, nonce: _Optional[bytes] = ...) -> None: ...
+    life: int
+    since: int
+    def __init__(self, nonce: _Optional[bytes] = ..., life: _Optional[int] = ..., since: _Optional[int] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "warnings", "certificate_hours", "certificate", "proof", "phases", "memory", "pace", "steps")
+    __slots__ = ("edge", "period", "periods", "phase", "ready", "clients", "expected", "links", "seconds_per_period", "disagreement", "refused", "late", "measures", "certificate_hours", "certificate", "proof", "phases", "memory", "pace", "steps", "life", "now", "warnings", "facts", "members")
     EDGE_FIELD_NUMBER: _ClassVar[int]
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     PERIODS_FIELD_NUMBER: _ClassVar[int]
@@ -371,7 +377,6 @@ class StatusReply(_message.Message):
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     MEASURES_FIELD_NUMBER: _ClassVar[int]
-    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_HOURS_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +384,11 @@ class StatusReply(_message.Message):
     MEMORY_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     edge: str
     period: int
     periods: int
@@ -392,7 +402,6 @@ class StatusReply(_message.Message):
     refused: int
     late: int
     measures: _containers.RepeatedCompositeFieldContainer[Measure]
-    warnings: _containers.RepeatedScalarFieldContainer[str]
     certificate_hours: float
     certificate: bytes
     proof: bytes
@@ -400,7 +409,48 @@ class StatusReply(_message.Message):
     memory: int
     pace: str
     steps: float
-    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ..., pace: _Optional[str] = ..., steps: _Optional[float] = ...) -> None: ...
+    life: int
+    now: float
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    facts: _containers.RepeatedCompositeFieldContainer[Fact]
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    def __init__(self, edge: _Optional[str] = ..., period: _Optional[int] = ..., periods: _Optional[int] = ..., phase: _Optional[str] = ..., ready: bool = ..., clients: _Optional[_Iterable[str]] = ..., expected: _Optional[int] = ..., links: _Optional[_Iterable[_Union[LinkStatus, _Mapping]]] = ..., seconds_per_period: _Optional[float] = ..., disagreement: _Optional[float] = ..., refused: _Optional[int] = ..., late: _Optional[int] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., certificate_hours: _Optional[float] = ..., certificate: _Optional[bytes] = ..., proof: _Optional[bytes] = ..., phases: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ..., memory: _Optional[int] = ..., pace: _Optional[str] = ..., steps: _Optional[float] = ..., life: _Optional[int] = ..., now: _Optional[float] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+
+class Warning(_message.Message):
+    __slots__ = ("kind", "about", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    about: str
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., about: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Fact(_message.Message):
+    __slots__ = ("number", "time", "kind", "fields", "count")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    time: float
+    kind: str
+    fields: str
+    count: int
+    def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., kind: _Optional[str] = ..., fields: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("name", "guest", "certificate_hours", "measures")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    GUEST_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_HOURS_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    guest: bool
+    certificate_hours: float
+    measures: _containers.RepeatedCompositeFieldContainer[Measure]
+    def __init__(self, name: _Optional[str] = ..., guest: bool = ..., certificate_hours: _Optional[float] = ..., measures: _Optional[_Iterable[_Union[Measure, _Mapping]]] = ...) -> None: ...
 
 class LinkStatus(_message.Message):
     __slots__ = ("peer", "up", "used", "skipped", "disagreement", "sent", "received")

@@ -8,6 +8,7 @@ import math
 from cryptography import x509
 
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.facts.concern import Concern
 from sdfeel.deploy.facts.facts import Fact
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.facts.stream import Tell
@@ -31,30 +32,38 @@ class Lifetime:
     @property
     def hours(self) -> float:
         """Until the certificate ends; infinite in plain text."""
-        own = self._credentials.certificate
-        return math.inf if own is None else _hours(own.not_valid_after_utc - _now())
+        certificate = self._credentials.certificate
+        if certificate is None:
+            return math.inf
+        return _hours(certificate.not_valid_after_utc - _now())
 
-    def look(self) -> list[str]:
-        """What an operator should know; news is also told, and the days go to the metric."""
-        own = self._credentials.certificate
+    def look(self) -> list[Concern]:
+        """Return what an operator should know; news is also told, and the days go to the metric."""
+        certificate = self._credentials.certificate
         if self._metrics is not None:
             self._metrics.certificate.set(self.hours / 24)
-        if own is None:
+        if certificate is None:
             return []
-        warnings = [self._end(own), self._list()]
-        return [warning for warning in warnings if warning]
+        texts = {"certificate": self._end(certificate), "revocation-list": self._list()}
+        return [Concern(kind, text) for kind, text in texts.items() if text]
 
-    def _end(self, own: x509.Certificate) -> str:
-        until = f"{own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        left = self.hours / _hours(own.not_valid_after_utc - own.not_valid_before_utc)
+    def _end(self, certificate: x509.Certificate) -> str:
+        end = certificate.not_valid_after_utc
+        until = f"{end:%Y-%m-%d %H:%M} UTC"
+        left = self.hours / _hours(end - certificate.not_valid_before_utc)
         renew = f"`sdfeel provision node FILE {self._credentials.name}` renews it"
         if left <= 0:
-            self._news(str(own.serial_number), facts.CertificateExpired(until=until, remedy=renew))
+            self._news(
+                str(certificate.serial_number), facts.CertificateExpired(until=until, remedy=renew)
+            )
             return f"the certificate ended on {until}; {renew}"
         if left > SOON:
+            if self._told.keys() & {facts.CertificateEnds, facts.CertificateExpired}:
+                self._told.clear()
+                self._tell(facts.CertificateRenewed(until=until))
             return ""
         # Again at each half of what was left: rarely, and more often when it matters.
-        level = f"{own.serial_number} {math.floor(math.log2(SOON / left))}"
+        level = f"{certificate.serial_number} {math.floor(math.log2(SOON / left))}"
         hours = round(self.hours, 2)
         self._news(level, facts.CertificateEnds(until=until, hours=hours, remedy=renew))
         return f"the certificate ends in {self.hours:.1f} h; {renew}"

@@ -274,14 +274,16 @@ def call_stream(channel: grpc.aio.Channel, call: Call) -> Any:
     )()
 
 
-def call_status(channel: grpc.aio.Channel, timeout: float, nonce: bytes = b"") -> Any:
+def call_status(
+    channel: grpc.aio.Channel, timeout: float, question: v1.StatusRequest | None = None
+) -> Any:
     service, method, request, reply = STATUS
     call = channel.unary_unary(
         f"/{service}/{method}",
         request_serializer=request.SerializeToString,
         response_deserializer=reply.FromString,
     )
-    return call(v1.StatusRequest(nonce=nonce), timeout=timeout)
+    return call(question or v1.StatusRequest(), timeout=timeout)
 
 
 def _handler(names: tuple[str, str, Any, Any], serve: Any) -> grpc.GenericRpcHandler:
