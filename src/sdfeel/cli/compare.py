@@ -23,6 +23,8 @@ from sdfeel.cli.run import ConfigArgument, Stopped
 
 __all__ = ["announcer", "compare"]
 
+REPLAY = "replay.html"
+
 
 def compare(
     config: ConfigArgument = "demo",
@@ -67,8 +69,10 @@ def compare(
             )
     except Interrupted as stopped:
         raise Stopped("the same command", stopped.folder, signal.SIGINT) from None
-    written = write_comparison(out, comparison.records, title=title)
+    links = {REPLAY: "Replay these runs: curves, network and timeline"} if _replay(out) else {}
+    written = write_comparison(out, comparison.records, title=title, links=links)
     files = [str(path) for path in (written.page, written.png, written.svg, written.table)]
+    files += [str(out / file) for file in links]
     if as_json:
         print_json({"title": title, "runs": written.rows, "written": files})
         return
@@ -76,6 +80,21 @@ def compare(
     print_written(*files)
     console.print("go on with:", highlight=False)
     console.print(f"  sdfeel watch {shlex.quote(str(out))}", highlight=False, soft_wrap=True)
+
+
+def _replay(out: Path) -> bool:
+    """Save the live page of the runs beside their report; whether it is not too large for that."""
+    from sdfeel.errors import InputError
+    from sdfeel.page.runs import Runs
+    from sdfeel.page.saved import save_page
+    from sdfeel.page.views import Views
+
+    try:
+        save_page(Views(Runs([out])), out / REPLAY, report="index.html")
+    except InputError as problem:
+        say(str(problem))
+        return False
+    return True
 
 
 def announcer() -> Callable[[str, str], None]:

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 from sdfeel.errors import InputError
 from sdfeel.page.glance import Glance
-from sdfeel.records.reading import FollowedRun, FollowedTable
+from sdfeel.records.reading import FollowedRun, FollowedTable, UnusableFile, read_regular
 
 __all__ = ["Runs", "finite"]
 
 PLAN = "plan.json"
+REPORT = frozenset({"comparison.json", "index.html"})  # what the folder of a comparison has
+MOST_REPORT = 16 * 2**20  # bytes
 DEEP = 4  # levels below a given folder at which a run may lie: reproduce has it at 2
 MOST_RUNS = 1000
 MOST_FOLDERS = 20_000
@@ -44,7 +46,7 @@ def finite(content: Any) -> Any:
 
 
 class PlanPlace(NamedTuple):
-    """The folder of a plan, and the given folder in which its file must lie."""
+    """The folder of a plan or a report, and the given folder in which its file must lie."""
 
     folder: Path
     within: Path
@@ -61,6 +63,7 @@ class Runs:
         self.lock = threading.RLock()
         self._runs: dict[str, FollowedRun] = {}
         self._plans: dict[str, PlanPlace] = {}
+        self._reports: dict[str, PlanPlace] = {}
         self._scanned = self._looked = -math.inf
         self._left_off = 0
         self._glance = Glance()
@@ -88,10 +91,11 @@ class Runs:
     def _scan(self) -> None:
         runs: dict[str, FollowedRun] = {}
         plans: dict[str, PlanPlace] = {}
+        reports: dict[str, PlanPlace] = {}
         self._left_off = 0
         for folder in self.folders:
             within = folder.resolve()
-            with_run, with_plan = _folders(folder)
+            with_run, with_plan, with_report = _folders(folder)
             for path in with_run:
                 if len(runs) == MOST_RUNS:
                     self._left_off += 1
@@ -102,7 +106,9 @@ class Runs:
                 runs[name] = run if run is not None and is_same else FollowedRun(path, within)
             for path in with_plan:
                 plans[_name(path, folder, plans)] = PlanPlace(path, within)
-        self._plans = plans
+            for path in with_report:
+                reports[_name(path, folder, reports)] = PlanPlace(path, within)
+        self._plans, self._reports = plans, reports
         self._runs = dict(sorted(runs.items(), key=lambda item: _natural(item[0])))
 
     def plan(self, name: str) -> PlanPlace:
@@ -112,17 +118,28 @@ class Runs:
                 raise InputError("plan", name, "is no plan of the folders that are watched")
             return self._plans[name]
 
+    def report(self, name: str) -> bytes:
+        """Return the report of a comparison, as it was written; InputError if there is none."""
+        with self.lock:
+            if name not in self._reports:
+                raise InputError("report", name, "is no comparison of the folders that are watched")
+            folder, within = self._reports[name]
+        try:
+            return read_regular(folder / "index.html", MOST_REPORT, within)
+        except (OSError, UnusableFile) as problem:
+            raise InputError("report", name, str(problem)) from None
+
     def table(self) -> dict[str, Any]:
         """What `/api/runs` answers."""
         runs = self.look()
         with self.lock:
             groups = _groups(runs)
             rows = [_about(name, run, groups[name]) for name, run in runs.items()]
-            plans = list(self._plans)
+            plans, reports = list(self._plans), list(self._reports)
             differing = self._glance.add(rows, runs)
         return {
             "runs": rows, "plans": plans, "notes": self._notes(rows), "folders": self._shown(),
-            "differing": differing,
+            "differing": differing, "reports": reports,
         }  # fmt: skip
 
     def _shown(self) -> list[str]:
@@ -195,20 +212,21 @@ def _name(path: Path, folder: Path, taken: Mapping[str, Any]) -> str:
     return name
 
 
-def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Those with a run.json and those with a plan.json, the given one or below.
+def _folders(folder: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Those with a run, with a plan and with a report, the given one or below.
 
     Links to elsewhere are not followed.
     """
     runs: list[Path] = []
     plans: list[Path] = []
+    reports: list[Path] = []
     level, seen = [folder], 0
     for _ in range(DEEP + 1):
         below: list[Path] = []
         for place in level:
             seen += 1
             if seen > MOST_FOLDERS:
-                return runs, plans
+                return runs, plans, reports
             try:
                 with os.scandir(place) as entries:
                     inside = list(islice(entries, MOST_ENTRIES))
@@ -217,6 +235,8 @@ def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
             files = {e.name for e in inside if e.is_file(follow_symlinks=False)}
             if PLAN in files and len(plans) < MOST_RUNS:
                 plans.append(place)
+            if files >= REPORT and len(reports) < MOST_RUNS:
+                reports.append(place)
             if "run.json" in files:
                 runs.append(place)
                 continue
@@ -226,7 +246,7 @@ def _folders(folder: Path) -> tuple[list[Path], list[Path]]:
                 if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
             ]
         level = below
-    return runs, plans
+    return runs, plans, reports
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -30,9 +30,15 @@ EXPORT = re.compile(r"^export ((?:(?:async )?function|class|const) (\w+))", re.M
 Query = dict[str, str]
 
 
-def save_page(views: Views, path: Path) -> int:
-    """Write the page into a file; returns its size in bytes."""
-    content = _page(views).encode()
+def save_page(views: Views, path: Path, report: str | None = None) -> int:
+    """Write the page into a file; returns its size in bytes.
+
+    Args:
+        views: what it shows.
+        path: the file.
+        report: of a comparison, the name of its file beside this one, for a link.
+    """
+    content = _page(views, report).encode()
     if len(content) > MOST:
         remedy = f"would have {len(content) / 2**20:.0f} MB of at most {MOST >> 20}: fewer folders"
         raise InputError("--save", str(path), remedy)
@@ -40,14 +46,14 @@ def save_page(views: Views, path: Path) -> int:
     return len(content)
 
 
-def _page(views: Views) -> str:
+def _page(views: Views, report: str | None) -> str:
     """Put style, program and answers into the page; its policy allows nothing else to run."""
     script, style = _script(), _static("style.css")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    answers = json.dumps(dict(_answers(views)), allow_nan=False, ensure_ascii=False)
+    answers = json.dumps(dict(_answers(views, report)), allow_nan=False, ensure_ascii=False)
     # Inside a script nothing may look like its end.
     answers = answers.replace("<", "\\u003c")
     head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -91,7 +97,7 @@ def _in_order(name: str, before: list[str]) -> list[str]:
     return [*before, name]
 
 
-def _answers(views: Views) -> Iterator[tuple[str, Any]]:
+def _answers(views: Views, report: str | None) -> Iterator[tuple[str, Any]]:
     """All that the page will ask for, by question, as its `ask` writes questions."""
 
     def answer(view: str, **query: str) -> Iterator[tuple[str, Any]]:
@@ -102,7 +108,7 @@ def _answers(views: Views) -> Iterator[tuple[str, Any]]:
         yield _question(view, query), content
 
     table = views.table["runs"]({})
-    yield _question("runs", {}), table
+    yield _question("runs", {}), {**table, "reports": [report] if report else []}
     yield from answer("choices")
     if table["deployment"]:
         yield from answer("deployment")

@@ -34,6 +34,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# A report comes from a folder that others may write to: no script of it runs.
+REPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -122,10 +124,18 @@ class _Handler(BoundedHandler):
             if not self._is_token(self._cookie()):
                 remedy = b"the address that was printed has a token: open all of it once"
                 return Answer(401, TEXT, remedy)
-        if parts.path in self.server.files:
-            return Answer(200, *self.server.files[parts.path])
-        view = self.server.views.table.get(parts.path.removeprefix("/api/"))
-        if view is None or not parts.path.startswith("/api/"):
+        return self._page(parts.path, query)
+
+    def _page(self, path: str, query: dict[str, str]) -> Answer:
+        if path in self.server.files:
+            return Answer(200, *self.server.files[path])
+        if path == "/report":
+            body = self.server.views.runs.report(query.get("of", ""))
+            return Answer(200, KINDS[".html"], body, {"Content-Security-Policy": REPORT_POLICY})
+        if path == "/replay.html":  # what a report calls the page of its runs
+            return Answer(303, TEXT, b"", {"Location": "/"})
+        view = self.server.views.table.get(path.removeprefix("/api/"))
+        if view is None or not path.startswith("/api/"):
             return Answer(404, TEXT, b"not here")
         return Answer(200, JSON, _json(view(query)))
 

@@ -33,6 +33,7 @@ def write_comparison(
     *,
     title: str,
     notes: Sequence[str] = (),
+    links: Mapping[str, str] | None = None,
 ) -> Written:
     """Write over_time.png and .svg, table.md and index.html.
 
@@ -43,6 +44,7 @@ def write_comparison(
         runs: by label as the legend shows it: one record, or one per seed.
         title: of the page.
         notes: paragraphs of the page.
+        links: files beside it, with the words of each link.
     """
     target = Path(folder)
     seeds = {label: [of] if isinstance(of, RunRecord) else list(of) for label, of in runs.items()}
@@ -69,6 +71,7 @@ def write_comparison(
         shared,
         notes,
         environment=next(iter(seeds.values()))[0].environment,
+        links=links,
     )
     note_runs(target, title, {label: [run.path for run in of] for label, of in seeds.items()})
     return Written(rows, page, png, svg, table)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from matplotlib.figure import Figure
 
@@ -29,6 +30,7 @@ def write_page(
     notes: Sequence[str] = (),
     *,
     environment: Mapping[str, Any] | None = None,
+    links: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the page, whole or not at all.
 
@@ -43,10 +45,15 @@ def write_page(
         settings: of the runs, nested or flat.
         notes: paragraphs that stand at the top.
         environment: on what it was computed.
+        links: files beside it, with the words of each link.
     """
     css = resources.files("sdfeel.reports").joinpath("page.css").read_text("utf-8")
     parts = [f"<h1>{html.escape(title)}</h1>\n"]
     parts += [f"<p>{html.escape(note)}</p>\n" for note in notes]
+    parts += [
+        f'<p><a href="{html.escape(quote(file))}">{html.escape(words)}</a></p>\n'
+        for file, words in (links or {}).items()
+    ]
     parts += [_picture(caption, figure) for caption, figure in figures.items()]
     for heading, rows in tables.items():
         body = html_table(rows) or "<p>Nothing to show.</p>\n"

@@ -1,7 +1,7 @@
 // The board of the editor: servers, links and clients that a mouse can take.
 
 import { isSame, placeAll, seatsOf } from "./geometry.js";
-import { colour, el, svg } from "./util.js";
+import { colour, el, svg, zoom } from "./util.js";
 
 const [RADIUS, FEW] = [17, 24];
 const REACH = 34; // pixels from a server's middle within which it is meant
@@ -43,7 +43,7 @@ export class Board {
 
   // A pixel of the picture is one of the screen.
   fit() {
-    const width = Math.max(300, Math.round(this.node.clientWidth || 640));
+    const width = Math.max(300, Math.round((this.node.clientWidth || 640) / zoom()));
     if (width === this.width) return;
     [this.width, this.height, this.plan] = [width, Math.round(Math.min(480, Math.max(300, 0.72 * width))), null];
     this.picture.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);

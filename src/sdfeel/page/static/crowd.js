@@ -13,8 +13,8 @@ export class Crowd {
     this.paper = this.canvas.getContext("2d");
   }
 
-  resize(width, height) {
-    const sharp = Math.min(SHARPEST, devicePixelRatio || 1);
+  resize(width, height, scale) {
+    const sharp = Math.min(SHARPEST, scale * (devicePixelRatio || 1));
     Object.assign(this, { width, height, sharp });
     this.canvas.width = Math.round(width * sharp);
     this.canvas.height = Math.round(height * sharp);
@@ -52,7 +52,7 @@ export class Crowd {
       for (const [end, turns] of [[link.a, false], [link.b, true]]) {
         const [part, share] = doing(end) ?? [null, 0];
         if (part !== "exchange") continue;
-        const done = (share * Math.max(1, exchanges)) % 1;
+        const done = trim(places, n, (share * Math.max(1, exchanges)) % 1, turns ? link.b : link.a);
         this.packet(along(places.ways[n], turns ? 1 - done : done), exchange, world.links.length > 150 ? 2.5 : 5);
       }
     });
@@ -87,7 +87,9 @@ export class Crowd {
     this.paper.fillStyle = fill;
     const half = Math.max(0.7, 0.7 * size);
     for (let c = 0; c < node.clients; c += 1) {
-      this.paper.fillRect(at[2 * c] + share * (x - at[2 * c]) - half, at[2 * c + 1] + share * (y - at[2 * c + 1]) - half, 2 * half, 2 * half);
+      const [dx, dy] = [x - at[2 * c], y - at[2 * c + 1]];
+      const done = share * Math.max(0, 1 - places.radii[n] / Math.hypot(dx, dy));
+      this.paper.fillRect(at[2 * c] + done * dx - half, at[2 * c + 1] + done * dy - half, 2 * half, 2 * half);
     }
     this.packets += node.clients;
   }
@@ -97,4 +99,11 @@ export class Crowd {
     this.paper.fillRect(x - half, y - half, 2 * half, 2 * half);
     this.packets += 1;
   }
+}
+
+// From the rim of a server to that of the other, so that no name is covered.
+function trim(places, n, share, end) {
+  const { from, to } = places.ways[n];
+  const rim = Math.min(0.4, places.radii[end] / Math.max(1, Math.hypot(to[0] - from[0], to[1] - from[1])));
+  return rim + share * (1 - 2 * rim);
 }

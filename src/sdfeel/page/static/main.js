@@ -9,6 +9,7 @@ import { DeploymentView } from "./deployment.js";
 import { Editor } from "./editor.js";
 import { NetworkView } from "./network.js";
 import { Overview } from "./overview.js";
+import { Presentation } from "./present.js";
 import { Store } from "./store.js";
 import { TimeView } from "./time.js";
 import { ask, el, isSaved, keepIfSame } from "./util.js";
@@ -43,6 +44,7 @@ function hideView(name, hidden = true) {
 // The seconds of the run that is looked at are those of the clock.
 function follow() { clock.take(choice.run?.column("seconds") ?? null); }
 
+const present = new Presentation(document.querySelector("header"), draw);
 const address = new Address();
 address.bind("run", () => choice.wanted, (name) => choice.pick(name));
 address.bind("at", () => (clock.follows || clock.playing ? "" : clock.now), (text) => { wantedSecond = Number(text); });
@@ -52,6 +54,7 @@ address.bind("rounds", () => (time.rounds.value === "4" ? "" : time.rounds.value
 curves.bind(address);
 overview.bind(address);
 editor?.bind(address);
+present.bind(address);
 
 // Light or dark as the system is, until somebody chooses.
 const dark = matchMedia("(prefers-color-scheme: dark)");

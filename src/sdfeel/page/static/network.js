@@ -5,7 +5,7 @@ import { linkShade, nodeShade, onTop, scaleBar } from "./colours.js";
 import { Crowd } from "./crowd.js";
 import { placeAll } from "./geometry.js";
 import { liveWorld, runWorld } from "./worlds.js";
-import { ask, bytes, colour, el, hideTip, keepIfSame, showTip, svg } from "./util.js";
+import { ask, bytes, colour, el, hideTip, keepIfSame, showTip, svg, zoom } from "./util.js";
 import { percent, three } from "./units.js";
 
 const NAMED = 60; // servers whose names are drawn
@@ -76,14 +76,15 @@ export class NetworkView {
   paint() {
     const { world } = this;
     if (!world || world.key !== this.choice.name || (this.clock.playing && !this.isSeen)) return;
-    const width = Math.max(280, Math.round(this.stage.clientWidth || 700));
-    const height = Math.round(Math.min(560, Math.max(320, 0.72 * width)));
-    const mark = `${world.mark} ${document.documentElement.dataset.theme} ${width}`;
+    const scale = zoom();
+    const width = Math.max(280, Math.round((this.stage.clientWidth || 700) / scale));
+    const height = Math.round(Math.min(560, (0.78 * innerHeight) / scale, Math.max(320, 0.72 * width)));
+    const mark = `${world.mark} ${document.documentElement.dataset.theme} ${width} ${height} ${scale}`;
     if (this.mark !== mark) {
       this.mark = mark;
       this.places = placeAll(world, width, height);
       this.stage.dataset.layout = this.places.kind;
-      this.crowd.resize(width, height);
+      this.crowd.resize(width, height, scale);
       this.build(width, height);
       this.painted = "";
     }

@@ -1,6 +1,6 @@
 // All runs at a glance: a card for each that is under way, and a table that sorts, filters and compares.
 
-import { el, keepIfSame, short } from "./util.js";
+import { el, isSaved, keepIfSame, short } from "./util.js";
 import { three } from "./units.js";
 
 const FIXED = ["run", "state", "iterations", "simulated s", "best accuracy", "best loss"];
@@ -14,7 +14,8 @@ export class Overview {
     this.filter = el("input", { type: "search", "data-testid": "filter", "aria-label": "Only runs whose name has", placeholder: "filter by name", oninput: () => this.draw() });
     this.table = el("div", { class: "scroll", "data-testid": "runs", tabindex: 0, role: "region", "aria-label": "All runs" });
     this.words = el("p", { class: "empty" });
-    section.append(this.cards, el("div", { class: "bar" }, this.filter), this.table, this.words);
+    this.reports = el("p", { class: "links", "data-testid": "reports" });
+    section.append(this.reports, this.cards, el("div", { class: "bar" }, this.filter), this.table, this.words);
   }
 
   bind(address) {
@@ -29,6 +30,11 @@ export class Overview {
     const runs = [...this.store.runs.values()];
     this.filter.hidden = runs.length < 2;
     this.words.textContent = runs.length ? "" : "No run yet.";
+    const reports = this.store.answer?.reports ?? [];
+    this.reports.hidden = !reports.length;
+    keepIfSame(this.reports, reports, () => ["Reports: ", ...reports.map((name) => el("a", {
+      href: isSaved ? name : `report?of=${encodeURIComponent(name)}`, target: "_blank", rel: "noopener",
+    }, isSaved ? "figures, table and settings" : name))]);
     const going = runs.filter((run) => ["under way", "damaged"].includes(run.about.state));
     keepIfSame(this.cards, going.map((run) => [run.name, run.about.state, run.about.last, run.about.steps]), () => going.slice(0, 12).map(card));
     const differing = this.store.answer?.differing ?? [];

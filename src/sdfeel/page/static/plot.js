@@ -1,10 +1,11 @@
 // A chart of curves in SVG: axes, bands, hover, zoom by dragging, keys, and files of what is seen.
 
 import { download } from "./files.js";
-import { colour, el, hideTip, logTicks, short, showTip, svg, ticks } from "./util.js";
+import { colour, el, hideTip, logTicks, short, showTip, svg, ticks, zoom } from "./util.js";
 import { isShare, percent, three, titleOf } from "./units.js";
 
-const HEIGHT = 340;
+const TALLEST = 340;
+const PART = 0.42; // of the window's height
 const BOX = { left: 74, right: 12, top: 12, bottom: 44 };
 const SHOWN = 10; // curves of a tip: those nearest to the pointer
 const DOTTED = 12; // of so many curves each has a dot at the cursor
@@ -19,11 +20,10 @@ export class Chart {
     this.log = false;
     this.zoom = null;
     this.at = this.cursor = null;
-    this.height = HEIGHT;
     this.left = BOX.left;
     this.onhover = () => {};
     this.picture = svg("svg", {
-      viewBox: `0 0 620 ${HEIGHT}`, tabindex: 0, role: "img", "data-testid": `chart-${name}`,
+      tabindex: 0, role: "img", "data-testid": `chart-${name}`,
     });
     this.files = el("span", {},
       ...["PNG", "SVG", "CSV"].map((kind) => el("button", {
@@ -37,9 +37,10 @@ export class Chart {
 
   // A pixel of the picture is one of the screen, so text keeps its size on a narrow one.
   fit() {
-    this.width = Math.min(1000, Math.max(280, Math.round(this.picture.clientWidth || 620)));
-    this.inner = { width: this.width - BOX.left - BOX.right, height: HEIGHT - BOX.top - BOX.bottom };
-    this.picture.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
+    this.width = Math.min(1000, Math.max(280, Math.round((this.picture.clientWidth || 620) / zoom())));
+    this.height = Math.round(Math.min(TALLEST, Math.max(200, (PART * innerHeight) / zoom())));
+    this.inner = { width: this.width - BOX.left - BOX.right, height: this.height - BOX.top - BOX.bottom };
+    this.picture.setAttribute("viewBox", `0 0 ${this.width} ${this.height}`);
   }
 
   draw() {
@@ -48,18 +49,18 @@ export class Chart {
     const grid = colour("line");
     const [ink, soft, paper] = [colour("ink"), colour("soft"), colour("paper")];
     const text = { "font-family": "system-ui, sans-serif", "font-size": 13 };
-    const parts = [svg("rect", { width: this.width, height: HEIGHT, fill: paper })];
+    const parts = [svg("rect", { width: this.width, height: this.height, fill: paper })];
     for (const x of ticks(...this.span, this.width / 100)) {
       const at = this.sx(x);
       parts.push(svg("line", { x1: at, x2: at, y1: BOX.top, y2: BOX.top + this.inner.height, stroke: grid, "stroke-width": 0.7 }));
-      parts.push(svg("text", { x: at, y: HEIGHT - 26, fill: soft, "text-anchor": "middle", ...text }, short(x)));
+      parts.push(svg("text", { x: at, y: this.height - 26, fill: soft, "text-anchor": "middle", ...text }, short(x)));
     }
     for (const y of this.log ? logTicks(...this.rise) : ticks(...this.rise, 5)) {
       const at = this.sy(y);
       parts.push(svg("line", { x1: BOX.left, x2: this.width - BOX.right, y1: at, y2: at, stroke: grid, "stroke-width": 0.7 }));
       parts.push(svg("text", { x: BOX.left - 6, y: at + 4, fill: soft, "text-anchor": "end", ...text }, this.shown(y, 4)));
     }
-    parts.push(svg("text", { x: BOX.left + this.inner.width / 2, y: HEIGHT - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
+    parts.push(svg("text", { x: BOX.left + this.inner.width / 2, y: this.height - 6, fill: ink, "text-anchor": "middle", ...text }, this.titles.x));
     const [tx, ty] = [15, BOX.top + this.inner.height / 2];
     parts.push(svg("text", { x: tx, y: ty, transform: `rotate(-90 ${tx} ${ty})`, fill: ink, "text-anchor": "middle", "data-axis": "y", ...text }, titleOf(this.titles.y)));
     const clip = `clip-${this.name}`;
@@ -76,7 +77,7 @@ export class Chart {
     this.line = svg("g", { "clip-path": `url(#${clip})`, "data-mark": "cursor" });
     this.marks = svg("g", { "clip-path": `url(#${clip})`, "data-mark": "hover" });
     if (!this.curves.length) {
-      parts.push(svg("text", { x: this.width / 2, y: HEIGHT / 2, fill: soft, "text-anchor": "middle", ...text },
+      parts.push(svg("text", { x: this.width / 2, y: this.height / 2, fill: soft, "text-anchor": "middle", ...text },
         `no ${titleOf(this.titles.y) || "rows"} yet`));
     }
     this.picture.replaceChildren(...parts, inside, this.line, this.marks);
@@ -199,7 +200,7 @@ export class Chart {
     this.picture.addEventListener("dblclick", () => this.zoomTo(null));
     this.picture.addEventListener("blur", () => this.leave());
     this.picture.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => { if (this.width && this.picture.clientWidth !== this.width) this.draw(); }).observe(this.picture);
+    new ResizeObserver(() => { if (this.width && Math.round(this.picture.clientWidth / zoom()) !== this.width) this.draw(); }).observe(this.picture);
   }
 
   leave() { this.at = null; this.marks?.replaceChildren(); hideTip(); }

@@ -1,7 +1,7 @@
 // Who computes, sends and waits; and where the seconds of a round go, predicted and measured.
 
 import { PARTS } from "./moments.js";
-import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks } from "./util.js";
+import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks, zoom } from "./util.js";
 import { seconds as inSeconds, three } from "./units.js";
 
 const MOST_LANES = 100;
@@ -20,7 +20,7 @@ export class TimeView {
     section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
     clock.on(() => this.move());
-    new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth - this.width) > 1) this.draw(); }).observe(this.stack);
+    new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth / zoom() - this.width) > 1) this.draw(); }).observe(this.stack);
   }
 
   async draw() {
@@ -76,7 +76,7 @@ export class TimeView {
   }
 
   paint(found) {
-    this.width = Math.min(1300, Math.max(280, Math.round(this.stack.clientWidth || 960)));
+    this.width = Math.min(1300, Math.max(280, Math.round((this.stack.clientWidth || 960) / zoom())));
     const theme = `${document.documentElement.dataset.theme} ${this.width}`;
     this.painted = found;
     const boxes = this.boxes(found);

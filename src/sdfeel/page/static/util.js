@@ -63,6 +63,11 @@ export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+// How large letters are, of the usual 16 pixels: pictures grow with them.
+export function zoom() {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+}
+
 const DASHES = ["", "9 3", "2 3", "12 3 2 3", "18 5"];
 
 // The same order as in the figures on paper.
