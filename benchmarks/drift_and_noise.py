@@ -96,8 +96,8 @@ def main() -> None:
         ]
         wanted = with_settings(read_table(preset), [*schedule, f"steps={steps}", f"lr={RATE}"])
         simulation = simulation_of(run_config(wanted))
-        outcome = simulation.run(simulation.engine("fast").engine)
-        found = measured(Clients(simulation), outcome.mean.numpy().copy())
+        run = simulation.run(simulation.engine("fast").engine)
+        found = measured(Clients(simulation), run.state.mean().numpy())
         parts = " | ".join(f"{found[name] / found['drift']:.2f}" for name in ("noise", "turn"))
         print(f"| {steps} iterations | {found['gradient']:.3g} | {found['drift']:.3g} | {parts} |")
 

@@ -35,10 +35,10 @@ def compare(clients: int, servers: int, steps: int) -> dict[str, tuple[float, fl
                 train_samples=10,
             )
             engine, begin = simulation.engine().engine, time.process_time()
-            outcome = simulation.run(engine)
+            run = simulation.run(engine)
             busy = time.process_time() - begin
-            spent = outcome.phases["local updates"] + outcome.phases["aggregation"]
-            found = outcome.client_steps / spent, outcome.client_steps / busy
+            spent = run.phases["local updates"] + run.phases["aggregation"]
+            found = run.client_steps / spent, run.client_steps / busy
             speeds[pace] = max(best[0], found[0]), max(best[1], found[1])
     return speeds
 

@@ -310,16 +310,14 @@ def carry_out(
     try:
         everyone.on_start(about, [] if checkpoint is None else checkpoint.rows)
         with nullcontext() if folder is None else folder.signals():
-            outcome = simulation.run(
-                choice.engine, keeper=folder, listener=listener, start=checkpoint
-            )
+            run = simulation.run(choice.engine, keeper=folder, listener=listener, start=checkpoint)
     except BaseException as problem:
         everyone.on_failure(problem)
         raise
     finally:
         choice.engine.close()
         everyone.close()
-    result = Result.of(outcome, simulation, choice, about)
+    result = Result.of(run, simulation, choice, about)
     if folder is not None:
         result.keep(folder)
     everyone.on_end(result)

@@ -87,11 +87,11 @@ def test_training_that_is_interrupted_is_dropped(small: Problem, engine: str, lo
     with closing(simulation.engine(engine).engine) as own:
         whole = simulation.run(own, keeper=Patient(10**9))
         part = simulation.run(own, keeper=keeper)
-        assert part.interrupted == (part.iteration < 23)
-        assert part.iteration % 5 == 0 or part.iteration == 23
+        assert part.is_interrupted == (part.k < 23)
+        assert part.k % 5 == 0 or part.k == 23
         again = simulation.run(own, start=keeper.checkpoint)
-    assert torch.equal(again.servers, whole.servers)
-    assert torch.equal(again.mean, whole.mean)
+    assert torch.equal(again.state.models, whole.state.models)
+    assert torch.equal(again.state.mean(), whole.state.mean())
 
 
 def test_random_parts_of_a_model_are_a_function_of_the_seed(small: Problem) -> None:

@@ -205,7 +205,7 @@ class Training:
         choice = self.simulation.engine(engines.get(optimizer))
         engines[optimizer] = choice.engine.name
         try:
-            outcome = self.simulation.run(
+            run = self.simulation.run(
                 choice.engine,
                 steps=stop,
                 evaluation=self.evaluation,
@@ -217,7 +217,7 @@ class Training:
             choice.engine.close()
         # A checkpoint is without the row that is there only because the run was stopped.
         self.rows = self.memory.checkpoint.rows if self.memory.checkpoint else []
-        self.ends[stop] = outcome.rows[-1], outcome.mean
+        self.ends[stop] = run.history.rows[-1], run.state.mean()
 
 
 @dataclass

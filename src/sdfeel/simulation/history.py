@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from sdfeel.algorithm.events import Event
 from sdfeel.errors import DivergedError
-from sdfeel.records.checkpoints import Row
+from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.training import Trained
 
 
@@ -45,6 +46,19 @@ class History:
         """
         is_newer = bool(self.rows) and self.rows[-1]["iteration"] == row["iteration"]
         self.rows = [*(self.rows[:-1] if is_newer else self.rows), row]
+
+    def saved(self, is_now: bool) -> dict[str, Any]:
+        """Return the fields of a checkpoint; `is_now`: whether the last row is of this moment.
+
+        A row that is there only because the run ends is made again if it ends there again.
+        """
+        rows = self.rows[:-1] if is_now and not self.is_regular else self.rows
+        return {"rows": rows, "batch_loss": self.batch_loss, "batch_count": self.batch_count}
+
+    def restore(self, start: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        self.rows = list(start.rows)
+        self.batch_loss, self.batch_count = start.batch_loss, start.batch_count
 
     def begin_anew(self) -> None:
         """Forget the losses that the last row has told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from sdfeel.records.checkpoints import Checkpoint, Row
@@ -41,26 +41,6 @@ class Progress:
         """Real seconds to the end, at the pace since this start; not a number at its first step."""
         made = self.fraction - self.resumed
         return self.elapsed * (1 - self.fraction) / made if made > 0 else math.nan
-
-
-@dataclass
-class Outcome:
-    """The end of a run.
-
-    stopped  by a callback, before the last iteration
-    phases   real seconds by what they went into
-    """
-
-    iteration: int
-    seconds: float
-    rows: list[Row]
-    mean: Tensor
-    servers: Tensor
-    client_steps: int
-    elapsed: float
-    interrupted: bool = False
-    stopped: bool = False
-    phases: dict[str, float] = field(default_factory=dict)
 
 
 class Listener:

@@ -18,7 +18,7 @@ from sdfeel.engines.engine import Engine, Interrupted
 from sdfeel.records.checkpoints import Checkpoint, Row
 from sdfeel.simulation.evaluation import Evaluation
 from sdfeel.simulation.history import History, refuse_bad_losses, refuse_bad_models
-from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome, Progress
+from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Progress
 from sdfeel.simulation.state import State
 from sdfeel.simulation.training import Trained
 
@@ -27,8 +27,10 @@ from sdfeel.simulation.training import Trained
 class Run:
     """The variables of a run, and its loop.
 
-    k, seconds  where it is: the iteration of the slowest group, and the simulated clock
-    events      how many are done
+    k, seconds      where it is: the iteration of the slowest group, and the simulated clock
+    events          how many are done; client_steps: local updates since this start
+    elapsed         real seconds that it took in the end; phases: what they went into
+    is_interrupted  by a signal; is_stopped: by a callback, before the last iteration
     """
 
     state: State
@@ -39,30 +41,32 @@ class Run:
     keeper: Keeper = field(default_factory=NoKeeper)
     listener: Listener = field(default_factory=Listener)
 
-    k: int = field(init=False, default=0)
-    seconds: float = field(init=False, default=0.0)
-    events: int = field(init=False, default=0)
-    idle_share: float = field(init=False, default=0.0)
-
     def __post_init__(self) -> None:
         self.algorithm, self.ranks = self.state.algorithm, self.state.ranks
         self.history = History(self.evaluation.every)
-        self.client_steps, self.began, self.resumed = 0, time.perf_counter(), 0.0
+        self.k, self.seconds, self.events, self.idle_share = 0, 0.0, 0, 0.0
+        self.client_steps, self.began, self.elapsed = 0, time.perf_counter(), 0.0
+        self.resumed = 0.0  # the fraction that was done before
         self.is_interrupted = self.is_stopped = False
         self._evaluated = -1  # the number of events at the last evaluation
         self.phases = {"local updates": 0.0, "aggregation": 0.0, "evaluation": 0.0, "saving": 0.0}
 
-    def carry_out(self, start: Checkpoint | None = None) -> Outcome:
+    def carry_out(self, start: Checkpoint | None = None) -> None:
         """Algorithm 1 from the beginning, or from a checkpoint."""
         self._begin(start)
         stream = islice(self.algorithm.events(self.steps), self.events, None)
+        # Ranks stop together or not at all, so none of them looks up while it trains.
+        is_stopped = self.keeper.stop if self.ranks.size == 1 else lambda: False
         is_short = False
         for window in windows(stream, self._is_due) if not self.is_over else ():
             is_short = window[0].is_short
             if is_short:  # a longer run has a longer period here
                 self._save()
-            trained = self._train(window)  # eq. (2)
-            if trained is None:
+            try:
+                with self._timed("local updates"):
+                    trained = self.state.train(window, self.engine, is_stopped)  # eq. (2)
+            except Interrupted:  # before that was done: nothing of it counts
+                self.is_interrupted = True
                 break
             for event in window:
                 with self._timed("aggregation"):
@@ -75,7 +79,7 @@ class Run:
                 break
         if not is_short:
             self._save()
-        return self._outcome()
+        self.elapsed = time.perf_counter() - self.began
 
     @property
     def is_over(self) -> bool:
@@ -90,26 +94,14 @@ class Run:
     def _begin(self, start: Checkpoint | None) -> None:
         if start is not None:
             self.k, self.seconds, self.events = start.iteration, start.seconds, start.events
-            self.history.rows, self.idle_share = list(start.rows), start.idle_share
-            self.history.batch_loss = start.batch_loss
-            self.history.batch_count = start.batch_count
+            self.idle_share = start.idle_share
+            self.history.restore(start)
             self.state.restore(start.tensors)
             self.engine.recall(start.tensors)
             self.resumed = self._fraction
         rows = self.history.rows
         if not rows or (self.is_over and int(rows[-1]["iteration"]) != self.k):
             self._evaluate()
-
-    def _train(self, window: Sequence[Event]) -> Trained | None:
-        """Train a window; None if a signal came before that was done, and nothing of it counts."""
-        # Ranks stop together or not at all, so none of them looks up in between.
-        is_stopped = self.keeper.stop if self.ranks.size == 1 else lambda: False
-        with self._timed("local updates"):
-            try:
-                return self.state.train(window, self.engine, is_stopped)
-            except Interrupted:
-                self.is_interrupted = True
-                return None
 
     def _count(self, window: Sequence[Event], trained: Trained) -> None:
         """Count what has happened: iterations, seconds and losses."""
@@ -162,19 +154,14 @@ class Run:
             if not self.ranks.leads:
                 return
             refuse_bad_models(tensors, self.k, self.keeper.rescue)
-            # A row that is there only because the run ends is made again if it ends there again.
-            is_extra = self._evaluated == self.events and not self.history.is_regular
-            rows = self.history.rows[:-1] if is_extra else self.history.rows
             self.keeper.save(
                 Checkpoint(
                     iteration=self.k,
                     events=self.events,
                     seconds=self.seconds,
                     tensors=tensors | self.engine.remember(),
-                    rows=rows,
-                    batch_loss=self.history.batch_loss,
-                    batch_count=self.history.batch_count,
                     idle_share=self.idle_share,
+                    **self.history.saved(is_now=self._evaluated == self.events),
                 )
             )
 
@@ -198,18 +185,4 @@ class Run:
             fraction=self._fraction,
             row=self.history.rows[-1],
             resumed=self.resumed,
-        )
-
-    def _outcome(self) -> Outcome:
-        return Outcome(
-            iteration=self.k,
-            seconds=self.seconds,
-            rows=self.history.rows,
-            mean=self.state.mean(),
-            servers=self.state.all_servers(),
-            client_steps=self.client_steps,
-            elapsed=time.perf_counter() - self.began,
-            interrupted=self.is_interrupted,
-            stopped=self.is_stopped,
-            phases=self.phases,
         )

@@ -18,7 +18,7 @@ from sdfeel.engines.parameters import ParameterLayout
 from sdfeel.errors import InputError
 from sdfeel.records.checkpoints import save_models
 from sdfeel.records.folder import RunFolder
-from sdfeel.simulation.listening import Outcome
+from sdfeel.simulation.loop import Run
 from sdfeel.simulation.simulation import Simulation
 
 if TYPE_CHECKING:
@@ -106,28 +106,28 @@ class Result:
     @classmethod
     def of(
         cls,
-        outcome: Outcome,
+        run: Run,
         simulation: Simulation,
         choice: ChosenEngine,
         config: Mapping[str, Any],
     ) -> Result:
-        """Make a result of how the loop ended."""
+        """Make a result of a run that has ended."""
         problem, about = simulation.problem, choice.engine.about()
         return cls(
-            model=problem.layout.module(problem.model, outcome.mean).eval(),
-            history=pd.DataFrame(outcome.rows).astype({"iteration": int}),
+            model=problem.layout.module(problem.model, run.state.mean()).eval(),
+            history=pd.DataFrame(run.history.rows).astype({"iteration": int}),
             scheme=simulation.algorithm.scheme.name,
             engine=choice.engine.name,
             engine_reason=choice.reason,
-            iterations=outcome.iteration,
-            seconds=outcome.seconds,
-            client_steps=outcome.client_steps,
-            elapsed=outcome.elapsed,
-            phases=outcome.phases,
-            interrupted=outcome.interrupted,
-            servers=outcome.servers,
+            iterations=run.k,
+            seconds=run.seconds,
+            client_steps=run.client_steps,
+            elapsed=run.elapsed,
+            phases=run.phases,
+            interrupted=run.is_interrupted,
+            servers=run.state.all_servers(),
             server_of=simulation.algorithm.network.clusters.server_of.tolist(),
-            stopped=outcome.stopped,
+            stopped=run.is_stopped,
             config=config,
             network=simulation.drawn(),
             environment={"engine": dict(about)} if about else {},

@@ -39,7 +39,7 @@ from sdfeel.simulation.evaluation import (
 )
 from sdfeel.simulation.fingerprint import data_digests, fingerprint
 from sdfeel.simulation.flops import charged
-from sdfeel.simulation.listening import Keeper, Listener, NoKeeper, Outcome
+from sdfeel.simulation.listening import Keeper, Listener, NoKeeper
 from sdfeel.simulation.loop import Run
 from sdfeel.simulation.method_check import check_methods
 from sdfeel.simulation.ranks import Ranks
@@ -217,7 +217,7 @@ class Simulation:
         keeper: Keeper | None = None,
         listener: Listener | None = None,
         start: Checkpoint | None = None,
-    ) -> Outcome:
+    ) -> Run:
         """Carry it out from the start, or from a checkpoint."""
         run = Run(
             State(self.problem, self.algorithm, self.start, self.ranks),
@@ -228,7 +228,8 @@ class Simulation:
             keeper or NoKeeper(),
             listener or Listener(),
         )
-        return run.carry_out(start)
+        run.carry_out(start)
+        return run
 
     def warn(self) -> None:
         """Say what is no mistake, but may surprise."""

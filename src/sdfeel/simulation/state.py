@@ -126,7 +126,8 @@ class State(Rows):
                 if mixing.among is not None:
                     rows = self.row_of_server
                     here = [rows[server] for server in mixing.among if server in rows]
-                shown = partial(self._show, event.k) if "between.held" in self.servers else None
+                is_coded = "between.held" in self.servers
+                shown = partial(self._show, mixing, event.k) if is_coded else None
                 self.models[here] = exchanged(mixing, self.models[here], self.ranks, shown)
         for method in ending:
             both = as_array(before[:, : self._size]), as_array(self.models[:, : self._size])
@@ -143,7 +144,7 @@ class State(Rows):
             shown = models
             if "between.held" in self.servers:
                 now = as_tensor(models, self.models)
-                shown = as_array(self._show(stamp, now, number, mixing).double())
+                shown = as_array(self._show(mixing, stamp, now, number).double())
             told = partial(self._told, mixing, models, shown)
             models = exchange(models, told, rows, mixing, number)
         return as_tensor(models, self.models)
@@ -165,13 +166,11 @@ class State(Rows):
             there, here = self.links[sender, receiver], self.links[receiver, sender]
         return models[receiver] + (shown[there] - shown[here]), False
 
-    def _show(
-        self, stamp: int, models: Tensor, number: int, mixing: Averager | None = None
-    ) -> Tensor:
+    def _show(self, mixing: Averager, stamp: int, models: Tensor, number: int) -> Tensor:
         """Tell neighbours what has changed; return what they hold: a row of a server, or a link."""
         shown, senders = self.servers["between.held"], list(self.ranks.servers)
         rows = list(range(len(shown)))
-        if mixing is not None and self.links:
+        if self.links:
             uses = mixing.generator + mixing.generator.T != 0
             rows = [row for way, row in self.links.items() if uses[way]]
             senders = [sender for sender, receiver in self.links if uses[sender, receiver]]
@@ -184,20 +183,14 @@ class State(Rows):
 
     def begin(self, event: Event) -> None:
         """Groups begin anew from their server's model, by what the way down carries."""
-        groups, is_plain = self._here(event.groups), self.held is self.begun
+        groups = self._here(event.groups)
         rows = [self.rows_of_groups[group.number] for group in groups]
-        is_whole = len(event.groups) == self.algorithm.network.servers
-        if self.algorithm.pace.groups == "servers" and is_whole:
-            self.begun = self.models
-        else:
+        if self.begun is not self.models:
             self.begun[rows] = self.models[[self.row_of_server[group.server] for group in groups]]
-        if is_plain:
-            self.held = self.begun
-        elif groups:
+        if self.held is not self.begun and groups:
             numbers = np.array([group.number for group in groups])
             draw = Draw(self.problem.seed, numbers, np.array([g.k for g in groups]), DOWN)
-            received = self.held[rows]
-            self.held[rows] = received + self._through("down", self.begun[rows] - received, draw)
+            self.held[rows] += self._through("down", self.begun[rows] - self.held[rows], draw)
 
     def _through(self, way: str, change: Tensor, draw: Draw) -> Tensor:
         """Return what arrives of a difference, which includes what did not arrive before."""

@@ -21,7 +21,6 @@ from sdfeel.algorithm.methods.codecs import Draw
 from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.methods.method import Floats, Method, Period
 from sdfeel.engines.engine import Engine, Learning, Sums, Work
-from sdfeel.simulation.rows import as_array
 
 if TYPE_CHECKING:
     from sdfeel.simulation.state import State
@@ -55,15 +54,12 @@ class Trained:
 
     def rows_of(self, method: Method, group: Group) -> dict[str, Floats]:
         """Rows of a group's clients, which a method may change."""
-        names, part = (
-            {f"{method.name}.{name}": name for name in method.rows},
+        part, keys = (
             self.part[group.number],
+            {name: f"{method.name}.{name}" for name in method.rows},
         )
-        return {
-            name: as_array(self.rows[of_all][part])
-            for of_all, name in names.items()
-            if of_all in self.rows
-        }
+        known = {name: self.rows[key] for name, key in keys.items() if key in self.rows}
+        return {name: rows[part].cpu().numpy() for name, rows in known.items()}
 
 
 class Training:
