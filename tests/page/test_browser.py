@@ -173,7 +173,7 @@ def test_sentences_not_blank_pages(serve, visit, write_run, curve, tmp_path: Pat
     folder = write_run(curve(count=3), "broken")
     (folder / "metrics.csv").write_text("iteration,train_loss\n0,what\n")
     page.get_by_text("broken: metrics.csv is damaged: line 2, column 'train_loss'").wait_for()
-    for name in ("curves", "network", "timeline", "what-if", "deployment", "events"):
+    for name in ("curves", "network", "timeline", "what-if", "editor"):
         assert page.get_by_test_id(name).inner_text().strip(), name
 
 

@@ -17,14 +17,14 @@ export class DeploymentView {
   constructor(section, store) {
     this.store = store;
     this.words = el("p", { class: "empty" }, "No deployment is watched: sdfeel watch --deployment deployment.toml shows its edges here.");
-    this.edges = el("div", { class: "scroll", "data-testid": "edges" });
+    this.edges = el("div", { class: "scroll", "data-testid": "edges", tabindex: 0, role: "region", "aria-label": "Edges" });
     this.warnings = el("div", { "data-testid": "warnings" });
     this.strips = new Map();
     this.incidents = el("ul", { class: "events", "data-testid": "incidents", "aria-live": "polite" });
     this.charts = MEASURES.map(({ name }) => new Chart(name, []));
     this.curves = el("div", { class: "charts" }, ...this.charts.map((chart) => chart.node));
     this.note = el("p", { class: "empty" });
-    this.members = el("div", { class: "scroll", "data-testid": "members" });
+    this.members = el("div", { class: "scroll", "data-testid": "members", tabindex: 0, role: "region", "aria-label": "Members" });
     section.append(this.words, this.edges, this.warnings, el("h3", {}, "Incidents"), this.incidents,
       this.title = el("h3", {}, "Loss and accuracy"), this.note, this.curves,
       this.people = el("h3", {}, "Members"), this.members);

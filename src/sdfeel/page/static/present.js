@@ -31,10 +31,10 @@ export class Presentation {
 
   // The view that is at the top of the window is where it begins.
   set(on, view = null) {
+    const seen = this.views.find((id) => document.getElementById(id).getBoundingClientRect().bottom > innerHeight / 3);
     this.on = on;
     this.button.setAttribute("aria-pressed", String(on));
     document.documentElement.toggleAttribute("data-present", on);
-    const seen = this.views.find((id) => document.getElementById(id).getBoundingClientRect().bottom > innerHeight / 3);
     if (on) this.show(this.views.includes(view) ? view : seen);
     else {
       for (const section of document.querySelectorAll("main > section")) section.classList.remove("shown");

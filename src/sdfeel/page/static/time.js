@@ -180,7 +180,7 @@ const total = (parts) => parts.total ?? named(parts).reduce((sum, [, seconds]) =
 
 function table(bars) {
   const names = [...new Set(bars.flatMap(([, parts]) => named(parts).map(([name]) => name)))];
-  return el("div", { class: "scroll" }, el("table", {},
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Seconds of a round by what they go into" }, el("table", {},
     el("tr", {}, ...["seconds", ...names, "in all"].map((name) => el("th", { scope: "col" }, name))),
     ...bars.map(([label, parts, key]) => el("tr", { "data-bar": key }, el("th", { scope: "row" }, label),
       ...names.map((name) => el("td", { "data-part": name, "data-value": parts[name] ?? "" }, name in parts ? three(parts[name]) : "–")),
