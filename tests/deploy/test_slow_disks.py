@@ -134,6 +134,25 @@ def test_a_full_disk_costs_the_others_nothing_and_its_edge_says_that_it_is_pause
     play(trouble, schedule={"iterations": 10**5, "averager": averager})
 
 
+def test_an_edge_that_its_slow_disk_holds_up_is_not_ready() -> None:
+    """Nor is it while nothing is wrong with the disk but its speed; and the log says both ends."""
+    phases: set[tuple[bool, bool]] = set()
+
+    async def trouble(world: TwinWorld) -> None:
+        edge = world.edges["e02"]
+        disk_of(world, "e02").seconds = 4.0
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            phases.add((edge.phase == "paused", edge.carrier.is_ready))
+        events = [line["event"] for line in edge.log.recent]
+        assert 0 <= events.count("disk-slow") - events.count("disk-caught-up") <= 1
+        assert "disk-slow" in events
+        assert "disk-problem" not in events
+
+    play(trouble)
+    assert phases == {(True, False), (False, True)}
+
+
 def test_nothing_is_acknowledged_before_it_is_on_the_disk() -> None:
     async def trouble(world: TwinWorld) -> None:
         edge, disk = world.edges["e02"], disk_of(world, "e02")

@@ -19,7 +19,7 @@ RING = [("e00", "e01"), ("e01", "e02"), ("e00", "e02")]
 # By message, what the version before this one does not know. A field that is added stands here
 # until that version is no longer to be met; one without which nodes do not understand each other
 # needs another `PROTOCOL`, which is refused by name.
-NEW = {"state": ["file"], "decision": ["hops"]}
+NEW = {"state": ["file"], "decision": ["hops"], "progress": ["leaving"]}
 
 
 @pytest.fixture(autouse=True)
