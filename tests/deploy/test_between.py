@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def test_deployed_equals_simulated(tmp_path: Path, codec: str, averager: str) ->
     assert np.abs(expected - plain).max() > 1e-5, "the codec rounds something off"
 
 
+def gates(deployment: Deployment, size: int, period: int) -> dict[str, Gated]:
+    """Trainers that wait before a period, each in a thread of its own: disks need some, too."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
+    before = (period - 1) * deployment.schedule.tau1 + 1
+    return {
+        client.name: Gated(n, client.samples, size, before)
+        for n, client in enumerate(deployment.clients)
+    }
+
+
 class Gated(toy.ToyTrainer):
     """Waits before a step that is not to begin yet."""
 
@@ -65,7 +76,7 @@ class Gated(toy.ToyTrainer):
 
     def train(self, model: np.ndarray, first: int, steps: int) -> np.ndarray:
         if first >= self.before:
-            self.gate.wait(30)
+            self.gate.wait(60)
         return super().train(model, first, steps)
 
 
@@ -81,10 +92,7 @@ def test_all_edges_killed_end_at_the_same_bits(tmp_path: Path, size: int) -> Non
     async def run() -> list[np.ndarray]:
         async with World(deployment) as world:
             world.size = size
-            gated = {
-                client.name: Gated(n, client.samples, size, before=2 * deployment.schedule.tau1 + 1)
-                for n, client in enumerate(deployment.clients)
-            }
+            gated = gates(deployment, size, period=3)
             await world.start_all(gated)
             await world.until(lambda: all(edge.done == 2 for edge in world.edges.values()))
             await world.until(
@@ -111,10 +119,7 @@ def test_an_edge_that_lost_its_disk_begins_anew_from_whole_models(tmp_path: Path
 
     async def run() -> None:
         async with World(deployment) as world:
-            gated = {
-                client.name: Gated(n, client.samples, toy.SIZE, before=4 * 2 + 1)
-                for n, client in enumerate(deployment.clients)
-            }
+            gated = gates(deployment, toy.SIZE, period=5)
             await world.start_all(gated)
             await world.until(lambda: all(edge.done == 4 for edge in world.edges.values()))
             await world.kill("b")

@@ -12,7 +12,7 @@ import toy
 from as_simulated import as_simulated
 from harness import World, content, run_to_the_end
 from harness import deploy as deploy_toy
-from test_between import Gated
+from test_between import gates
 from test_server_step import deploy, trainers, with_buffers
 from test_simulator import make_data, make_model
 
@@ -67,10 +67,7 @@ def test_the_history_is_in_the_checkpoint(tmp_path: Path) -> None:
 
     async def run() -> list[np.ndarray]:
         async with World(deployment) as world:
-            gated = {
-                client.name: Gated(n, client.samples, toy.SIZE, before=3 * 2 + 1)
-                for n, client in enumerate(deployment.clients)
-            }
+            gated = gates(deployment, toy.SIZE, period=4)
             await world.start_all(gated)
             edges = world.edges
             await world.until(lambda: all(edge.done == 3 for edge in edges.values()))
