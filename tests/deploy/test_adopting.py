@@ -212,7 +212,7 @@ def test_a_neighbour_may_ask_as_often_as_it_likes(tmp_path: Path) -> None:
             await world.until(lambda: all(edge.done >= 2 for edge in world.edges.values()))
             link: Any = world.edges["b"].links["a"]
             for _ in range(200):
-                link._take(v1.LinkMessage(wanted=v1.Wanted()))
+                await link._take(v1.LinkMessage(wanted=v1.Wanted()))
             assert len(world.events("lent", "b")) == 1
             await world.finish()
 

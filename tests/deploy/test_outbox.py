@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
+from packings import PACKINGS
 from twin_world import TwinWorld, small
 from virtual import VirtualLoop
 
-from sdfeel.deploy.model.vectors import BLOCK, Vector, as_vector
+from sdfeel.deploy.model.vectors import BLOCK, LARGE, Vector, as_vector
+from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.outbox import MODELS, Outbox
+from sdfeel.deploy.wire.packing import Packed
 
 
 class Unreadable(Vector):
@@ -53,6 +58,59 @@ def test_a_model_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
     assert "a word" in stream.written
     assert "Input/output error" in stream.closed[0]
     assert outbox.problem == stream.closed[0]
+
+
+class Slow(Vector):
+    """A model on a disk that answers once a ping has been answered."""
+
+    pinged = threading.Event()
+
+    def read_bytes(self, start: int, stop: int) -> bytes:
+        assert self.pinged.wait(30), "the loop stands still"
+        return bytes(4 * (stop - start))
+
+
+async def pings(of: threading.Event, done: asyncio.Future[Any]) -> None:
+    """The loop goes round a few times, and then the disk answers."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not done.done()
+    of.set()
+
+
+def test_a_slow_read_of_a_large_model_stops_no_ping() -> None:
+    stream: Any = Sink()
+    outbox = Outbox(stream, lambda chunk: chunk, lambda _: None, 8)
+    model = Slow(LARGE + 1, b"", None, None)
+
+    async def main() -> None:
+        pump = asyncio.ensure_future(outbox.pump())
+        outbox.offer("a model", model)
+        sent = asyncio.ensure_future(outbox.flush())
+        await pings(model.pinged, sent)
+        await sent
+        pump.cancel()
+
+    asyncio.run(main())
+    assert len(stream.written) == 1 + 9
+
+
+def test_a_slow_disk_under_a_model_that_comes_in_stops_no_ping() -> None:
+    """What its change is added to is read, chunk by chunk."""
+    start, answers = Slow(LARGE + 1, b"x" * 32, None, None), threading.Event()
+    start.pinged = answers
+    packed = Packed(PACKINGS["bfloat16"], start.size, start.sha256)
+    packed.write(bytes(2 * BLOCK))
+    incoming = frames.Incoming(
+        frames.header(packed, 1), start.size, 1.0, None, start, PACKINGS["bfloat16"]
+    )
+
+    async def main() -> None:
+        taken = asyncio.ensure_future(incoming.take(v1.Chunk(data=packed.read_bytes(0, BLOCK))))
+        await pings(answers, taken)
+        assert await taken is None
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("models", "is_closed"), [(MODELS, False), (MODELS + 1, True)])

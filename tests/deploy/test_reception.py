@@ -65,9 +65,9 @@ def arrive(cluster: Cluster, given: int = 3, chunks: int = 2, **header: Any) -> 
         fields = {"samples": 10, "steps": 2, **header}
         announced = frames.header(SENT, fields.pop("period", 3), **fields)
         stream = Reception(cluster, session)  # type: ignore[arg-type]
-        stream.take(v1.FromClient(model=announced))
+        await stream.take(v1.FromClient(model=announced))
         for chunk in [*frames.chunks(SENT)][:chunks]:
-            stream.take(v1.FromClient(chunk=chunk))
+            await stream.take(v1.FromClient(chunk=chunk))
         stream.end()
         return cluster.outcome
 

@@ -237,7 +237,7 @@ class Cluster:
         reception = Reception(self, session)
         try:
             while (message := await session.stream.read()) is not None:
-                reception.take(message)
+                await reception.take(message)
         finally:
             reception.end()
 

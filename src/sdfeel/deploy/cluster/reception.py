@@ -109,15 +109,15 @@ class Reception:
         self._arrival: Arrival | None = None
         self._incoming: frames.Incoming | None = None
 
-    def take(self, message: Any) -> None:
+    async def take(self, message: Any) -> None:
         """What the client has sent, which is a model or a part of one."""
         self._cluster.node.metrics.bytes.labels("clients", "in").inc(message.ByteSize())
         kind = message.WhichOneof("body")
         try:
             if kind == "model":
-                self._open(message.model)
+                await self._open(message.model)
             elif kind == "chunk" and self._incoming is not None:
-                self._receive(message.chunk)
+                await self._receive(message.chunk)
         except Late:
             self._cluster.late(self._session, self._drop().period)
         except Refused as refusal:
@@ -138,7 +138,7 @@ class Reception:
         self._incoming, arrival = None, self._arrival
         return arrival
 
-    def _open(self, announced: v1.ModelHeader) -> None:
+    async def _open(self, announced: v1.ModelHeader) -> None:
         if self._incoming is not None:
             raise Refused("truncated", "a new model before the last was whole")
         node, arrival = self._cluster.node, Arrival(self._cluster, self._session, announced)
@@ -149,12 +149,12 @@ class Reception:
         most, start = node.deployment.limits.magnitude, arrival.given.model
         self._incoming = frames.Incoming(announced, node.size, most, node.folder, start, packing)
         if announced.data:
-            self._receive(v1.Chunk(data=announced.data))
+            await self._receive(v1.Chunk(data=announced.data))
 
-    def _receive(self, chunk: v1.Chunk) -> None:
+    async def _receive(self, chunk: v1.Chunk) -> None:
         incoming, arrival = self._incoming, self._arrival
         assert incoming is not None and arrival is not None  # noqa: S101, PT018 - by its callers
-        vector = incoming.feed(chunk)
+        vector = await incoming.take(chunk)
         if vector is None:
             return
         self._incoming = None

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 __all__ = [
     "BLOCK",
     "KEPT",
+    "LARGE",
     "Change",
     "NotFinite",
     "OpenFile",
@@ -43,6 +44,8 @@ Block = NDArray[np.float32]
 # Values handled at a time; as bytes this is also the largest chunk on the wire (128 KiB). An edge
 # holds about a dozen chunks for each client that is sending or receiving.
 BLOCK = 32_768
+# Above it, going over a model takes long, or waits for a disk: it is done beside the event loop.
+LARGE = 8 * BLOCK
 KEPT = ".kept"
 
 
@@ -138,7 +141,7 @@ class Vector:
     @property
     def is_large(self) -> bool:
         """Whether going over it takes long enough to be done beside the event loop."""
-        return self.size > 8 * BLOCK
+        return self.size > LARGE
 
 
 class VectorWriter:
@@ -159,10 +162,11 @@ class VectorWriter:
     def write(self, values: bytes) -> None:
         self._hash.update(values)
         self.written += len(values) // 4
-        if self._file is None:
+        file = self._file  # `abandon` may come from the loop while a thread writes
+        if file is None:
             self._parts.append(values)
         else:
-            write_all(self._file.descriptor, values)
+            write_all(file.descriptor, values)
 
     def finish(self) -> Vector:
         if self._file is not None:

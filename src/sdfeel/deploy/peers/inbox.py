@@ -71,7 +71,7 @@ class Inbox:
             self._incoming = None
         self.lending.came(None)
 
-    def open(self, announced: v1.ModelHeader) -> None:
+    async def open(self, announced: v1.ModelHeader) -> None:
         is_lent = announced.stage == v1.Stage.LENT
         if not is_lent:
             self.reached = max(self.reached, (announced.period, announced.exchange))
@@ -84,7 +84,8 @@ class Inbox:
         except Refused as refusal:
             self._tell(announced, refusal)
             return
-        self._receive(self._incoming.begin, len(announced.data))
+        if announced.data:
+            await self.feed(v1.Chunk(data=announced.data))
 
     def _begin(self, announced: v1.ModelHeader) -> frames.Incoming:
         """A whole model; or the change of one that both ends hold, if edges use a codec."""
@@ -98,20 +99,19 @@ class Inbox:
         most = node.deployment.limits.magnitude
         return frames.Incoming(announced, node.size, most, node.folder, start, packing)
 
-    def feed(self, chunk: v1.Chunk) -> None:
-        if self._incoming is not None:  # else: the rest of a model that was refused
-            incoming = self._incoming
-            self._receive(lambda: incoming.feed(chunk), len(chunk.data))
-
-    def _receive(self, feed: Callable[[], Vector | None], size: int) -> None:
-        self._node.metrics.bytes.labels("edges", "in").inc(size)
-        try:
-            vector = feed()
-        except Refused as refusal:
-            self._refuse(refusal)
+    async def feed(self, chunk: v1.Chunk) -> None:
+        incoming = self._incoming
+        if incoming is None:  # the rest of a model that was refused
             return
-        if vector is not None and self._incoming is not None:
-            announced, self._incoming = self._incoming.announced, None
+        self._node.metrics.bytes.labels("edges", "in").inc(len(chunk.data))
+        try:
+            vector = await incoming.take(chunk)
+        except Refused as refusal:
+            if self._incoming is incoming:
+                self._refuse(refusal)
+            return
+        if vector is not None and self._incoming is incoming:  # else a newer stream took its place
+            announced, self._incoming = incoming.announced, None
             if announced.stage != v1.Stage.OFFER:
                 self._came(announced.period)
             self._put(announced, vector)

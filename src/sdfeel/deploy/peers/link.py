@@ -167,7 +167,7 @@ class Link:
             while (message := await stream.read()) is not None:
                 if self._stream is not stream:
                     break
-                self._take(message)
+                await self._take(message)
                 self.node.signal.notify()
         except StreamLost:
             pass  # link-down says it
@@ -231,14 +231,14 @@ class Link:
 
     # What comes in.
 
-    def _take(self, message: v1.LinkMessage) -> None:
+    async def _take(self, message: v1.LinkMessage) -> None:
         kind = message.WhichOneof("body")
         if kind in ("model", "chunk"):
             self._note_model(message)
         if kind == "model":
-            self._inbox.open(message.model)
+            await self._inbox.open(message.model)
         elif kind == "chunk":
-            self._inbox.feed(message.chunk)
+            await self._inbox.feed(message.chunk)
         elif kind == "decision":
             if message.decision.word == v1.Word.REFUSE:
                 self._refused = (message.decision.period, message.decision.exchange)

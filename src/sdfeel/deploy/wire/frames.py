@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sdfeel.deploy.model.vectors import BLOCK, Block, Vector, VectorWriter, squares
+from sdfeel.deploy.model.vectors import BLOCK, LARGE, Block, Vector, VectorWriter, squares
 from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
+from sdfeel.deploy.waiting import offload
 from sdfeel.deploy.wire.packing import AnyPacking, Load
 
 __all__ = ["DTYPE", "MESSAGE_BYTES", "Incoming", "chunks", "header"]
@@ -91,6 +92,10 @@ class Incoming:
         """The vector, if the header had all of it."""
         data = self.announced.data
         return self.feed(v1.Chunk(data=data)) if data else None
+
+    async def take(self, chunk: v1.Chunk) -> Vector | None:
+        """As `feed`; of a large model beside the event loop, as it may wait for a disk."""
+        return await offload(self.size > LARGE, lambda: self.feed(chunk))
 
     def feed(self, chunk: v1.Chunk) -> Vector | None:
         """Takes the next chunk; the vector once it is whole."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sdfeel.deploy.model.vectors import BLOCK
 from sdfeel.deploy.protocol import v1
+from sdfeel.deploy.waiting import offload
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.packing import Load
 from sdfeel.deploy.wire.transport import Stream, StreamLost
@@ -106,7 +107,8 @@ class Outbox:
     async def _send(self, announcement: Any, load: Load) -> None:
         await self._stream.write(announcement)
         self._sent(len(load.read_bytes(0, load.size)) if load.size <= BLOCK else 0)
-        for chunk in frames.chunks(load):
+        chunks = frames.chunks(load)
+        while chunk := await offload(load.is_large, lambda: next(chunks, None)):
             await self._stream.write(self._as_message(chunk))
             self._sent(len(chunk.data))
             await self._send_words()

@@ -44,6 +44,7 @@ from sdfeel.algorithm.methods.codecs import (
 )
 from sdfeel.deploy.model.vectors import (
     BLOCK,
+    LARGE,
     Block,
     OpenFile,
     Vector,
@@ -266,6 +267,11 @@ class Packed:
         self._ends = [0]  # of the chunks, in bytes
         is_large = size > 2 * BLOCK and not in_memory
         self._file = OpenFile.unnamed(folder) if is_large else None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether reading it may wait for a disk."""
+        return self.size > LARGE
 
     @property
     def sha256(self) -> bytes:
