@@ -29,6 +29,14 @@ CONTRAST = """
 })
 """
 
+VALUES = "(servers) => servers.map((server) => Number(server.dataset.value))"
+MIDDLE = """
+(node) => {
+  const box = node.getBoundingClientRect();
+  return [box.x + box.width / 2, box.y + box.height / 2];
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -222,10 +230,9 @@ def test_the_network_is_edited_by_mouse(serve, visit, trained: Path) -> None:
     links = board.locator("[data-edit-link]")
     page.wait_for_selector("[data-testid=edit-zeta]")
     count = links.count()
-    middle = "(node) => { const b = node.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; }"
 
     def drag(one: str, other: str) -> None:
-        ends = [board.locator(place).evaluate(middle) for place in (one, other)]
+        ends = [board.locator(place).evaluate(MIDDLE) for place in (one, other)]
         page.mouse.move(*ends[0])
         page.mouse.down()
         page.mouse.move(*ends[1], steps=4)

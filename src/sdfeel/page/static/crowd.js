@@ -28,16 +28,14 @@ export class Crowd {
     paper.clearRect(0, 0, this.width, this.height);
     const [still, compute, upload, exchange, download, guest, line] = ["c0", "compute", "upload", "exchange", "download", "c1", "soft"].map(colour);
     this.packets = 0;
+    paper.setTransform(1, 0, 0, 1, 0, 0);
+    paper.drawImage(this.seated(places, world, still, guest, line), 0, 0);
+    paper.setTransform(sharp, 0, 0, sharp, 0, 0);
+    paper.fillStyle = compute;
     world.nodes.forEach((node, n) => {
+      if (doing(n)?.[0] !== "compute") return;
       const { places: at, size } = places.seats[n];
-      const [part] = doing(n) ?? [null];
-      paper.fillStyle = part === "compute" ? compute : still;
-      for (let c = 0; c < node.clients; c += 1) {
-        const kind = node.kinds?.[c];
-        if (kind === "away") { this.ring(at[2 * c], at[2 * c + 1], size, line); continue; }
-        if (kind === "guest") { this.diamond(at[2 * c], at[2 * c + 1], size, guest); paper.fillStyle = part === "compute" ? compute : still; continue; }
-        this.dot(at[2 * c], at[2 * c + 1], size);
-      }
+      for (let c = 0; c < node.clients; c += 1) this.dot(paper, at[2 * c], at[2 * c + 1], size);
     });
     world.nodes.forEach((node, n) => {
       const [part, share] = doing(n) ?? [null, 0];
@@ -59,26 +57,32 @@ export class Crowd {
     this.canvas.dataset.packets = this.packets;
   }
 
-  dot(x, y, size) {
-    if (size < 2.5) { this.paper.fillRect(x - size, y - size, 2 * size, 2 * size); return; }
-    this.paper.beginPath();
-    this.paper.arc(x, y, size, 0, 2 * Math.PI);
-    this.paper.fill();
+  // All clients at rest, drawn once: again only where they, the theme or the size are others.
+  seated(places, world, still, guest, line) {
+    const mark = [places, world.live ? world : null, still, this.width, this.sharp];
+    if (this.mark?.every((value, n) => value === mark[n])) return this.resting;
+    this.mark = mark;
+    this.resting = Object.assign(document.createElement("canvas"), { width: this.canvas.width, height: this.canvas.height });
+    const paper = this.resting.getContext("2d");
+    paper.setTransform(this.sharp, 0, 0, this.sharp, 0, 0);
+    world.nodes.forEach((node, n) => {
+      const { places: at, size } = places.seats[n];
+      for (let c = 0; c < node.clients; c += 1) {
+        const [x, y, kind] = [at[2 * c], at[2 * c + 1], node.kinds?.[c]];
+        [paper.strokeStyle, paper.fillStyle] = [line, kind === "guest" ? guest : still];
+        if (kind === "guest") diamond(paper, x, y, 1.6 * size);
+        else this.dot(paper, x, y, size, kind === "away");
+      }
+    });
+    return this.resting;
   }
 
-  ring(x, y, size, stroke) {
-    this.paper.strokeStyle = stroke;
-    this.paper.beginPath();
-    this.paper.arc(x, y, size, 0, 2 * Math.PI);
-    this.paper.stroke();
-  }
-
-  diamond(x, y, size, fill) {
-    const far = 1.6 * size;
-    this.paper.fillStyle = fill;
-    this.paper.beginPath();
-    for (const [dx, dy] of [[0, -far], [far, 0], [0, far], [-far, 0]]) this.paper.lineTo(x + dx, y + dy);
-    this.paper.fill();
+  dot(paper, x, y, size, isHollow = false) {
+    if (size < 2.5 && !isHollow) { paper.fillRect(x - size, y - size, 2 * size, 2 * size); return; }
+    paper.beginPath();
+    paper.arc(x, y, size, 0, 2 * Math.PI);
+    if (isHollow) paper.stroke();
+    else paper.fill();
   }
 
   between(places, n, node, share, fill) {
@@ -99,6 +103,12 @@ export class Crowd {
     this.paper.fillRect(x - half, y - half, 2 * half, 2 * half);
     this.packets += 1;
   }
+}
+
+function diamond(paper, x, y, far) {
+  paper.beginPath();
+  for (const [dx, dy] of [[0, -far], [far, 0], [0, far], [-far, 0]]) paper.lineTo(x + dx, y + dy);
+  paper.fill();
 }
 
 // From the rim of a server to that of the other, so that no name is covered.

@@ -35,11 +35,13 @@ export class CursorBar {
     slider.value = row;
     const steps = this.choice.run?.column("iteration");
     const iteration = steps?.length ? steps.data[Math.min(steps.length - 1, Math.floor(row + 1e-9))] : 0;
-    this.when.textContent = `iteration ${iteration}, ${seconds(clock.now)}`;
+    const text = `iteration ${iteration}, ${seconds(clock.now)}`;
+    if (this.when.textContent !== text) this.when.textContent = text;
     this.node.dataset.seconds = clock.now;
-    slider.setAttribute("aria-valuetext", this.when.textContent);
-    this.play.textContent = clock.playing ? "pause" : "play";
-    this.speed.value = clock.speed;
+    if (!clock.playing) slider.setAttribute("aria-valuetext", text);
+    const name = clock.playing ? "pause" : "play";
+    if (this.play.textContent !== name) this.play.textContent = name;
+    if (Number(this.speed.value) !== clock.speed) this.speed.value = clock.speed;
     this.loop.checked = clock.loops;
   }
 

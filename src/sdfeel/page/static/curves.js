@@ -2,7 +2,7 @@
 
 import { translate } from "./clock.js";
 import { Chart } from "./plot.js";
-import { ask, el, keepIfSame, looks, svg } from "./util.js";
+import { ask, el, keepIfSame, looks, svg, watchSeen } from "./util.js";
 import { titleOf } from "./units.js";
 
 const XS = { seconds: "simulated seconds", iteration: "iterations", elapsed: "real seconds" };
@@ -24,6 +24,7 @@ export class Curves {
       return Object.assign(chart, { metric, wanted });
     });
     this.problems = el("div", { "data-testid": "problems" });
+    this.isSeen = watchSeen(section, () => this.move());
     clock.on(() => this.move());
     section.append(
       el("div", { class: "bar" }, el("label", {}, "against", this.x), el("label", {}, this.log, "logarithmic"),
@@ -47,6 +48,7 @@ export class Curves {
 
   // The cursor is a second of the run that is looked at: elsewhere the value of x in that row.
   move() {
+    if (this.clock.playing && !this.isSeen()) return;
     const { run } = this.choice;
     const x = run?.metrics.rows ? translate(run.column("seconds"), run.column(this.x.value), this.clock.now) : null;
     for (const chart of this.charts) chart.setCursor(Number.isFinite(x) ? x : null);

@@ -5,16 +5,18 @@ import { linkShade, nodeShade, onTop, scaleBar } from "./colours.js";
 import { Crowd } from "./crowd.js";
 import { placeAll } from "./geometry.js";
 import { liveWorld, runWorld } from "./worlds.js";
-import { ask, bytes, colour, el, hideTip, keepIfSame, showTip, svg, zoom } from "./util.js";
+import { ask, bytes, colour, el, hideTip, keepIfSame, showTip, svg, watchSeen, zoom } from "./util.js";
 import { percent, three } from "./units.js";
 
 const NAMED = 60; // servers whose names are drawn
 const MOST_LINES = 12; // of a tip
+const EVERY = 80; // milliseconds between two colours of a replay: models on their way move at every frame
 
 export class NetworkView {
   constructor(section, store, clock, choice) {
     Object.assign(this, { store, clock, choice });
     this.known = new Map();
+    this.coloured = -Infinity;
     this.colours = el("select", { "data-testid": "colour-by", onchange: () => this.paint() },
       ...[["accuracy", "test accuracy"], ["loss", "test loss"], ["", "nothing"]].map(([value, label]) => el("option", { value }, label)));
     this.picture = svg("svg", { role: "group", "aria-label": "Network of edge servers" });
@@ -27,9 +29,8 @@ export class NetworkView {
       el("label", {}, "colour servers by", this.colours)), this.words, this.both);
     this.picture.addEventListener("pointerleave", hideTip);
     clock.on(() => this.paint());
-    this.isSeen = true;
-    new IntersectionObserver(([entry]) => { this.isSeen = entry.isIntersecting; if (this.isSeen) this.paint(); }, { rootMargin: "100px" }).observe(section);
-    new ResizeObserver(() => this.paint()).observe(this.stage);
+    this.isSeen = watchSeen(section, () => this.paint());
+    new ResizeObserver(() => { this.size = null; this.paint(); }).observe(this.stage);
   }
 
   async draw() {
@@ -73,12 +74,19 @@ export class NetworkView {
     return { n, iteration: value("iteration"), disagreement: value("disagreement"), traced: traceRow(run, value("iteration")) };
   }
 
-  paint() {
-    const { world } = this;
-    if (!world || world.key !== this.choice.name || (this.clock.playing && !this.isSeen)) return;
+  // A pixel of the stage is one of the screen, larger in larger type.
+  measure() {
     const scale = zoom();
     const width = Math.max(280, Math.round((this.stage.clientWidth || 700) / scale));
     const height = Math.round(Math.min(560, (0.78 * innerHeight) / scale, Math.max(320, 0.72 * width)));
+    this.size = { width, height, scale };
+  }
+
+  paint() {
+    const { world } = this;
+    if (!world || world.key !== this.choice.name || (this.clock.playing && !this.isSeen())) return;
+    if (!this.clock.playing || !this.size) this.measure();
+    const { width, height, scale } = this.size;
     const mark = `${world.mark} ${document.documentElement.dataset.theme} ${width} ${height} ${scale}`;
     if (this.mark !== mark) {
       this.mark = mark;
@@ -89,8 +97,12 @@ export class NetworkView {
       this.painted = "";
     }
     const moment = this.moment();
-    const shown = JSON.stringify([moment, this.colours.value, world.live && this.store.deployment.edges, world.run?.trace.changes]);
-    if (this.painted !== shown) { this.painted = shown; this.colour(world, moment); }
+    const shown = JSON.stringify([moment, this.clock.playing, this.colours.value, world.live && this.store.deployment.edges, world.run?.trace.changes]);
+    const time = performance.now();
+    if (this.painted !== shown && !(this.clock.playing && time - this.coloured < EVERY)) {
+      [this.painted, this.coloured] = [shown, time];
+      this.colour(world, moment);
+    }
     const { now } = this.clock;
     const perClient = world.run?.laneKind === "client";
     const doing = (n) => (world.run && !perClient ? world.run.moments.doing(n, now) : null);
@@ -118,7 +130,7 @@ export class NetworkView {
       onpointerleave: hideTip, onfocus: (event) => this.tipNode(n, event), onblur: hideTip,
     }, circle);
     let text = null;
-    if (this.spots?.length !== -1 && this.world.nodes.length <= NAMED) {
+    if (this.world.nodes.length <= NAMED) {
       const name = node.name.slice(0, 10);
       const inside = 3.7 * name.length < radius;
       text = svg("text", { x, y: inside ? y + 4.5 : y + radius + 14, "text-anchor": "middle", "font-size": 12, class: inside ? null : "beside" }, name);
@@ -139,7 +151,6 @@ export class NetworkView {
   }
 
   colour(world, moment) {
-    const { scale } = world;
     world.read(moment);
     const most = world.mostApart();
     const widest = Math.max(...world.links.map((link) => link.bytes), 1e-12);
@@ -164,11 +175,11 @@ export class NetworkView {
       const fill = node.edge?.problem ? bad : share === null ? panel : nodeShade(by === "loss" ? 1 - share : share);
       put(this.spots[n].circle, "fill", fill);
       put(this.spots[n].group, "data-value", Number.isFinite(value) ? value : "");
-      put(this.spots[n].group, "aria-label", this.linesOf(n).join("; "));
+      if (!this.clock.playing) put(this.spots[n].group, "aria-label", this.linesOf(n).join("; "));
       const { text } = this.spots[n];
       if (text && !text.classList.contains("beside")) put(text, "fill", onTop(fill));
     });
-    this.tell(world, moment, most, by, range, scale);
+    this.tell(world, moment, most, by, range);
   }
 
   tipLink(n, event) {

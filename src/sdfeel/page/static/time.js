@@ -1,15 +1,16 @@
 // Who computes, sends and waits; and where the seconds of a round go, predicted and measured.
 
 import { PARTS } from "./moments.js";
-import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks, zoom } from "./util.js";
+import { ask, colour, el, hideTip, keepIfSame, short, showTip, svg, ticks, watchSeen, zoom } from "./util.js";
 import { seconds as inSeconds, three } from "./units.js";
 
 const MOST_LANES = 100;
+const EVERY = 120; // milliseconds between two pages of a timeline that plays
 const [LEFT, TOP, RIGHT] = [70, 6, 14];
 
 export class TimeView {
   constructor(section, store, clock, choice) {
-    Object.assign(this, { store, clock, choice });
+    Object.assign(this, { store, clock, choice, turned: -Infinity });
     this.rounds = el("select", { "data-testid": "rounds", onchange: () => this.draw() },
       ...[2, 4, 8, 16].map((n) => el("option", { value: n, selected: n === 4 }, `${n} rounds`)));
     this.words = el("p", { class: "empty" });
@@ -19,6 +20,7 @@ export class TimeView {
     this.choose = [el("label", {}, "show the time of", choice.select("time-of")), el("label", {}, "show at once", this.rounds)];
     section.append(el("div", { class: "bar" }, ...this.choose, ...keys),
       this.words, this.lanes, el("h3", {}, "Where a round's seconds go"), this.stack);
+    this.isSeen = watchSeen(section, () => this.move());
     clock.on(() => this.move());
     new ResizeObserver(() => { if (this.width && Math.abs(this.stack.clientWidth / zoom() - this.width) > 1) this.draw(); }).observe(this.stack);
   }
@@ -62,11 +64,17 @@ export class TimeView {
 
   // The cursor's line; other rounds only where it leaves those that are shown.
   move() {
-    if (!this.shown) return;
+    if (!this.shown || (this.clock.playing && !this.isSeen())) return;
     const { first, last } = this.shown;
     const { now } = this.clock;
     const boxes = now < first || now > last ? this.boxes(this.painted) : null;
-    if (boxes?.length && boxes[0].start !== this.shown.begins) { this.paint(this.painted); return; }
+    if (boxes?.length && boxes[0].start !== this.shown.begins) {
+      const time = performance.now();
+      if (this.clock.playing && time - this.turned < EVERY) return;
+      this.turned = time;
+      this.paint(this.painted);
+      return;
+    }
     const x = LEFT + ((now - first) / (last - first || 1)) * (this.width - LEFT - RIGHT);
     const inside = now >= first && now <= last * (1 + 1e-12);
     this.cursor.setAttribute("visibility", inside ? "visible" : "hidden");

@@ -59,13 +59,29 @@ export function clockTime(seconds) {
   return new Date(seconds * 1000).toLocaleTimeString("en-GB");
 }
 
+// Of the theme, asked for once: the browser works out all styles anew for an answer.
+const known = new Map();
+
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const key = `${document.documentElement.dataset.theme} ${name}`;
+  if (!known.has(key)) known.set(key, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  return known.get(key);
 }
 
 // How large letters are, of the usual 16 pixels: pictures grow with them.
 export function zoom() {
   return parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+}
+
+// Whether a section is on the screen: what nobody sees need not move.
+export function watchSeen(section, change) {
+  let isSeen = true;
+  new IntersectionObserver(([entry]) => {
+    const before = isSeen;
+    isSeen = entry.isIntersecting;
+    if (isSeen && !before) change();
+  }, { rootMargin: "100px" }).observe(section);
+  return () => isSeen;
 }
 
 const DASHES = ["", "9 3", "2 3", "12 3 2 3", "18 5"];
