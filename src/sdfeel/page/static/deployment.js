@@ -24,16 +24,17 @@ export class DeploymentView {
     this.charts = MEASURES.map(({ name }) => new Chart(name, []));
     this.curves = el("div", { class: "charts" }, ...this.charts.map((chart) => chart.node));
     this.note = el("p", { class: "empty" });
+    this.refused = el("div", { class: "scroll", "data-testid": "not-taken", tabindex: 0, role: "region", "aria-label": "Not taken as it came" });
     this.members = el("div", { class: "scroll", "data-testid": "members", tabindex: 0, role: "region", "aria-label": "Members" });
     section.append(this.words, this.edges, this.warnings, el("h3", {}, "Incidents"), this.incidents,
-      this.title = el("h3", {}, "Loss and accuracy"), this.note, this.curves,
+      this.against = el("h3", {}, "Not taken as it came"), this.refused, this.title = el("h3", {}, "Loss and accuracy"), this.note, this.curves,
       this.people = el("h3", {}, "Members"), this.members);
     this.draw();
   }
 
   draw() {
     const { deployment } = this.store;
-    for (const node of [this.edges, this.warnings, this.curves, this.title, this.note, this.people, this.members]) node.hidden = !deployment;
+    for (const node of [this.edges, this.warnings, this.refused, this.against, this.curves, this.title, this.note, this.people, this.members]) node.hidden = !deployment;
     if (!deployment) {
       keepIfSame(this.incidents, ["none"], () => [el("li", {}, "Nothing happens where nothing is deployed.")]);
       return;
@@ -46,6 +47,8 @@ export class DeploymentView {
     keepIfSame(this.warnings, warnings, () => warnings.map((text) => el("p", { class: "note" }, text)));
     this.drawIncidents(incidents);
     this.drawCurves(deployment.curves ?? {});
+    const { not_taken: refused = [] } = deployment;
+    keepIfSame(this.refused, refused, () => [refused.length ? notTaken(refused) : el("p", { class: "empty" }, "Every model counted as it came.")]);
     keepIfSame(this.members, edges.map((edge) => edge.members), () => [members(edges)]);
   }
 
@@ -120,6 +123,14 @@ function left(hours) {
   return hours < 48 ? `${short(hours, 3)} h left` : `${short(hours / 24, 3)} days left`;
 }
 
+// Models that were refused, late or scaled down, by client, with the last reason.
+function notTaken(rows) {
+  const head = ["client", "edge", "what", "times", "last", "why"];
+  return el("table", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col", class: name === "why" ? "words" : null }, name))),
+    ...rows.map((row) => el("tr", {}, el("td", {}, row.client), el("td", {}, row.edge), el("td", {}, row.what), el("td", {}, String(row.times)),
+      el("td", {}, clockTime(row.last)), el("td", { class: "words" }, row.why))));
+}
+
 // Clients by name; what they say of themselves stands with them and nowhere else.
 function members(edges) {
   const rows = edges.flatMap((edge) => edge.members.map((member) => [edge.name, member]));
@@ -132,14 +143,13 @@ function members(edges) {
 }
 
 function sentence(story) {
-  const parts = story.parts.map(({ words, at }) => (at === null ? words : `${words} ${clockTime(at)}`));
-  return [`${story.what} ${clockTime(story.first)}`, ...parts].join(", ");
+  const parts = story.parts.map(({ words, at }) => (at === null ? words : `${words} at ${clockTime(at)}`));
+  const end = story.last === null ? ["and lasts"] : [];
+  return [`${story.what} at ${clockTime(story.first)}`, ...parts, ...end].join(", ");
 }
 
 function item(story, strip) {
-  const words = sentence(story) + (story.last === null ? ", and lasts" : "");
-  return el("li", { class: story.last === null ? "open" : "", "data-incident": story.kind, "data-first": story.first, "data-last": story.last ?? "" },
-    story.details.length ? strip.node : null, el("span", { "data-part": "sentence" }, words));
+  return el("li", { class: story.last === null ? "open" : "", "data-incident": story.kind, "data-first": story.first, "data-last": story.last ?? "" }, strip.node);
 }
 
 // The span of a story with a lane for each edge that tells of it; a cursor goes through it.
@@ -150,12 +160,14 @@ class Strip {
     this.play = el("button", { type: "button", "data-testid": "incident-replay", onclick: () => this.run() }, "replay");
     this.when = el("output", {});
     this.list = el("ol", { class: "cause" });
-    this.node = el("details", {}, el("summary", {}, "from facts"), el("div", { class: "bar" }, this.play, this.when), this.picture, this.list);
+    this.words = el("summary", {});
+    this.node = el("details", {}, this.words, el("div", { class: "bar" }, this.play, this.when), this.picture, this.list);
     this.node.addEventListener("toggle", () => this.draw());
   }
 
   tell(story) {
     this.story = story;
+    this.words.textContent = sentence(story);
     this.picture.setAttribute("aria-label", `What edges told from ${clockTime(story.first)} on`);
     this.draw();
   }

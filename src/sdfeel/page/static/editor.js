@@ -127,8 +127,8 @@ const ROWS = [
   ["zeta", "zeta", (answer) => answer.zeta, three], ["contraction", "contraction of a round", (answer) => answer.contraction, three],
   ["seconds", "seconds of a round", (answer) => answer.seconds_per_round, seconds], ["bytes", "bytes of a round", (answer) => sum(answer.bytes_per_round), bytes],
   ["links", "links", (answer) => answer.network.links.length, short],
-  ["liars", "lying servers survived: connected", (answer) => answer.liars_survived?.connected, short],
-  ["liars-trimmed", "by the trimmed averager", (answer) => answer.liars_survived?.trimmed, short],
+  ["liars", "lying servers survived", (answer) => answer.liars_survived?.connected, short],
+  ["liars-trimmed", "the same, averager trimmed", (answer) => answer.liars_survived?.trimmed, short],
 ];
 
 function table(answer, start) {

@@ -52,7 +52,7 @@ export function bytes(value) {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let n = 0;
   while (value >= 1000 && n < units.length - 1) { value /= 1000; n += 1; }
-  return `${short(value, 4)} ${units[n]}`;
+  return `${short(value, 3)} ${units[n]}`;
 }
 
 export function clockTime(seconds) {
