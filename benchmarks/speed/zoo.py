@@ -96,9 +96,18 @@ def _mobile() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
+def _dropping() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.1),
+        nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25),
+        nn.Flatten(), nn.Linear(800, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 10),
+    )  # fmt: skip
+
+
 # Models whose layers the fast engine has learned.
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "cnn-gn": _cnn,
+    "cnn-dropout": _dropping,
     "resnet8-gn": _resnet8,
     "mobile-gn": _mobile,
 }

@@ -136,11 +136,22 @@ def test_an_unknown_engine_is_named(small: Problem) -> None:
     assert error.value.field == "engine"
 
 
+class Noisy(nn.Module):
+    """Random in a way that compiled code does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(nn.functional.alpha_dropout(self.first(x), 0.5, self.training))
+
+
 @pytest.mark.parametrize("engine", ["auto", "fast", "vectorised"])
 def test_what_is_random_inside_a_model_is_drawn_for_each_client(small: Problem, engine) -> None:
     """vmap would draw it for a chunk: the same run on other ranks would be another run."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    model = Noisy()
     result = train(small, model, engine=engine)
     assert result.engine == "loop"
     assert "random" in result.engine_reason

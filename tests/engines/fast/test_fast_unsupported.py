@@ -68,7 +68,6 @@ CASES = [
     (hooked(), (4,), "hooks"),
     (tied(), (4,), "not a parameter of its own"),
     (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,), "BatchNorm1d .* buffers"),
-    (nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1)), (4,), "dropout"),
     (nn.Sequential(nn.Linear(4, 4), nn.Softmax(1)), (4,), "Softmax.* not supported"),
     (nn.Sequential(nn.Conv2d(4, 4, 1, groups=2), nn.Flatten()), (4, 1, 1), "groups"),
     (nn.Sequential(nn.Conv2d(2, 2, 9), nn.Flatten()), (2, 3, 3), "does not fit"),

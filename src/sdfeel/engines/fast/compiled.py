@@ -25,7 +25,7 @@ from .outer import OuterLoss
 from .plan import Plan, make_plan
 from .proof import Proof
 from .rule import Rule
-from .source import generate
+from .source import MOST_DRAWN, generate
 from .task import Arguments, Array, Rows, Sums, as_array, pointer
 
 Inputs = Array | Pixels
@@ -62,6 +62,7 @@ class CompiledModel:
         self.dtype = dtype
         self.loss = loss
         self.rule = rule
+        self.drops = plan.drops
         self.tables = tables  # of what bytes stand for; 0: inputs are real numbers
         self._real = _TYPES[dtype]
         self._target: type[np.generic] = np.int64 if loss.has_labels else self._real
@@ -227,6 +228,9 @@ class CompiledModel:
         call.sum_up(sums, threads, whole, empty)
         call.by(rule)
         call.counts(steps)
+        if self.drops:
+            self._check_drawn(call.longest)
+            call.draw_dropout(seed)
 
         def task() -> None:
             chosen = np.empty(call.longest, dtype=np.int64)
@@ -297,8 +301,19 @@ class CompiledModel:
         self._index, self._kept_index = (id(index), samples), index
         return array
 
-    def gradient(self, model: Array, inputs: Inputs, targets: Array) -> tuple[float, NDArray[Any]]:
-        """The mean loss over all samples and its gradient, in the order of the parameters."""
+    def _check_drawn(self, batch: int) -> None:
+        if batch > MOST_DRAWN:
+            raise InputError("batch_size", batch, f"dropout is drawn for {MOST_DRAWN} at most")
+
+    def gradient(
+        self, model: Array, inputs: Inputs, targets: Array, seed: int = 0
+    ) -> tuple[float, NDArray[Any]]:
+        """The mean loss over all samples and its gradient, in the order of the parameters.
+
+        seed  of dropout
+        """
+        if self.drops:
+            self._check_drawn(len(inputs))
         vector = as_array("model", model, self._real, self.parameters)
         (x, table), samples = self._inputs(inputs), len(inputs)
         y = self._targets(targets, samples)
@@ -312,6 +327,7 @@ class CompiledModel:
                 pointer(table),
                 pointer(y),
                 ctypes.c_int64(samples),
+                ctypes.c_uint32(seed & 0xFFFFFFFF),
                 ctypes.byref(mean),
                 pointer(out),
             )

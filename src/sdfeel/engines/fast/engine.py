@@ -20,6 +20,7 @@ from sdfeel.engines.fast.losses import IGNORED, LossForm, loss_form
 from sdfeel.engines.fast.outer import OuterLoss, check_draws_nothing
 from sdfeel.engines.fast.plan import make_plan
 from sdfeel.engines.fast.rule import AdamNumbers, Rule
+from sdfeel.engines.fast.source import MOST_DRAWN
 from sdfeel.engines.idle_cores import free_cores
 from sdfeel.engines.problem import Problem
 from sdfeel.trees import Pixels, Tree
@@ -63,6 +64,8 @@ class FastEngine(Engine):
         if not plan.is_plain and plan.products > LARGE:
             millions = f"{plan.products / 1e6:.0f} million multiplications a sample"
             raise Unsupported(f"{millions}: others are quicker for so large a network")
+        if plan.drops and min(problem.batch_size, int(data.samples.max())) > MOST_DRAWN:
+            raise Unsupported(f"dropout in batches of more than {MOST_DRAWN}")
         self._outputs = plan.output_shape
         self._form = _form(problem, self._outputs)
         self._compiled: dict[tuple[Rule, int], CompiledModel] = {}

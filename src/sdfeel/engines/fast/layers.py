@@ -44,6 +44,7 @@ class SourceFile:
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
     settle: list[str] = field(default_factory=list)
+    draw: list[str] = field(default_factory=list)
     state: int = 0  # elements of a model in our own order
     owes: bool = False  # whether the first layer's update is made by the next step
     one_list: int = 1
@@ -206,6 +207,25 @@ def _other(
         file.backward.append(back)
 
 
+def _dropout(
+    file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
+) -> None:
+    op = layer.op
+    assert isinstance(op, ops.Dropout)  # noqa: S101
+    size, part = before.elements, 1 - op.part
+    file.buffer("unsigned char", f"kept{n}", f"MOST_DRAWN * {size}")
+    numbers = f"{int(op.of_channels)}, {part!r}, n, &twister, work->kept{n}"
+    file.draw.append(f"draw_kept({shape_text(before)}, {numbers});")
+    kept = f"(work->drops ? work->kept{n} + work->at * {size} : 0)"
+    scale, shapes = f"(real)1 / (real){part!r}", [shape_text(before), shape_text(after)]
+    x, y, dy = f"work->x{layer.reads[0]}", f"work->x{n + 1}", f"work->d{n + 1}"
+    file.forward.append(f"dropout({', '.join(shapes)}, {scale}, n, {x}, {y}, {kept});")
+    if dx[0]:
+        file.backward.append(
+            f"dropout({', '.join(shapes[::-1])}, {scale}, n, {dy}, {dx[0]}, {kept});"
+        )
+
+
 def _masked(file: SourceFile, n: int, layer: Layer, after: Shape) -> None:
     """On the way back nothing passes where ReLU gave 0."""
     if layer.relu:
@@ -304,6 +324,7 @@ WRITERS = {
     ops.Norm: _norm,
     ops.Depthwise: _depthwise,
     ops.Add: _add,
+    ops.Dropout: _dropout,
 }
 
 

@@ -78,6 +78,14 @@ class Activation:
 
 
 @dataclass(frozen=True)
+class Dropout:
+    """Drop a part of the elements in training, or of the channels of an image."""
+
+    part: float
+    of_channels: bool = False
+
+
+@dataclass(frozen=True)
 class Flatten:
     features: int | None = None  # what the user says comes out, where the user says it
 
@@ -93,7 +101,9 @@ class Add:
 
 
 Weighted = Conv | Linear | Depthwise | Norm
-Op = Weighted | Add | MaxPool | AveragePool | AdaptivePool | Activation | Flatten | Squeeze
+Op = (
+    Weighted | Add | MaxPool | AveragePool | AdaptivePool | Activation | Dropout | Flatten | Squeeze
+)
 
 
 def _pair(value: Any) -> Pair:
@@ -177,9 +187,21 @@ def _squeeze(dim: Any = None) -> Squeeze:
     return Squeeze()
 
 
-def _dropout(p: float = 0.5, training: bool = True, inplace: bool = False) -> None:  # noqa: ARG001
-    if training and p > 0:
-        raise Unsupported(f"dropout (p = {p}) draws random numbers: not supported")
+def _dropout(
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,  # noqa: ARG001
+) -> Dropout | None:
+    if p >= 1:
+        raise Unsupported(f"dropout of everything (p = {p}) is not supported")
+    return Dropout(p) if training and p > 0 else None
+
+
+def _dropout_of_channels(
+    p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Dropout | None:
+    dropout = _dropout(p, training, inplace)
+    return dropout and Dropout(dropout.part, of_channels=True)
 
 
 def _gelu(approximate: str = "none") -> Activation:
@@ -216,7 +238,8 @@ MEANINGS: tuple[tuple[Callable[..., Op | None], *tuple[Any, ...]], ...] = (
     (_plain("RELU6"), functional.relu6, nn.ReLU6),
     (_leaky, functional.leaky_relu, nn.LeakyReLU),
     (_elu, functional.elu, nn.ELU),
-    (_dropout, functional.dropout, functional.dropout2d, nn.Dropout, nn.Dropout2d),
+    (_dropout, functional.dropout, nn.Dropout),
+    (_dropout_of_channels, functional.dropout2d, nn.Dropout2d),
     (_max_pool, functional.max_pool2d, torch.max_pool2d, nn.MaxPool2d),
     (_average_pool, functional.avg_pool2d, nn.AvgPool2d),
     (_adaptive, functional.adaptive_avg_pool2d, nn.AdaptiveAvgPool2d),

@@ -84,6 +84,11 @@ class Plan:
         return not any(isinstance(layer.op, others) for layer in self.layers)
 
     @property
+    def drops(self) -> bool:
+        """Return whether something is drawn in training."""
+        return any(isinstance(layer.op, ops.Dropout) for layer in self.layers)
+
+    @property
     def products(self) -> int:
         """Return the multiplications of a sample's way through convolutions and linear layers."""
         total = 0
@@ -205,6 +210,9 @@ class _Walk:
             layer = self._norm(layer, op, shape, flat)
         elif isinstance(op, ops.Add):
             self._check_addition(layer, [self.flat[each] for each in reads])
+        elif isinstance(op, ops.Dropout):
+            if op.of_channels and flat:
+                raise Unsupported("dropout2d of vectors is not supported")
         elif isinstance(op, ops.Window):
             shape = Shape(*_slide(shape.height, shape.width, op), shape.channels)
         self._append(layer, shape)

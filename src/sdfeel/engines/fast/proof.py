@@ -8,6 +8,7 @@ autograd's in float64, for batches below, at and above every length that the ker
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from sdfeel.algorithm.randomness import MODEL, seeds
 from sdfeel.trees import Pixels, ready
 
 from .losses import LossForm
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 AGREES = "agrees with autograd"
 
 STEPS = 3
+# Of dropout in each of these updates: those of client 0 from iteration 1 on, where the seed is 0.
+SEEDS = seeds(0, np.zeros(1, np.int64), np.arange(1, STEPS + 1), MODEL)[0].tolist()
 STRIDE = 0.05  # what the first update moves the weight that it moves most
 # Largest error, as a part of the largest value of the same parameter; in float32 what an update
 # moves is small beside what it moves, and only its leading digits are left.
@@ -174,20 +178,21 @@ class _Autograd:
     """The network in float64, as torch computes it, with weights given as one vector."""
 
     def __init__(self, module: nn.Module, loss: LossForm) -> None:
-        self._module, self._loss = module, loss
+        self._module, self._loss = copy.deepcopy(module).train(), loss
         self._shapes = {name: p.shape for name, p in module.named_parameters()}
         self.sizes = [shape.numel() for shape in self._shapes.values()]
 
-    def gradient(self, weights: NDArray[Any], case: _Case) -> NDArray[np.float64]:
+    def gradient(self, weights: NDArray[Any], case: _Case, step: int) -> NDArray[np.float64]:
         parts = torch.split(torch.from_numpy(weights.astype(np.float64)), self.sizes)
         named = {
             name: part.reshape(shape).requires_grad_()
             for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
         }
         targets = case.targets if case.targets.dtype == torch.int64 else case.targets.double()
-        value = self._loss(
-            functional_call(self._module, named, ready(case.inputs).double()), targets
-        )
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(SEEDS[step])
+            outputs = functional_call(self._module, named, ready(case.inputs).double())
+        value = self._loss(outputs, targets)
         gradients = torch.autograd.grad(value, list(named.values()), allow_unused=True)
         flat = [
             torch.zeros(size, dtype=torch.float64) if g is None else g.reshape(-1)
@@ -207,8 +212,8 @@ def _error(gradient: NDArray[Any], wanted: NDArray[np.float64], sizes: Sequence[
 def _errors(model: CompiledModel, reference: _Autograd, case: _Case) -> Iterator[tuple[str, float]]:
     """Yield what is compared, and by how much it is off."""
     batch = len(case.inputs)
-    wanted = reference.gradient(case.weights, case)
-    _, gradient = model.gradient(case.weights, case.inputs, case.targets)
+    wanted = reference.gradient(case.weights, case, 0)
+    _, gradient = model.gradient(case.weights, case.inputs, case.targets, SEEDS[0])
     yield "the gradient", _error(gradient, wanted, reference.sizes)
     largest = max(float(np.abs(wanted).max()), 1e-6)
     case = replace(case, rule=_suited(case.rule, largest, float(np.linalg.norm(wanted))))
@@ -268,7 +273,7 @@ def _moved(
     rule, anchor = case.rule, case.weights.astype(np.float64)
     w, v, q = anchor, np.zeros_like(anchor), np.zeros_like(anchor)
     for step in range(STEPS):
-        g = gradient if step == 0 else reference.gradient(w, case)
+        g = gradient if step == 0 else reference.gradient(w, case, step)
         if rule.clip:
             g = g * min(1.0, rule.clip / (float(np.linalg.norm(g)) + 1e-6))
         g = g + rule.weight_decay * w + rule.prox * (w - anchor)

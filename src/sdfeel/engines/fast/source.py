@@ -26,6 +26,8 @@ _HEADERS = (
     "vectors.h", "rule.h", "layers.h", "convolution.h", "linear.h", "elementwise.h",
     "normalise.h", "losses.h",
 )  # fmt: skip
+# Samples of the largest batch for which dropout is drawn: all of a batch is, before it is used.
+MOST_DRAWN = 384
 
 
 def _function(head: str, lines: list[str], kind: str = "static", gives: str = "void") -> str:
@@ -144,7 +146,8 @@ def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int =
         *(f"#define {name} {function}{suffix}" for name, function in _FUNCTIONS.items()),
     ]
     kernels = files(__package__).joinpath("kernels")
-    headers = [kernels.joinpath(name).read_text() for name in _HEADERS]
+    names = (*_HEADERS, "random.h") if plan.drops else _HEADERS
+    headers = [kernels.joinpath(name).read_text() for name in names]
     labels = loss.has_labels
     size = size_text(plan.shapes[-1])
     x = f"current(work) + b * {size_text(plan.shapes[0])}"
@@ -162,6 +165,8 @@ def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int =
         *head,
         *headers,
         f"#define BLOCK {block}",
+        *([f"#define MOST_DRAWN {MOST_DRAWN}"] if plan.drops else []),
+        f"#define DROPS {int(plan.drops)}",
         f"#define SAMPLE {plan.sample}",
         f"#define PARAMETERS {plan.parameters}",
         f"#define STATE {file.state}",
@@ -188,6 +193,7 @@ def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int =
         "    double steps;",
         "#endif",
         f"    Debt debt; const real *table; int flip; real slack[{WIDEST}];",
+        *(["    int drops; int64_t at;"] if plan.drops else []),
         "} Work;",
         "INLINE Place everything(Work *work) {",
         "    Place p = {work->model, 0, 0};",
@@ -212,6 +218,12 @@ def generate(plan: Plan, loss: LossForm, dtype: str, terms: Terms, tables: int =
             ["const real *table = work->table;", read],
         ),
         _apart("forward", "Work *work, int n", "work, n", [lists], file.forward),
+        _function(
+            "draw_dropout(Work *work, int64_t n, uint32_t seed)",
+            ["Twister twister;", "seed_twister(&twister, seed);", *file.draw],
+        )
+        if plan.drops
+        else "",
         _loss(loss, outputs, size, last),
         _apart(
             "backward",

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sdfeel.algorithm.randomness import MODEL, seeds
 from sdfeel.errors import InputError
 
 from .rule import Rule
@@ -79,6 +80,7 @@ class Task(ctypes.Structure):
         ("nesterov", ctypes.c_int64),
         *((name, ctypes.c_double) for name in ("clip", "beta1", "beta2", "eps", "decoupled")),
         ("steps", _Rows),
+        ("seeds", ctypes.c_void_p),
         ("losses", ctypes.c_void_p),
         ("columns", ctypes.c_int64),
     ]
@@ -238,6 +240,14 @@ class Arguments:
         if rule.adam:
             for name in ("beta1", "beta2", "eps", "decoupled"):
                 setattr(self.task, name, getattr(rule.adam, name))
+
+    def draw_dropout(self, seed: int) -> None:
+        """Set the seeds of dropout, those of every engine: by client and iteration."""
+        first, columns = self.held["first"], int(self.task.columns)
+        begin, end = int(first.min(initial=0)), int(first.max(initial=0)) + columns
+        drawn = seeds(seed, self.held["id"], np.arange(begin, end), MODEL)
+        clients, steps = np.arange(len(first))[:, None], np.arange(columns)
+        self.hold("seeds", drawn[clients, first[:, None] - begin + steps].astype(np.uint32))
 
     def counts(self, steps: Rows | None) -> None:
         """Set how many steps of Adam each client has made; that is counted on."""

@@ -15,7 +15,7 @@ import torch.fx
 from torch import nn
 
 from .errors import Unsupported
-from .operations import ADDITIONS, FUNCTIONS, MODULES, Add, Flatten, Op, Weighted
+from .operations import ADDITIONS, FUNCTIONS, MODULES, Add, Dropout, Flatten, Op, Weighted
 
 
 def _is_batch(value: Any, before: torch.fx.Node) -> bool:
@@ -97,8 +97,25 @@ class Step:
 
 
 def trace(module: nn.Module) -> list[Step]:
-    """The operations of `module.forward`, in order; the last gives the outputs."""
+    """The operations of `module.forward` in training, in order; the last gives the outputs.
+
+    In evaluation it must do the same, but for dropout.
+    """
     _check_modules(module)
+    modes = {part: part.training for part in module.modules()}
+    try:
+        steps, others = _steps(module.train()), _steps(module.eval())
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+    if any(isinstance(step.op, Dropout) for step in others):
+        raise Unsupported("dropout that goes on in evaluation (training=True) is not supported")
+    if [s.op for s in steps if not isinstance(s.op, Dropout)] != [s.op for s in others]:
+        raise Unsupported("forward does something else in evaluation")
+    return steps
+
+
+def _steps(module: nn.Module) -> list[Step]:
     root = module if type(module) not in MODULES else nn.Sequential(module)
     try:
         graph = torch.fx.Tracer().trace(root)

@@ -47,6 +47,21 @@ EXPORT int64_t draw_batch(uint64_t seed, int64_t client, int64_t k, int64_t samp
     return batch_size;
 }
 
+/* In training all of a batch is drawn before its first block; `at` is where a block begins. */
+#if DROPS
+static void drop(Work *work, int64_t n, uint32_t seed) {
+    draw_dropout(work, n, seed);
+    work->drops = 1, work->at = 0;
+}
+#define BLOCK_AT(work, place) ((work)->at = (place))
+#define DROP(work, n, seed) drop(work, n, seed)
+#define KEEP_ALL(work) ((work)->drops = 0)
+#else
+#define BLOCK_AT(work, place) ((void)0)
+#define DROP(work, n, seed) ((void)0)
+#define KEEP_ALL(work) ((void)0)
+#endif
+
 /* One block forward: `chosen` numbers the samples, or they follow one another from `first`. Where
    there is an `index` they are positions in it, and the samples stand there. */
 static double block_forward(Work *work, const given *inputs, const target *targets,
@@ -95,6 +110,7 @@ typedef struct {
     int64_t nesterov;
     double clip, beta1, beta2, eps, decoupled;
     Rows steps; /* a number for each client: how many Adam has made */
+    const uint32_t *seeds; /* of dropout, by client and iteration as `losses` */
     double *losses;
     int64_t columns;
 } Task;
@@ -246,6 +262,7 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
     const Step step = step_of(task, task->rates[k - task->first_rate]);
     const double whole = whole_of(task->targets, task->index, chosen, begin, n);
     double total = 0;
+    DROP(work, n, task->seeds[c * task->columns + (k - task->first[c])]);
     if (n <= BLOCK && !GATHERED) {
         total = block_forward(work, task->inputs, task->targets, task->index, chosen, begin, (int)n,
                               whole, bad);
@@ -255,6 +272,7 @@ static double iterate(Work *work, const Task *task, int64_t c, int64_t k, int64_
         memset(work->gradient, 0, sizeof work->gradient);
         for (int64_t done = 0; done < n && !*bad; done += BLOCK) {
             const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+            BLOCK_AT(work, done);
             total += block_forward(work, task->inputs, task->targets, task->index, chosen + done,
                                    begin, m, whole, bad);
             if (!*bad) backward(work, 1, m, (Step){.scale = 1}, 0);
@@ -309,8 +327,10 @@ EXPORT void outer_forward(Work *const *works, const Task *task, const int64_t *c
         int64_t begin;
         const int64_t n = draw(task, c, k, &begin, chosen);
         if (n > BLOCK) settle(works[i]);
+        DROP(works[i], n, task->seeds[c * task->columns + number]);
         for (int64_t done = 0; done < n; done += BLOCK) {
             const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+            BLOCK_AT(works[i], done);
             block_forward(works[i], task->inputs, 0, task->index, chosen + done, begin, m, 1, 0);
             for (int b = 0; b < m; b++)
                 memcpy(outputs + (done + b) * OUTPUTS, output_of(works[i], b),
@@ -348,6 +368,7 @@ EXPORT void outer_backward(Work *const *works, const Task *task, const int64_t *
             memset(work->gradient, 0, sizeof work->gradient);
             for (int64_t done = 0; done < n; done += BLOCK) {
                 const int m = (int)(n - done < BLOCK ? n - done : BLOCK);
+                BLOCK_AT(work, done);
                 block_forward(work, task->inputs, 0, task->index, chosen + done, 0, m, 1, 0);
                 take_gradients(work, m, d + done * OUTPUTS);
                 backward(work, 1, m, (Step){.scale = 1}, 0);
@@ -363,17 +384,21 @@ EXPORT void outer_end(Work *const *works, const Task *task, const int64_t *clien
     for (int64_t i = 0; i < count; i++) end(works[i], task, clients[i]);
 }
 
-/* The gradient of the mean loss over all samples given. */
+/* The gradient of the mean loss over all samples given; `seed` is that of dropout. */
 EXPORT int gradient(Work *work, const real *model, const given *inputs, const real *table,
-                    const target *targets, int64_t count, double *mean, real *out) {
+                    const target *targets, int64_t count, uint32_t seed, double *mean,
+                    real *out) {
     int bad = 0;
     work->table = table;
     double total = 0;
     const double whole = whole_of(targets, 0, 0, 0, count);
     take(work, model);
     memset(work->gradient, 0, sizeof work->gradient);
+    (void)seed;
+    DROP(work, count, seed);
     for (int64_t done = 0; done < count; done += BLOCK) {
         const int m = (int)(count - done < BLOCK ? count - done : BLOCK);
+        BLOCK_AT(work, done);
         total += block_forward(work, inputs, targets, 0, 0, done, m, whole, &bad);
         if (bad) return 1;
         backward(work, 1, m, (Step){.scale = 1}, 0);
@@ -389,6 +414,7 @@ EXPORT int evaluate(Work *work, const real *model, const given *inputs, const re
                     real *outputs) {
     int bad = 0;
     work->table = table;
+    KEEP_ALL(work);
     take(work, model);
     for (;;) {
         const int64_t block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED), done = block * BLOCK;
