@@ -208,7 +208,7 @@ ABOUT = {
     "trainer": "import path of what trains",
     "model": "import path of a function that returns the module",
     "data": "import path of a function that returns a client's dataset",
-    "rule": "mean, clip, trimmed, median or history-clip",
+    "rule": "mean, clip, trimmed, median, history-clip, or an import path",
 }
 
 

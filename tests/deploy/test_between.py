@@ -14,7 +14,7 @@ import toy
 from as_simulated import as_simulated
 from harness import World, content, run_to_the_end
 from harness import deploy as deploy_toy
-from own_codecs import Sign
+from own_methods import Sign
 from test_server_step import deploy, trainers
 from test_simulator import make_data, make_model
 
@@ -181,9 +181,9 @@ def test_what_cannot_be_is_refused_as_in_a_run(
 
 def test_a_codec_of_the_users_by_import_path(tmp_path: Path) -> None:
     codecs = {
-        "up": {"name": "own_codecs:Sign", "scale": 0.5},
-        "down": "own_codecs:Sign",
-        "between": "own_codecs:Sign",
+        "up": {"name": "own_methods:Sign", "scale": 0.5},
+        "down": "own_methods:Sign",
+        "between": "own_methods:Sign",
     }
     deployment = deploy(tmp_path, make_model(), (1, 2), averager="metropolis", codecs=codecs)
     assert (deployment.codecs.up, deployment.codecs.down) == (Sign(scale=0.5), Sign())
@@ -193,7 +193,7 @@ def test_a_codec_of_the_users_by_import_path(tmp_path: Path) -> None:
 
 def test_what_a_codec_of_the_users_cannot_read_is_refused(tmp_path: Path) -> None:
     """It harms no edge: the client is told, and nothing of it counts."""
-    options: dict[str, Any] = {"sizes": (2,), "periods": 3, "codecs": {"up": "own_codecs:Broken"}}
+    options: dict[str, Any] = {"sizes": (2,), "periods": 3, "codecs": {"up": "own_methods:Broken"}}
     packing = packing_of(deploy_toy(tmp_path, **options).codecs.up)
     assert packing is not None
     with pytest.raises(Refused, match="broken cannot decode it: ZeroDivisionError"):

@@ -6,12 +6,12 @@ import hashlib
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from sdfeel.algorithm.methods.averaging import AveragingRule, Rule
 from sdfeel.algorithm.methods.averaging import Name as RuleName
-from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.codecs import Float32
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, Optimizer
 from sdfeel.algorithm.methods.rates import RATES, Rate
@@ -22,6 +22,7 @@ from sdfeel.deploy.methods import (
     AveragerField,
     CodecField,
     CorrectionField,
+    RuleField,
     ServerOptimizerField,
     bring_methods,
 )
@@ -130,18 +131,23 @@ class StateTable(_Table):
 
 
 class Averaging(_Table):
-    """How an edge averages its clients; see `sdfeel.algorithm.methods.averaging`."""
+    """How an edge averages its clients; see `sdfeel.algorithm.methods.averaging`.
 
-    rule: RuleName = "history-clip"
+    A rule of the user's is an import path, or a table of it as `name` and its settings.
+    """
+
+    rule: RuleField = "history-clip"
     limit: Positive = 10.0
     trim: float = Field(default=0.2, gt=0, lt=0.5)
     factor: Positive = 1.0
     bound: float = Field(default=100.0, ge=0, description="of an update, in others'; 0: none")
 
     @property
-    def as_rule(self) -> Rule:
+    def as_rule(self) -> AveragingRule:
         """The simulator's rule."""
-        return Rule(self.rule, self.limit, self.trim, self.factor)
+        if isinstance(self.rule, AveragingRule):
+            return self.rule
+        return Rule(cast("RuleName", self.rule), self.limit, self.trim, self.factor)
 
 
 class Local(_Table):

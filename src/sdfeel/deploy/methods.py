@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
 from sdfeel.algorithm.compatibility import WORDS
+from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule
 from sdfeel.algorithm.methods.codecs import CODECS, Codec, codec_table
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
 from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.algorithm.methods.method import Method
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from sdfeel.deploy.pace import check_no_guests
-from sdfeel.errors import InputError, reason
+from sdfeel.errors import InputError, closest, reason
 from sdfeel.importing import imported
-from sdfeel.tables import choice, to_table
+from sdfeel.tables import choice, name_of, to_table
 
 if TYPE_CHECKING:
     from sdfeel.deploy.config import Deployment
@@ -31,10 +32,14 @@ __all__ = [
     "AveragerField",
     "CodecField",
     "CorrectionField",
+    "RuleField",
     "ServerOptimizerField",
     "check_methods",
     "methods_of",
 ]
+
+
+ROWS = {"z", "y", "common"}  # that travel between a client and its edge, or are worked out there
 
 
 def _read_server_optimizer(value: Any) -> ServerOptimizer | None:
@@ -60,9 +65,24 @@ def _read_correction(value: Any) -> Correction | None:
     return correction
 
 
+def _read_rule(value: Any) -> str | AveragingRule:
+    """The name of a rule, whose settings stand beside it; or one of the user's."""
+    if isinstance(value, AveragingRule):
+        return value
+    if value not in RULES:
+        raise InputError("averaging.rule", value, closest(str(value), RULES))
+    return str(value)
+
+
+def _rule_text(rule: str | AveragingRule) -> str:
+    return rule if isinstance(rule, str) else name_of(rule)
+
+
 def _correction_table(correction: Correction | None) -> dict[str, Any]:
     if correction is None:
         return {"name": "none"}
+    if type(correction) is not Correction:
+        return {"name": name_of(correction)}
     table = {"name": correction.name, "gamma": correction.gamma, "guard": correction.guard}
     table |= {} if correction.limit is None else {"limit": correction.limit}
     return {key: value for key, value in table.items() if value is not None}
@@ -92,6 +112,7 @@ def averager_table(averager: str | Exchange) -> Any:
 AveragerField = Annotated[
     str | Exchange, PlainValidator(_read_averager), PlainSerializer(averager_table)
 ]
+RuleField = Annotated[str | AveragingRule, PlainValidator(_read_rule), PlainSerializer(_rule_text)]
 CodecField = Annotated[Codec, PlainValidator(_read_codec), PlainSerializer(codec_table)]
 CorrectionField = Annotated[
     Correction | None, PlainValidator(_read_correction), PlainSerializer(_correction_table)
@@ -104,17 +125,22 @@ ServerOptimizerField = Annotated[
 
 
 def bring_methods(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A file's tables with the user's own codecs in place of their import paths.
+    """A file's tables with the user's own methods in place of their import paths.
 
     Only a file that the user names is read like this; modules are looked for beside it first.
     """
-    codecs = content.get("codecs")
-    if not isinstance(codecs, Mapping):
-        return dict(content)
-    brought = {
-        way: _brought(f"codecs.{way}", codec, Codec, folder) for way, codec in codecs.items()
-    }
-    return {**content, "codecs": brought}
+    brought = dict(content)
+    if isinstance(codecs := content.get("codecs"), Mapping):
+        brought["codecs"] = {
+            way: _brought(f"codecs.{way}", codec, Codec, folder) for way, codec in codecs.items()
+        }
+    averaging = content.get("averaging")
+    if isinstance(averaging, Mapping) and "rule" in averaging:
+        rule = _brought("averaging.rule", averaging["rule"], AveragingRule, folder)
+        brought["averaging"] = {**averaging, "rule": rule}
+    if "correction" in content:
+        brought["correction"] = _brought("correction", content["correction"], Correction, folder)
+    return brought
 
 
 def _brought(field: str, value: Any, kind: type, folder: Path) -> Any:
@@ -124,6 +150,8 @@ def _brought(field: str, value: Any, kind: type, folder: Path) -> Any:
     if not isinstance(path, str) or ":" not in path:
         return value
     make = imported(field, path, folder)
+    if kind is AveragingRule and not isinstance(make, type) and not table:
+        return GivenRule(make)
     try:
         method = make(**table)
     except InputError:
@@ -155,6 +183,10 @@ def check_methods(deployment: Deployment) -> None:
 
 def _check_correction(deployment: Deployment, name: str) -> None:
     """Raises InputError for what only a deployment has, and what no correction goes with."""
+    if deployment.correction is not None and not set(deployment.correction.rows) <= ROWS:
+        more = ", ".join(sorted(set(deployment.correction.rows) - ROWS))
+        remedy = f"remembers {more}: a deployment carries {', '.join(sorted(ROWS))}"
+        raise InputError("correction", name, remedy)
     if "rounds" in deployment.pace.breaks:
         raise InputError("correction", name, "works in rounds only in a deployment")
     if deployment.local.trainer.startswith("flower:"):

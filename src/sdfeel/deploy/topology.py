@@ -30,6 +30,7 @@ class Topology:
         self.periods = schedule.iterations // schedule.tau1
         self._members = Members(deployment)
         is_plain = isinstance(schedule.averager, str) and deployment.correction is None
+        is_plain &= isinstance(deployment.averaging.rule, str)
         if not is_plain or not all(codec.exact for _, codec in deployment.codecs):
             self.algorithm  # noqa: B018 - or what does not go together
 

@@ -6,16 +6,27 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sdfeel.algorithm.methods.averaging import PROTECTED, Rule, scales
+from sdfeel.algorithm.events import Group
+from sdfeel.algorithm.methods.averaging import PROTECTED, AveragingRule, Rule, scales
+from sdfeel.algorithm.methods.method import Period
 from sdfeel.algorithm.methods.rates import rates
 from sdfeel.deploy.facts import facts
-from sdfeel.deploy.model.vectors import Block, Change, Vector, as_vector, merge, norm
+from sdfeel.deploy.model.vectors import (
+    Block,
+    Change,
+    NotFinite,
+    Vector,
+    as_vector,
+    merge,
+    norm,
+)
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.waiting import offload
 
@@ -63,14 +74,19 @@ def normalised(weights: Floats, steps: NDArray[np.int64]) -> Floats:
 class ClusterMean:
     """Of one edge.
 
+    rule    of the table: block by block. Another one of the user's gets whole models: all of a
+            period's lie in memory together
     bound   an update that is so many times as large as the others' is left out; 0: none is
+    trained  values of a model, for rows as long as that
     tell    takes the facts of the rule
     rows    what the rule remembers, by the names that it has in a checkpoint
     """
 
     topology: Topology
-    rule: Rule
+    edge: str
+    rule: AveragingRule
     bound: float
+    trained: int
     folder: Path
     tell: Callable[[facts.Fact], None]
     rows: dict[str, Vector] = field(default_factory=dict)
@@ -79,7 +95,7 @@ class ClusterMean:
     def restore(self, kept: Mapping[str, Vector]) -> None:
         """Go on from the rows of a checkpoint; those that it does not have begin anew."""
         for name, row in self.rule.rows.items():
-            named, size = f"{self.rule.name}.{name}", row.width or 0
+            named, size = f"{self.rule.name}.{name}", row.width or self.trained
             has_it = named in kept and kept[named].size == size
             self.rows[named] = kept[named] if has_it else as_vector(np.full(size, row.first))
 
@@ -124,15 +140,49 @@ class ClusterMean:
         weights = self.topology.at(period).weights([*uploads]) if uploads else []
         return sum(w * each.steps for w, each in zip(weights, uploads.values(), strict=True))
 
+    def _of_the_users(
+        self,
+        uploads: Mapping[str, Upload],
+        begun: Vector,
+        shares: Floats,
+        weights: Floats,
+        firsts: NDArray[np.int64],
+        period: int,
+    ) -> Vector:
+        """One model of all. Raises NotFinite, also if it is of another shape."""
+        members, held = self.topology.at(period), begun.array()
+        models = np.stack([upload.vector.array() for upload in uploads.values()])
+        steps = np.array([upload.steps for upload in uploads.values()])
+        stretch = None if weights is shares else weights / shares
+        if stretch is not None:
+            models = held + stretch.astype(models.dtype)[:, None] * (models - held)
+        server = members.edges.index(self.edge)
+        clients = np.array([members.order[name] for name in uploads])
+        lasts = firsts + steps - 1
+        k = period * self.topology.tau1
+        group = Group(server, server, k, clients, firsts, lasts, shares, stretch)
+        rows, named = self._named_rows()
+        of_period = Period(group, self.topology.algorithm)
+        mean = self.rule.combine(models, shares.astype(models.dtype), held, named, of_period)
+        vector = as_vector(np.asarray(mean), self.folder)
+        if vector.size != begun.size or not np.isfinite(mean).all():
+            raise NotFinite
+        self._remember(rows)
+        return vector
+
+    def _named_rows(self) -> tuple[dict[str, Block], dict[str, Block]]:
+        """Copies of the rows: by their names in a checkpoint, and as the rule calls them."""
+        rows = {name: row.array().copy() for name, row in self.rows.items()}
+        return rows, {name.partition(".")[2]: row for name, row in rows.items()}
+
     def _scales(
-        self, order: list[str], norms: Floats, period: int, length: float
+        self, rule: Rule, order: list[str], norms: Floats, period: int, length: float
     ) -> tuple[Floats, Rows]:
         """How much each update counts, given how far it goes; and the rows after this period."""
-        rows = {name: row.array().copy() for name, row in self.rows.items()}
-        named = {name.partition(".")[2]: row for name, row in rows.items()}
-        limit = self.rule.take_limit(norms, named, length)
+        rows, named = self._named_rows()
+        limit = rule.take_limit(norms, named, length)
         for name, norm_ in zip(order, norms.tolist(), strict=True):
-            if self.rule.is_clip and norm_ > limit:
+            if rule.is_clip and norm_ > limit:
                 self.tell(facts.Clipped(client=name, period=period, norm=norm_, most=limit))
         return scales(norms, limit), rows
 
@@ -171,16 +221,20 @@ class ClusterMean:
             self._length(first, first + count - 1)
             for first, count in zip(begins, steps.tolist(), strict=True)
         ]
-        length = float((weights * sums).sum() / shares.sum())
+        if not isinstance(self.rule, Rule):
+            firsts = np.array(begins)
+            own = partial(self._of_the_users, uploads, begun, shares, weights, firsts, period)
+            return Change((begun, await offload(begun.is_large, own)), (-scale, scale))
+        rule, length = self.rule, float((weights * sums).sum() / shares.sum())
         moved = stretch * np.array([upload.moved for upload in uploads.values()])
-        counted_for, rows_after = self._scales(order, moved, period, length)
+        counted_for, rows_after = self._scales(rule, order, moved, period, length)
 
         def apply(blocks: list[Block], _offset: int) -> Any:
             *models, before = blocks
             rows = np.stack(models)
             if weights is not shares:
                 rows = before + stretch[:, None] * (rows - before)
-            return self.rule.on_block(rows, shares, before, counted_for)
+            return rule.on_block(rows, shares, before, counted_for)
 
         parts = [*vectors, begun]
         mean = await offload(begun.is_large, lambda: merge(parts, apply, self.folder))

@@ -46,9 +46,7 @@ __all__ = ["EdgeServer"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
-ARRIVAL_SECONDS = (
-    0.05  # for its last words: a stream that is ended drops them
-)
+ARRIVAL_SECONDS = 0.05  # for its last words: a stream that is ended drops them
 
 
 class EdgeServer:
@@ -183,7 +181,7 @@ class EdgeServer:
         self.node.tell(facts.Listening(address=self.address, secure=is_secure))
         home = sorted(self.cluster.home)
         if self.carrier.averaging.warning(len(home)):
-            rule = self.deployment.averaging.rule
+            rule = self.carrier.averaging.rule.name
             self.node.tell(facts.Unprotected(rule=rule, clients=tuple(home)))
 
     async def _listen(self) -> None:

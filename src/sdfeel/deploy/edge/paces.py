@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.exchanges import Clipped
 from sdfeel.algorithm.paces.asynchronous import Asynchronous
 from sdfeel.deploy.cluster.averaging import ClusterMean
@@ -47,15 +48,17 @@ def make_carrier(
         first = Change.of(model)  # which all edges hold
         links.agreement.bases |= dict.fromkeys(links, Base(first, first))
     table, done = node.deployment.averaging, checkpoint.done if checkpoint else 0
-    averaging = ClusterMean(node.topology, table.as_rule, table.bound, node.folder, node.tell)
+    averager, averaging_rule = node.topology.at(done).averager, table.as_rule
+    asks = isinstance(averager.rule, Clipped) or type(averaging_rule) is not Rule
+    trained = _trained(node) if asks else node.size
+    about = (averaging_rule, table.bound, trained, node.folder, node.tell)
+    averaging = ClusterMean(node.topology, node.name, *about)
     averaging.restore(rows)
     drift = Drift.of(node, checkpoint)
     # A client that remembers what arrived must know it before its next message, or its next work.
     packing = packing_of(node.deployment.codecs.up)
     is_strict = drift is not None or (packing is not None and packing.remembers)
-    rule = node.topology.at(done).averager.rule
-    trained = _trained(node) if isinstance(rule, Clipped) else node.size
-    hearing = Hearing.of(rule, trained, node.folder, node.tell, rows)
+    hearing = Hearing.of(averager.rule, trained, node.folder, node.tell, rows)
     number = links.agreement.checkpoint
     saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
     shared: dict[str, Any] = {
