@@ -254,8 +254,9 @@ async def refused(world: TwinWorld, watch: Watch) -> None:
 async def clipped(world: TwinWorld, watch: Watch) -> None:
     tell = world.edges["e00"].node.tell
     for period in range(5):
-        tell(facts.Clipped(client="c2", period=period, norm=6.0, most=2.0))
-        await asyncio.sleep(30.0)
+        tell(facts.Clipped(client="c2", period=period, norm=8.0, most=2.0))
+        tell(facts.Clipped(client="c1", period=period, norm=2.2, most=2.0))  # as an honest one
+        await asyncio.sleep(61.0)
 
 
 async def lies(world: TwinWorld, watch: Watch) -> None:
@@ -338,7 +339,7 @@ CASES: dict[str, tuple[Script, list[tuple[str, str]]]] = {
     "refused": (refused, [("refused", "e00 refused 5 models of c1: an update of norm 9")]),
     "clipped": (
         clipped,
-        [("clipped", "e00 scaled c2 down: up to 3 times too long")],
+        [("clipped", "e00 scaled c2 down: up to 4 times too long")],
     ),
     "lies": (
         lies,

@@ -42,7 +42,7 @@ class Watcher:
         self._ending, self._has_asked = threading.Event(), threading.Event()
         self._shown: dict[str, Any] = {"problem": "The edges have not been asked yet.", "edges": []}
         self._observed: Observed | None = None
-        self._told: tuple[int, list[dict[str, Any]]] = (-1, [])
+        self._told: tuple[int, dict[str, Any]] = (-1, {})
         self._thread = threading.Thread(target=self._run, name="deployment", daemon=True)
 
     def start(self) -> None:
@@ -60,14 +60,13 @@ class Watcher:
     def shown(self) -> dict[str, Any]:
         """The last look, and what has happened."""
         with self._lock:
-            curves = {} if self._observed is None else self._observed.curves
-            shown = {**self._shown, "incidents": self._incidents(), "curves": curves}
-            return finite(shown)  # type: ignore[no-any-return]
+            return finite({**self._shown, **self._happened()})  # type: ignore[no-any-return]
 
-    def _incidents(self) -> list[dict[str, Any]]:
+    def _happened(self) -> dict[str, Any]:
         """Return the stories, told again where something has happened or time may have."""
         if self._observed is None:
-            return []
+            return {"incidents": [], "not_taken": [], "curves": {}}
+        from sdfeel.page.refusal_stories import not_taken
         from sdfeel.page.stories import stories
 
         now = time.time()
@@ -75,8 +74,9 @@ class Watcher:
         if mark != self._told[0]:
             seen, homes = self._observed, self._shown.get("homes", {})
             told = stories(seen.seen, seen.silences, seen.skews, homes, now)
-            self._told = mark, [story.as_dict() for story in told[-STORIES:]]
-        return self._told[1]
+            incidents = [story.as_dict() for story in told[-STORIES:]]
+            self._told = mark, {"incidents": incidents, "not_taken": not_taken(seen.seen)}
+        return {**self._told[1], "curves": self._observed.curves}
 
     def _run(self) -> None:
         while not self._ending.is_set():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.facts import Fact
+from sdfeel.page.observed import Seen
 from sdfeel.page.spans import Span, clusters
 from sdfeel.page.story import GAP, SETTLE, Fold, Story, by_subject, counted, in_words
 
-__all__ = ["tell_neighbours", "tell_refused_callers", "tell_singles", "tell_uploads"]
+__all__ = ["not_taken", "tell_neighbours", "tell_refused_callers", "tell_singles", "tell_uploads"]
 
 GAP_CLIPPED = 150.0  # these are told once a minute
+OFTEN, FAR = 3, 3.0  # so often in a row, and so many times too long
+ROWS = 100
 # Told once, and worth a story of their own where nothing else explains them.
 SINGLE: dict[type[Fact], str] = {
     facts.CheckpointDamaged: "found a damaged checkpoint and went on from an older one",
@@ -75,10 +79,35 @@ def tell_uploads(fold: Fold) -> None:
             fold.add(Story("refused", (client,), what, span.first, span.last), span.seen)
     for client, spans in by_subject([*fold.of(facts.Clipped)], lambda fact: fact.client).items():
         for span in clusters(spans, GAP_CLIPPED):
-            most = max(e.fact.norm / e.fact.most for e in span.seen if e.fact.most)  # type: ignore[attr-defined]
+            lengths = [_length(each.fact) for each in span.seen]
+            if len(lengths) < OFTEN or min(lengths[-OFTEN:]) < FAR:
+                continue  # honest clients are scaled down now and then
             edges = in_words(sorted({each.edge for each in span.seen}))
-            what = f"{edges} scaled {client} down: up to {most:.3g} times too long"
+            what = f"{edges} scaled {client} down: up to {max(lengths):.3g} times too long"
             fold.add(Story("clipped", (client,), what, span.first, span.last), span.seen)
+
+
+def not_taken(seen: Iterable[Seen]) -> list[dict[str, Any]]:
+    """Return models that were refused, late or scaled down, by edge and client: how often, why."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for each in seen:
+        fact = each.fact
+        if isinstance(fact, facts.UploadRefused):
+            what, why = "refused", fact.reason
+        elif isinstance(fact, facts.UploadLate):
+            what, why = "late", f"period {fact.period} came in period {fact.now}"
+        elif isinstance(fact, facts.Clipped):
+            what, why = "scaled down", f"{_length(fact):.3g} times as long as others allow"
+        else:
+            continue
+        about = {"client": fact.client, "edge": each.edge, "what": what}
+        row = rows.setdefault((fact.client, each.edge, what), {**about, "times": 0})
+        row |= {"times": row["times"] + each.count, "last": each.until, "why": why}
+    return sorted(rows.values(), key=lambda row: -row["last"])[:ROWS]
+
+
+def _length(fact: Any) -> float:
+    return float(fact.norm / fact.most) if fact.most else float("inf")
 
 
 def tell_neighbours(fold: Fold) -> None:

@@ -62,8 +62,11 @@ def outages(seen: Sequence[Seen], silences: Iterable[Silence]) -> Iterator[Outag
     lives: dict[str, dict[int, list[Seen]]] = defaultdict(lambda: defaultdict(list))
     losses: dict[str, list[Seen]] = defaultdict(list)
     meetings: dict[str, float] = {}
+    periods: dict[str, float] = {}
     for each in seen:
         lives[each.edge][each.life].append(each)
+        if isinstance(each.fact, facts.Period):
+            periods.setdefault(each.edge, each.time)
         if isinstance(each.fact, facts.LinkDown):
             losses[each.fact.peer].append(each)
         elif isinstance(each.fact, facts.LinkUp):
@@ -91,7 +94,8 @@ def outages(seen: Sequence[Seen], silences: Iterable[Silence]) -> Iterator[Outag
             )
         for silence in left:
             outage = _silent(edge, silence, losses[edge], meetings.get(edge))
-            if outage is not None:
+            is_starting = silence.began < periods.get(edge, math.inf) and silence.ended is not None
+            if outage is not None and (outage.seen or not is_starting):
                 yield outage
 
 
