@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,3 +59,31 @@ def test_a_table_of_row_numbers() -> None:
     as_table, _ = train((inputs, labels), "fast", partition=table)
     as_lists, _ = train((inputs, labels), "fast", partition=table.tolist())
     assert torch.equal(as_table, as_lists)
+
+
+def test_a_memory_map_trains_as_an_array_does(tmp_path: Path) -> None:
+    """Images that are larger than the memory: only the rows of a batch are read."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (30, 1, 3, 4), dtype=np.uint8)
+    labels = torch.from_numpy(rng.integers(0, 3, 30))
+    np.save(tmp_path / "images.npy", images)
+    mapped = torch.from_numpy(np.load(tmp_path / "images.npy", mmap_mode="c"))
+    parts = np.arange(30).reshape(6, 5)
+    vector, losses = train((Pixels(mapped), labels), "fast", partition=parts)
+    wanted = train((Pixels(torch.from_numpy(images)), labels), "fast", partition=parts)
+    assert torch.equal(vector, wanted[0])
+    assert losses == wanted[1]
+
+
+@pytest.mark.parametrize(("most", "names_them"), [(5, False), (6, True), (7, True)])
+def test_what_a_run_leaves_does_not_grow_with_its_clients(
+    most: int, names_them: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdfeel.simulation.simulation.MOST_LISTED", most)
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(30, 12)).astype(np.float32), rng.integers(0, 3, 30)
+    train((inputs, labels), "fast", partition="iid", out=tmp_path)
+    about = json.loads((tmp_path / "run.json").read_text())
+    listed = about.get("python", about)
+    assert ("clusters" in listed and "samples" in listed) == names_them
+    assert ("clients" in listed) != names_them

@@ -49,6 +49,7 @@ from sdfeel.simulation.state import State
 
 # Amplification of rounding above which float32 exchanges between real servers lose their meaning.
 MAX_AMPLIFICATION = 1e4
+MOST_LISTED = 10_000  # clients that run.json names one by one
 
 
 class NegativeMixingWarning(UserWarning):
@@ -268,14 +269,19 @@ class Simulation:
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the settings of a run that no config describes, for run.json."""
+        """Return the settings of a run that no config describes, for run.json.
+
+        It names every client of a small network; of a larger one it says how many there are.
+        """
         network = self.algorithm.network
+        clients: dict[str, Any] = {"clients": network.clients}
+        if network.clients <= MOST_LISTED:
+            clients = {"clusters": network.clusters.members, "samples": network.shares.samples}
         return {
             **self.settings.table(),
-            "clusters": network.clusters.members,
+            **clients,
             "links": sorted(sorted(link) for link in network.graph.edges()),
             **({"graphs": network.turns or str(network)} if network.changes else {}),
-            "samples": network.shares.samples,
             "model": str(self.problem.model),
             "loss": getattr(self.problem.loss, "__qualname__", str(self.problem.loss)),
         }
