@@ -113,8 +113,8 @@ async function lookAtRuns() {
   const notes = isSaved ? [...answer.notes, SAVED] : answer.notes;
   keepIfSame(section("notes"), notes, () => notes.map((note) => el("p", { class: "note" }, note)));
   whatIf?.offer(answer.plans);
-  // With nothing but a deployment that is what the page is about.
-  if (answer.deployment && !answer.runs.length) section("overview").before(section("deployment"));
+  // With nothing but a deployment, and what its edges write, that is what the page is about.
+  if (answer.deployment && answer.runs.every((run) => run.real)) section("overview").before(section("deployment"));
   hideView("deployment", !answer.deployment);
   choice.update();
   follow();

@@ -224,7 +224,8 @@ export class NetworkView {
       el("table", {}, ...rows.map(([name, value]) => el("tr", {}, el("th", { scope: "row" }, name), el("td", {}, String(value))))),
       ...(range ? [scaleBar((at) => nodeShade(by === "loss" ? 1 - at : at), share(range[0]), share(range[1]), `servers: test ${by}`)] : []),
       ...(known ? [scaleBar(linkShade, "0", most > 1e-12 ? three(most) : "0", `links: distance of the models at their ends${live ? ", relative" : ""}`)] : []),
-      el("p", { class: "keys" }, ...["compute", "upload", "exchange", "download"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part))),
+      live ? el("p", { class: "keys" }, "● client at home", " ◆ guest", " ○ away")
+        : el("p", { class: "keys" }, ...["compute", "upload", "exchange", "download"].map((part) => el("span", {}, el("span", { class: `key ${part}` }), part))),
       ...words.map((text) => el("p", { class: "empty" }, text)),
     ]);
   }

@@ -4,6 +4,7 @@ import { el, isSaved, keepIfSame, short } from "./util.js";
 import { three } from "./units.js";
 
 const FIXED = ["run", "state", "iterations", "simulated s", "best accuracy", "best loss"];
+const SECONDS = "simulated s";
 const MOST = 200; // rows that are shown
 
 export class Overview {
@@ -28,6 +29,7 @@ export class Overview {
 
   draw() {
     const runs = [...this.store.runs.values()];
+    this.areReal = runs.every((run) => run.about.real);
     this.filter.hidden = runs.length < 2;
     this.words.textContent = runs.length ? "" : "No run yet.";
     const reports = this.store.answer?.reports ?? [];
@@ -50,7 +52,7 @@ export class Overview {
     const columns = [...FIXED, ...differing];
     const head = el("tr", {}, ...columns.map((name) => el("th", {
       scope: "col", "aria-sort": name === this.by ? (this.down ? "descending" : "ascending") : null,
-    }, el("button", { type: "button", class: "sort", "data-sort": name, onclick: () => this.sort(name) }, name))), el("th", { scope: "col" }, "baseline"));
+    }, el("button", { type: "button", class: "sort", "data-sort": name, onclick: () => this.sort(name) }, name === SECONDS && this.areReal ? "real s" : name))), el("th", { scope: "col" }, "baseline"));
     const left = rows.length - MOST;
     return el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows.slice(0, MOST).map((row) => this.line(row, columns, base)),
       left > 0 ? el("tr", {}, el("td", { colspan: columns.length + 1 }, `${left} more: filter by name`)) : null));

@@ -135,7 +135,7 @@ export class Chart {
     if (!(bottom <= top)) [bottom, top] = this.log ? [0.1, 1] : [0, 1];
     if (this.log) this.rise = top > bottom ? [bottom / 1.05, top * 1.05] : [bottom / 2, top * 2];
     else {
-      const margin = top > bottom ? (top - bottom) * 0.04 : Math.max(Math.abs(top) * 0.1, 1e-9);
+      const margin = top > bottom ? (top - bottom) * 0.04 : Math.abs(top) * 0.1 || 1;
       this.rise = [bottom - margin, top + margin];
     }
   }
