@@ -24,17 +24,18 @@ export class DeploymentView {
     this.charts = MEASURES.map(({ name }) => new Chart(name, []));
     this.curves = el("div", { class: "charts" }, ...this.charts.map((chart) => chart.node));
     this.note = el("p", { class: "empty" });
+    this.legend = el("p", { class: "bar" });
     this.refused = el("div", { class: "scroll", "data-testid": "not-taken", tabindex: 0, role: "region", "aria-label": "Not taken as it came" });
     this.members = el("div", { class: "scroll", "data-testid": "members", tabindex: 0, role: "region", "aria-label": "Members" });
     section.append(this.words, this.edges, this.warnings, el("h3", {}, "Incidents"), this.incidents,
-      this.against = el("h3", {}, "Not taken as it came"), this.refused, this.title = el("h3", {}, "Loss and accuracy"), this.note, this.curves,
+      this.against = el("h3", {}, "Not taken as it came"), this.refused, this.title = el("h3", {}, "Loss and accuracy"), this.note, this.legend, this.curves,
       this.people = el("h3", {}, "Members"), this.members);
     this.draw();
   }
 
   draw() {
     const { deployment } = this.store;
-    for (const node of [this.edges, this.warnings, this.refused, this.against, this.curves, this.title, this.note, this.people, this.members]) node.hidden = !deployment;
+    for (const node of [this.edges, this.warnings, this.refused, this.against, this.curves, this.legend, this.title, this.note, this.people, this.members]) node.hidden = !deployment;
     if (!deployment) {
       keepIfSame(this.incidents, ["none"], () => [el("li", {}, "Nothing happens where nothing is deployed.")]);
       return;
@@ -55,7 +56,7 @@ export class DeploymentView {
   // What was open stays open, though its words change.
   drawIncidents(incidents) {
     const known = new Map();
-    keepIfSame(this.incidents, incidents, () => {
+    keepIfSame(this.incidents, [incidents, document.documentElement.dataset.theme], () => {
       if (!incidents.length) return [el("li", {}, "Nothing has gone wrong as far as the edges know.")];
       return [...incidents].reverse().map((story) => {
         const key = `${story.kind} ${story.about.join(" ")} ${Math.round(story.first / 5)}`;
@@ -90,7 +91,9 @@ export class DeploymentView {
       }));
       chart.draw();
     });
-    this.curves.hidden = !edges.length;
+    this.legend.replaceChildren(...edges.map((edge, at) => el("span", {},
+      svg("svg", { width: 26, height: 10, "aria-hidden": true }, svg("line", { x1: 2, x2: 22, y1: 5, y2: 5, stroke: colour(look(at).colour), "stroke-width": 3 })), edge)));
+    this.curves.hidden = this.legend.hidden = !edges.length;
   }
 }
 
@@ -159,7 +162,7 @@ class Strip {
     this.picture = svg("svg", { role: "img", "data-testid": "strip" });
     this.play = el("button", { type: "button", "data-testid": "incident-replay", onclick: () => this.run() }, "replay");
     this.when = el("output", {});
-    this.list = el("ol", { class: "cause" });
+    this.list = el("div", { class: "cause" });
     this.words = el("summary", {});
     this.node = el("details", {}, this.words, el("div", { class: "bar" }, this.play, this.when), this.picture, this.list);
     this.node.addEventListener("toggle", () => this.draw());
@@ -226,6 +229,6 @@ class Strip {
     this.picture.replaceChildren(...parts);
     this.when.textContent = this.at === null ? "" : clockTime(now);
     const seen = details.filter(({ at }) => at <= now);
-    keepIfSame(this.list, seen, () => seen.map(({ at, edge, words }) => el("li", {}, `${clockTime(at)} ${edge}: ${words}`)));
+    keepIfSame(this.list, seen, () => seen.map(({ at, edge, words }) => el("div", {}, `${clockTime(at)} ${edge}: ${words}`)));
   }
 }
