@@ -35,7 +35,7 @@ def test_clients_count_as_they_do_in_their_period() -> None:
     uploads = {f"c{n}": Upload(as_vector(np.full(3, n)), 1.0, steps=1, begun=begun) for n in (0, 1)}
 
     def mean(period: int) -> float:
-        averaging = ClusterMean(topology, "a", Rule(), 0.0, 1, Path(), lambda _: None)
+        averaging = ClusterMean(topology, "a", Rule(), 0.0, Path(), lambda _: None, {})
         move = averaging.move(uploads, begun, 1.0, period, dict.fromkeys(uploads, 0))
         return float(asyncio.run(move).applied(begun).array()[0])
 

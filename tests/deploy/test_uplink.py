@@ -16,8 +16,7 @@ from packings import PACKINGS
 
 from sdfeel.algorithm.methods.codecs import Draw, Int4
 from sdfeel.deploy.client.uplink import Uplink
-from sdfeel.deploy.cluster.downlink import Downlink
-from sdfeel.deploy.cluster.session import Session
+from sdfeel.deploy.cluster.session import Downlink, Session
 from sdfeel.deploy.config import parse_deployment
 from sdfeel.deploy.facts.metrics import Metrics
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter, as_vector

@@ -77,7 +77,6 @@ class ClusterMean:
     rule    of the table: block by block. Another one of the user's gets whole models: all of a
             period's lie in memory together
     bound   an update that is so many times as large as the others' is left out; 0: none is
-    trained  values of a model, for rows as long as that
     tell    takes the facts of the rule
     rows    what the rule remembers, by the names that it has in a checkpoint
     """
@@ -86,18 +85,10 @@ class ClusterMean:
     edge: str
     rule: AveragingRule
     bound: float
-    trained: int
     folder: Path
     tell: Callable[[facts.Fact], None]
-    rows: dict[str, Vector] = field(default_factory=dict)
+    rows: dict[str, Vector]
     _usual: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-
-    def restore(self, kept: Mapping[str, Vector]) -> None:
-        """Go on from the rows of a checkpoint; those that it does not have begin anew."""
-        for name, row in self.rule.rows.items():
-            named, size = f"{self.rule.name}.{name}", row.width or self.trained
-            has_it = named in kept and kept[named].size == size
-            self.rows[named] = kept[named] if has_it else as_vector(np.full(size, row.first))
 
     def warning(self, clients: int) -> str:
         """What an operator should know of the rule at an edge with so many clients; may be ""."""

@@ -7,9 +7,8 @@ import datetime
 from collections.abc import Callable, Mapping, Sequence
 
 from sdfeel.deploy.cluster.averaging import Upload
-from sdfeel.deploy.cluster.downlink import Downlink
 from sdfeel.deploy.cluster.reception import Arrival, Reception
-from sdfeel.deploy.cluster.session import Session
+from sdfeel.deploy.cluster.session import Downlink, Session
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.members import Members
 from sdfeel.deploy.model.vectors import Vector

@@ -25,6 +25,7 @@ from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.deploy.cluster.averaging import Upload
 from sdfeel.deploy.cluster.server_step import trained_values
 from sdfeel.deploy.facts import facts
+from sdfeel.deploy.model.rows import constant
 from sdfeel.deploy.model.store import EdgeCheckpoint
 from sdfeel.deploy.model.vectors import BLOCK, Vector, VectorWriter
 from sdfeel.deploy.node import Node
@@ -72,7 +73,7 @@ class Drift:
         notes = checkpoint.pace.get("correction", {}) if checkpoint else {}
         y = rows.get(f"{correction.name}.y")
         if y is None or y.size != trained:
-            y, notes = _zeros(trained, node.folder), {}
+            y, notes = constant(trained, 0.0, node.folder), {}
         return cls(
             correction,
             node.topology,
@@ -189,10 +190,3 @@ def _writer(size: int, folder: Path) -> VectorWriter:
         return VectorWriter(size, folder)
     except OSError:
         return VectorWriter(size, in_memory=True)
-
-
-def _zeros(size: int, folder: Path) -> Vector:
-    writer = _writer(size, folder)
-    for start in range(0, size, BLOCK):
-        writer.write(np.zeros(min(BLOCK, size - start), "<f4").tobytes())
-    return writer.finish()

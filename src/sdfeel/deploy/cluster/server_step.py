@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from sdfeel.algorithm.methods.method import Row
 from sdfeel.algorithm.methods.server_optimizers import SERVER_OPTIMIZERS, ServerOptimizer
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.model.files import read_notes
-from sdfeel.deploy.model.vectors import BLOCK, NotFinite, Vector, VectorWriter
+from sdfeel.deploy.model.rows import rows_of
+from sdfeel.deploy.model.vectors import NotFinite, Vector, VectorWriter
 from sdfeel.deploy.node import Node
 from sdfeel.deploy.waiting import offload
 from sdfeel.errors import InputError
@@ -74,13 +74,7 @@ class ServerStep:
         cls, optimizer: ServerOptimizer, trained: int, folder: Path, kept: Mapping[str, Vector]
     ) -> ServerStep:
         """Make a step with the rows that were `kept`, or new ones if they are of another kind."""
-        names = [f"{optimizer.name}.{name}" for name in optimizer.rows]
-        are_kept = all(name in kept and kept[name].size == trained for name in names)
-        rows = {
-            name: kept[name] if are_kept else _first(row, trained, folder)
-            for name, row in zip(names, optimizer.rows.values(), strict=True)
-        }
-        return cls(optimizer, trained, folder, rows)
+        return cls(optimizer, trained, folder, rows_of(optimizer, kept, trained, folder))
 
     async def take(self, before: Vector, after: Vector) -> Vector:
         """Return the server's new model; what the optimizer remembers moves with it.
@@ -127,12 +121,3 @@ class ServerStep:
             for writer, part in zip(writers, parts, strict=True):
                 writer.write(part.tobytes())
         return [writer.finish() for writer in writers]
-
-
-def _first(row: Row, size: int, folder: Path) -> Vector:
-    """What an optimizer remembers at the beginning: the same number everywhere."""
-    assert isinstance(row.first, int | float)  # noqa: S101 - so it is in the table
-    writer, value = VectorWriter(size, folder), np.float32(row.first)
-    for start in range(0, size, BLOCK):
-        writer.write(np.full(min(BLOCK, size - start), value, "<f4").tobytes())
-    return writer.finish()

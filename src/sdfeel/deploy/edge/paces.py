@@ -16,6 +16,7 @@ from sdfeel.deploy.edge.carrier import Carrier
 from sdfeel.deploy.edge.rounds import Rounds
 from sdfeel.deploy.edge.saver import LAG, Saver
 from sdfeel.deploy.edge.turns import Turns
+from sdfeel.deploy.model.rows import rows_of
 from sdfeel.deploy.model.store import EdgeCheckpoint, Store
 from sdfeel.deploy.model.vectors import Change, Vector
 from sdfeel.deploy.node import Node
@@ -51,14 +52,16 @@ def make_carrier(
     averager, averaging_rule = node.topology.at(done).averager, table.as_rule
     asks = isinstance(averager.rule, Clipped) or type(averaging_rule) is not Rule
     trained = _trained(node) if asks else node.size
-    about = (averaging_rule, table.bound, trained, node.folder, node.tell)
+    of_mean = rows_of(averaging_rule, rows, trained, node.folder)
+    about = (averaging_rule, table.bound, node.folder, node.tell, of_mean)
     averaging = ClusterMean(node.topology, node.name, *about)
-    averaging.restore(rows)
     drift = Drift.of(node, checkpoint)
     # A client that remembers what arrived must know it before its next message, or its next work.
     packing = packing_of(node.deployment.codecs.up)
     is_strict = drift is not None or (packing is not None and packing.remembers)
-    hearing = Hearing.of(averager.rule, trained, node.folder, node.tell, rows)
+    rule = averager.rule
+    remembered = rows_of(rule, rows, trained, node.folder) if rule is not None else {}
+    hearing = Hearing(rule, trained, node.folder, node.tell, remembered)
     number = links.agreement.checkpoint
     saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
     shared: dict[str, Any] = {

@@ -9,8 +9,8 @@ made good: to the agreement of a link it gives nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -39,26 +39,7 @@ class Hearing:
     trained: int
     folder: Path
     tell: Callable[[facts.Fact], None]
-    rows: dict[str, Vector] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        rule: Exchange | None,
-        trained: int,
-        folder: Path,
-        tell: Callable[[facts.Fact], None],
-        kept: Mapping[str, Vector],
-    ) -> Hearing:
-        """Go on from the rows of a checkpoint, where it has them."""
-        rows = {}
-        for name, row in (rule.rows if rule is not None else {}).items():
-            first = as_vector(np.full(row.width or 0, row.first, dtype=np.float32))
-            known = kept.get(f"{rule.name}.{name}", first) if rule is not None else first
-            rows[f"{rule.name}.{name}" if rule is not None else name] = (
-                known if known.size == first.size else first
-            )
-        return cls(rule, trained, folder, tell, rows)
+    rows: dict[str, Vector]
 
     # Its own clients.
 
