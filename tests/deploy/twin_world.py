@@ -29,7 +29,7 @@ from sdfeel.deploy.edge import edge as edge_module
 from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.facts import logs
 from sdfeel.deploy.model.files import Layout, ModelFile
-from sdfeel.deploy.model.store import EdgeCheckpoint
+from sdfeel.deploy.model.store import EdgeCheckpoint, must_survive
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.peers import dialler, link_states
 from sdfeel.deploy.peers.agreement import REMEMBERED
@@ -60,6 +60,7 @@ class MemoryStore:
     found    the checkpoint that a reader gets
     durable  the one that survives a power cut: the last that was flushed
     torn     found when the edge came back after a power cut in the middle of writing
+    lost     changes whose files a power cut took
     """
 
     folder = Path()
@@ -68,7 +69,7 @@ class MemoryStore:
         self.first = model
         self.found: EdgeCheckpoint | None = EdgeCheckpoint(1, model, {"checkpoint": 0} | EMPTY)
         self.durable = self.found
-        self.saves = self.torn = 0
+        self.saves = self.torn = self.lost = 0
 
     def load(self, _size: int) -> tuple[EdgeCheckpoint | None, list[str]]:
         torn, self.torn = self.torn, 0
@@ -87,10 +88,22 @@ class MemoryStore:
 
         return flushed
 
-    def lose_power(self) -> None:
-        """What was not flushed is lost or torn, which a reader notices."""
+    def lose_power(self, chance: random.Random) -> None:
+        """What was not flushed is lost or torn, which a reader notices.
+
+        A change that a checkpoint names is a file of its own (`.kept`) where models are large: of
+        those that a store does not flush, the disk may have lost some and have the checkpoint.
+        """
         if self.found is not self.durable and self.found is not None:
             self.found, self.torn = self.durable, 1
+        if self.found is not None and chance.random() < 0.5:
+            flushed = must_survive(self.found.agreement)
+            changes = [
+                None if place not in flushed and chance.random() < 0.5 else each
+                for place, each in enumerate(self.found.changes)
+            ]
+            self.lost += sum(each is None for each in changes)
+            self.found = self.durable = replace(self.found, changes=changes)
 
 
 class Disk:
@@ -170,6 +183,7 @@ class TwinWorld:
         self.deployment, self.topology, self.loop = deployment, topology, loop
         self.seed, self._begun = seed, 0
         self.chance = random.Random(seed)  # noqa: S311 - chance, not secrets
+        self.disk_chance = random.Random(f"disk {seed}")  # noqa: S311 - chance, not secrets
         self.net = Net(loop, self.chance, deployment.deadlines.ping)
         self.lives = dict.fromkeys(topology.at(0).edges, 0)
         self.used: dict[str, Deployment] = {}  # the file that an edge has in its state folder
@@ -249,7 +263,7 @@ class TwinWorld:
         if name in self.lives:
             self.lives[name] += 1
             if quietly:
-                self.disks[name].lose_power()
+                self.disks[name].lose_power(self.disk_chance)
         self.net.vanish(name, quietly)
         self.loop.end(name)
         self.tasks.pop(name, None)

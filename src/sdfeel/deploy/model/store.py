@@ -125,10 +125,14 @@ class Store:
         inline: list[Change] = []
         table: list[Any] = []
         kept: set[str] = set()
-        for change in checkpoint.changes:
+        needed = must_survive(checkpoint.agreement)
+        for place, change in enumerate(checkpoint.changes):
             if change is None:
                 table.append(None)
             elif all(vector.keep(self.folder) for vector in change.vectors):
+                if place in needed:
+                    for vector in change.vectors:
+                        vector.flush()
                 names = [vector.sha256.hex() for vector in change.vectors]
                 kept |= {name + KEPT for name in names}
                 table.append(list(zip(names, change.weights, strict=True)))
@@ -303,6 +307,16 @@ class Store:
 
 class _Damaged(Exception):  # noqa: N818 - never leaves this module
     """A checkpoint whose notes cannot be used."""
+
+
+def must_survive(agreement: Mapping[str, Any]) -> set[int]:
+    """Return the places of changes without which the mean may move.
+
+    Owed ones are in no model yet. Open ones may have to be added or taken back, if a power cut ends
+    both ends at once; without what both ends held before, only whole models travel next.
+    """
+    owed = {place for _, place in agreement.get("owed", ())}
+    return owed | {row["change"] for row in agreement.get("open", ())}
 
 
 def worth_keeping(periods: Sequence[int], history: int) -> list[int]:

@@ -121,7 +121,8 @@ class Vector:
     def keep(self, folder: Path) -> bool:
         """Whether its file now has a name, its sha256, in `folder`, and survives this process.
 
-        Costs nothing, as the values are there already. They are not flushed to the disk.
+        Costs nothing, as the values are there already. They are not flushed to the disk: see
+        `flush`.
         """
         if self._file is None or self._base:
             return False
@@ -137,6 +138,11 @@ class Vector:
         finally:
             os.close(place)
         return True
+
+    def flush(self) -> None:
+        """Wait until a file of the values survives a power cut too."""
+        if self._file is not None:
+            os.fsync(self._file.descriptor)
 
     @property
     def is_large(self) -> bool:

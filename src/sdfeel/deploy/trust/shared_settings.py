@@ -79,11 +79,10 @@ class SharedSettings:
             raise Refused("protocol", f"version {hello.protocol}, this is {PROTOCOL}")
         if hello.deployment != self._deployment.digest:
             raise Refused("deployment", f"another deployment; this is {self._deployment.name!r}")
-        if hello.settings:
-            self._compare(hello.settings)
+        self._compare(hello.settings)
 
     def _compare(self, settings: Iterable[v1.Setting]) -> None:
-        theirs = {one.name: (one.value, one.is_default) for one in settings}
+        theirs = {field.name: (field.value, field.is_default) for field in settings}
         for name in sorted({*self._fields, *theirs}):
             mine, other = self._fields.get(name), theirs.get(name)
             if mine is None or other is None:
