@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -208,6 +209,31 @@ def test_every_graph_has_its_layout(serve, visit, write_run, curve, tmp_path: Pa
         gaps = [np.hypot(*np.subtract(a, b)) for a in places for b in places if a is not b]
         assert len(places) == servers
         assert min(gaps) > 25, kind
+
+
+def test_servers_stand_where_the_graph_says(serve, visit, tmp_path: Path) -> None:
+    """North is above; the shape of the map stays; a place that is missing is no map."""
+    world = classification(samples=(8, 8, 16, 16), clusters=[[0, 1], [2], [3]])
+    graph = nx.path_graph(3)
+    for name, places in (("map", [(0, 0), (4, 0), (4, 2)]), ("part", [(0, 0), (4, 0)])):
+        nx.set_node_attributes(graph, dict(enumerate(places)), "pos")
+        network = sdfeel.Network([[0, 1], [2], [3]], graph)
+        sdfeel.train(
+            world.model, world.datasets, network=network, engine="vectorised", lr=0.1, steps=2,
+            out=tmp_path / name,
+        )  # fmt: skip
+        graph = nx.path_graph(3)
+    page = visit(serve(tmp_path))
+    page.get_by_test_id("network-of").select_option("map")
+    page.wait_for_selector("[data-testid=stage][data-layout=given]")
+    (ax, ay), (bx, by), (cx, cy) = page.locator("g[data-server] circle").evaluate_all(
+        "(all) => all.map((c) => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
+    )
+    assert (ay, bx) == (pytest.approx(by), pytest.approx(cx))
+    assert cy < by, "north"
+    assert (bx - ax) == pytest.approx(2 * (by - cy))
+    page.get_by_test_id("network-of").select_option("part")
+    page.wait_for_selector("[data-testid=stage][data-layout=path]")
 
 
 # The editor

@@ -185,6 +185,7 @@ def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx
             raise InputError("graph", type(graph).__name__, "an undirected simple networkx.Graph")
         built = nx.Graph(graph.edges())
         built.add_nodes_from(graph.nodes())
+        nx.set_node_attributes(built, nx.get_node_attributes(graph, "pos"), "pos")
     else:
         try:
             links = [(int(a), int(b)) for a, b in graph]
@@ -210,6 +211,20 @@ def as_graph(graph: GraphLike, servers: int, *, is_connected: bool = True) -> nx
         check_connected("graph", built)
     # numpy's integers pass for plain ones until somebody writes them into a record
     return nx.relabel_nodes(built, {node: int(node) for node in built})
+
+
+def positions_of(graph: nx.Graph) -> list[list[float]] | None:
+    """Return where servers stand, if each says so as networkx has it: `graph.nodes[0]["pos"]`.
+
+    Only pictures use it. None where a server has no place, or one that is no pair of numbers.
+    """
+    places = nx.get_node_attributes(graph, "pos")
+    try:
+        pairs = [[float(value) for value in places[node]] for node in sorted(graph.nodes())]
+    except (KeyError, TypeError, ValueError):
+        return None
+    is_map = all(len(pair) == 2 and all(map(math.isfinite, pair)) for pair in pairs)
+    return pairs if is_map else None
 
 
 def liars_survived(graph: nx.Graph) -> dict[str, int]:

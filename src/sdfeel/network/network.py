@@ -22,7 +22,8 @@ class Network:
     """Clusters of clients and a connected graph of their edge servers.
 
     clusters       a list of client numbers for each server: `[[0, 1], [2]]`
-    graph          a networkx graph on 0..D-1, a list of links, or a name (`"ring"`)
+    graph          a networkx graph on 0..D-1, a list of links, or a name (`"ring"`); the live page
+                   draws servers at `pos` of its nodes if they all have one
     samples        |S_i| per client; `train` fills it in from the data
     clients_graph  who is whose neighbour where clients exchange models without servers: as `graph`,
                    on the clients' numbers; by its name, cluster by cluster

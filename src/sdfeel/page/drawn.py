@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sdfeel.algorithm.algorithm import Algorithm
     from sdfeel.network import Network
 
-__all__ = ["drawn", "drawn_of"]
+__all__ = ["drawn", "drawn_of", "places_in"]
 
 
 def drawn(network: Network) -> dict[str, Any]:
@@ -25,6 +27,20 @@ def drawn(network: Network) -> dict[str, Any]:
         "shares": network.shares.cluster.tolist(),
         "links": sorted(sorted(link) for link in network.graph.edges()),
     }
+
+
+def places_in(file: Mapping[str, Any], servers: int) -> list[list[float]] | None:
+    """Return where servers stand by network.json; None where it does not say so of all."""
+    places = file.get("positions")
+    if not isinstance(places, list) or len(places) != servers:
+        return None
+    are_pairs = all(
+        isinstance(place, list)
+        and len(place) == 2
+        and all(isinstance(value, float | int) and math.isfinite(value) for value in place)
+        for place in places
+    )
+    return places if are_pairs else None
 
 
 def drawn_of(algorithm: Algorithm) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdfeel.errors import InputError
 from sdfeel.page.deployment import Watcher
-from sdfeel.page.drawn import drawn, drawn_of
+from sdfeel.page.drawn import drawn, drawn_of, places_in
 from sdfeel.page.runs import LONGEST, Runs, finite
 from sdfeel.records.reading import Stamp, stamp_of
 
@@ -82,6 +82,8 @@ class Views:
             return {**drawn(network), "zeta": network.zeta, "tau": None, "problem": str(problem)}
         averager = algorithm.averager
         found = {**drawn_of(algorithm), "tau": None, "scheme": algorithm.scheme.name}
+        if algorithm.scheme.servers == "edge":
+            found["positions"] = places_in(run.network, network.servers)
         if algorithm.network.servers > 1:
             found |= {"averager": averager.name, "contraction": averager.contraction}
             found["zeta"] = algorithm.network.zeta if found["links"] else None

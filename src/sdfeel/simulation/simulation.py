@@ -28,6 +28,7 @@ from sdfeel.engines.problem import Problem, check_device, make_problem
 from sdfeel.engines.trainers import TrainerEngine, check_trainers
 from sdfeel.errors import InputError, warn
 from sdfeel.network import Clusters, Network
+from sdfeel.network.graphs import positions_of
 from sdfeel.records.checkpoints import Checkpoint
 from sdfeel.simulation.apart import Apart
 from sdfeel.simulation.evaluation import (
@@ -256,12 +257,14 @@ class Simulation:
         sizes = [len(members) for members in network.clusters.members]
         in_order = network.clusters == Clusters.of_sizes(sizes)
         samples = np.bincount(network.clusters.server_of, network.shares.samples)
+        places = positions_of(network.graph)
         is_apart = self.evaluation.others is not None  # only the clients' trainers know them
         return {
             "sizes": sizes,
             "clusters": None if in_order else network.clusters.members,
             "links": sorted(sorted(link) for link in network.graph.edges()),
             **({"graphs": network.turns} if network.changes else {}),
+            **({} if places is None else {"positions": places}),
             "samples": samples.tolist(),
             **({"client_samples": list(map(int, network.shares.samples))} if is_apart else {}),
             "parameters": self.problem.layout.parameters,

@@ -6,9 +6,9 @@ const TURN = Math.PI * (3 - Math.sqrt(5)); // of seeds in a sunflower
 export const FEW = 12; // clients that stand in an arc
 
 // nodes: [{clients, share}], links: [{a, b}]; a hub is one more node, after the others.
-export function placeAll({ nodes, links, hub }, width, height) {
+export function placeAll({ nodes, links, hub, positions }, width, height) {
   const pairs = links.map(({ a, b }) => [a, b]);
-  const plan = hub ? round(nodes.length) : layout(nodes.length, pairs);
+  const plan = hub ? round(nodes.length) : layout(nodes.length, pairs, positions);
   const most = Math.max(0, ...nodes.map((node) => node.clients));
   const margin = most > FEW ? 78 : 62;
   const half = [(width - 2 * margin) / 2, (height - 2 * margin) / 2];

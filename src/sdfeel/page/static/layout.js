@@ -2,7 +2,9 @@
 
 // points in [-1, 1] x [-1, 1]; stretch: the picture may be as wide as there is room; bends: links that
 // have to go round, by number, as the place of their middle; outwards: clients stand away from the centre.
-export function layout(count, links) {
+// positions: on a map, with north above, if somebody gave them.
+export function layout(count, links, positions = null) {
+  if (positions && count > 1) return { kind: "given", points: onMap(positions), bends: new Map(), stretch: false, outwards: false };
   if (count <= 1) return { kind: "one", points: [[0, 0]], bends: new Map(), outwards: false };
   const beside = neighbours(count, links);
   const found = chain(count, links, beside) ?? star(count, links, beside) ?? full(count, links) ?? dumbbell(count, links)
@@ -160,6 +162,16 @@ function forces(count, links) {
     });
   }
   return { kind: "forces", points: spread(points), stretch: true };
+}
+
+// As large as there is room, in their proportions.
+function onMap(positions) {
+  const range = [0, 1].map((axis) => {
+    const values = positions.map((place) => place[axis]);
+    return [Math.min(...values), Math.max(...values)];
+  });
+  const half = Math.max(1e-12, ...range.map(([low, high]) => (high - low) / 2));
+  return positions.map((place) => place.map((value, axis) => ((axis ? -1 : 1) * (value - (range[axis][0] + range[axis][1]) / 2)) / half));
 }
 
 function spread(points) {

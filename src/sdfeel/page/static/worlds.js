@@ -29,7 +29,7 @@ export function runWorld(run, graph) {
     return scales.get(key);
   };
   return {
-    key: run.name, run, graph, nodes, links, hub: graph.hub,
+    key: run.name, run, graph, nodes, links, hub: graph.hub, positions: graph.positions,
     read(moment) {
       const value = (name) => (moment?.traced >= 0 ? run.trace.columns.get(name)?.data[moment.traced] : undefined);
       const rounds = moment && graph.tau ? Math.floor(moment.iteration / graph.tau) : 0;
