@@ -26,6 +26,7 @@ from sdfeel.deploy.peers.agreement import (
     REMEMBERED,
     TABLE,
     Agreement,
+    Base,
     Do,
     Id,
     Input,
@@ -385,3 +386,57 @@ def test_in_doubt_below_goes_with_what_is_in_doubt_above() -> None:
     half: Agreement[Fraction] = Agreement()
     load(half, notes, [None if change == 1 else change for change in changes])
     assert not half.open
+
+
+def base_of(number: int) -> Base[Fraction]:
+    return Base(Fraction(number), Fraction(-number))
+
+
+def both_hold(end: Agreement[Fraction]) -> Fraction:
+    return end.bases["b"].mine
+
+
+def test_what_both_ends_hold_changes_with_the_decision_and_by_nothing_else() -> None:
+    """Leaving out, aborting and doubt do not move it; a late decision moves nothing newer."""
+    end: Agreement[Fraction] = Agreement()
+    ids = [Id(5, exchange, 70 + exchange) for exchange in range(4)]
+    first, doubted, aborted, last = (
+        end.prepare("b", id_, Fraction(1), base_of(number))[0] for number, id_ in enumerate(ids, 1)
+    )
+    assert not end.bases
+    end.hear("b", Word.COMMIT, first.id, 3)
+    assert both_hold(end) == 1
+    end.deadline(doubted)
+    end.hear("b", Word.ABORT, aborted.id)
+    assert both_hold(end) == 1
+    assert [base.mine for base in end.undecided_bases("b")] == [2, 4]
+    end.hear("b", Word.COMMIT, last.id, 3)
+    assert both_hold(end) == 4
+    end.hear("b", Word.COMMIT, doubted.id, 3)
+    assert both_hold(end) == 4
+    changes: list[Fraction] = []
+    notes = dump(end, changes)
+    again: Agreement[Fraction] = Agreement()
+    load(again, notes, changes)
+    assert both_hold(again) == 4
+    lossy: Agreement[Fraction] = Agreement()
+    load(lossy, notes, [None if change == 4 else change for change in changes])
+    assert not lossy.bases, "without one of the two a whole model travels"
+
+
+def test_of_two_swaps_at_once_both_ends_go_on_from_the_same_one() -> None:
+    """Each has begun before it heard of the other: the end that leads decides which."""
+    ends: dict[str, Agreement[Fraction]] = {"leads": Agreement(), "follows": Agreement()}
+    ends["follows"].leads = lambda _: False
+    ids = {"leads": Id(5, 0, 70), "follows": Id(9, 0, 80)}
+    begun = {name: end.begin("b", ids[name]) for name, end in ends.items()}
+    for name, end in ends.items():
+        other = ids["follows" if name == "leads" else "leads"]
+        end.prepare("b", other, Fraction(1), base_of(other.ballot))
+    for name, end in reversed(ends.items()):  # in whichever order decisions come
+        end.hear("b", Word.PREPARED, ids[name])
+        end.voted(begun[name], Fraction(1), base_of(ids[name].ballot))
+        end.commit(begun[name])
+        other = ids["follows" if name == "leads" else "leads"]
+        end.hear("b", Word.COMMIT, other, 1)
+    assert [both_hold(end) for end in ends.values()] == [70, 70]
