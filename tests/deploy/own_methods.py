@@ -33,6 +33,19 @@ class Sign(Codec):
         return 32 + 8 * values
 
 
+class Wordless(Codec):
+    """Does not say how it lies on the wire."""
+
+    def encode(self, values: Any, draw: Any) -> Any:
+        return {"values": values}
+
+    def decode(self, message: Any, like: Any) -> Any:
+        return message["values"]
+
+    def bits(self, values: int) -> int:
+        return 32 * values
+
+
 class Broken(Sign):
     """Cannot read what it has written."""
 

@@ -20,6 +20,7 @@ from test_simulator import make_data, make_model
 
 from sdfeel.algorithm.methods.codecs import CODECS
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.edge.edge import EdgeServer
 from sdfeel.deploy.model.vectors import BLOCK
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
@@ -189,6 +190,13 @@ def test_a_codec_of_the_users_by_import_path(tmp_path: Path) -> None:
     assert (deployment.codecs.up, deployment.codecs.down) == (Sign(scale=0.5), Sign())
     deployed = run_to_the_end(deployment, trainers(deployment))
     np.testing.assert_allclose(deployed, simulated(deployment), rtol=1e-4, atol=1e-5)
+
+
+def test_more_values_than_a_model_has_are_refused_before_it_starts(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"sizes": (1,), "codecs": {"up": {"name": "top-k", "k": 10}}}
+    deployment = deploy_toy(tmp_path, 9, **options)
+    with pytest.raises(InputError, match=r"codecs\.k = 10: at most 9"):
+        EdgeServer(deployment, "a", tmp_path / "state")
 
 
 def test_what_a_codec_of_the_users_cannot_read_is_refused(tmp_path: Path) -> None:

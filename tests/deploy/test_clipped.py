@@ -96,6 +96,8 @@ def test_the_history_is_in_the_checkpoint(tmp_path: Path) -> None:
         ({"averager": "finite-time", "trust": "members"}, "'finite-time': hides or enlarges"),
         ({"averager": "chebyshev", "trust": "members"}, "'chebyshev': hides or enlarges"),
         ({"trust": "nobody"}, "trust"),
+        ({"averager": "trimmed"}, "audit = True: .* the weighted mean, which Trimmed"),
+        ({"averager": {"name": "clipped", "ends": "own"}}, "audit = True: .* ends='own'"),
     ],
     ids=str,
 )
@@ -106,11 +108,12 @@ def test_mistakes_are_named(tmp_path: Path, change: dict[str, Any], named: str) 
 
 @pytest.mark.parametrize("averager", ["paper", "metropolis", "clipped", "trimmed"])
 def test_who_trusts_members_only_has_these(tmp_path: Path, averager: str) -> None:
-    table = content((1, 1, 1), averager=averager, trust="members")
+    table = content((1, 1, 1), averager=averager, trust="members", audit=False)
     assert parse_deployment(table, tmp_path).trust == "members"
 
 
 def test_trimming_needs_rounds(tmp_path: Path) -> None:
-    table = content((1, 1), averager="trimmed", pace={"name": "asynchronous", "deadline": 1.0})
+    pace = {"name": "asynchronous", "deadline": 1.0}
+    table = content((1, 1), averager="trimmed", pace=pace, audit=False)
     with pytest.raises(InputError, match="averager = 'trimmed': needs rounds of all servers"):
         Topology(parse_deployment(table, tmp_path))

@@ -52,6 +52,7 @@ def test_a_file_read_back_is_the_same(tmp_path: Path) -> None:
             "codecs.between = 'int8': needs swaps on which both ends decide",
         ),
         ({"codecs": {"up": "own_methods:nothing"}}, "codecs.up = 'own_methods:nothing': cannot be"),
+        ({"codecs": {"up": "own_methods:Wordless"}}, "needs layout"),
         ({"codecs": {"up": "collections:OrderedDict"}}, "codecs.up = .*must make a Codec"),
         ({"codecs": {"up": {"name": "own_methods:Sign", "scael": 1}}}, "codecs.scael = 1: .*scale"),
         ({"local": {"momentun": 0.9}}, "did you mean 'momentum'"),

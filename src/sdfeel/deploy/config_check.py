@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
+from sdfeel.algorithm.methods.exchanges import EXCHANGES, Clipped, Exchange
 from sdfeel.deploy.methods import check_methods
 from sdfeel.deploy.pace import check_pace
 from sdfeel.errors import InputError, closest
@@ -35,7 +35,7 @@ def check_deployment(deployment: Deployment) -> None:
     for name in edges:
         if not any(client.edge == name for client in deployment.clients):
             raise InputError(f"edges.{name}", [], "an edge needs a client of its own at least")
-    _check_averager(deployment.schedule.averager, deployment.trust)
+    _check_averager(deployment.schedule.averager, deployment.trust, deployment.audit)
     _check_schedule(deployment.schedule)
     check_pace(deployment)
     check_methods(deployment)
@@ -58,8 +58,12 @@ def check_deployment(deployment: Deployment) -> None:
                     )
 
 
-def _check_averager(averager: str | Exchange, trust: str) -> None:
+def _check_averager(averager: str | Exchange, trust: str, audit: bool) -> None:
     if isinstance(averager, Exchange):
+        keeps_mean = isinstance(averager, Clipped) and averager.ends == "both"
+        if audit and not keeps_mean:
+            remedy = f"an audit adds up the weighted mean, which {averager} does not keep"
+            raise InputError("audit", audit, remedy)
         return
     if averager not in AVERAGERS:
         known = [name for name in (*AVERAGERS, *EXCHANGES) if name != "exact"]

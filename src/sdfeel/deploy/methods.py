@@ -15,7 +15,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo
 
 from sdfeel.algorithm.compatibility import WORDS
 from sdfeel.algorithm.methods.averaging import RULES, AveragingRule, GivenRule
-from sdfeel.algorithm.methods.codecs import CODECS, Codec, codec_table
+from sdfeel.algorithm.methods.codecs import BLOCK, CODECS, Codec, codec_table
 from sdfeel.algorithm.methods.corrections import CORRECTIONS, Correction
 from sdfeel.algorithm.methods.exchanges import EXCHANGES, Exchange
 from sdfeel.algorithm.methods.method import Method
@@ -90,6 +90,8 @@ def _correction_table(correction: Correction | None) -> dict[str, Any]:
 
 def _read_codec(value: Any, info: ValidationInfo) -> Codec:
     codec: Codec = choice(f"codecs.{info.field_name}", Codec, CODECS)(value)
+    if type(codec) not in CODECS.values():
+        codec.layout(BLOCK)  # or it says that it has none
     return codec
 
 

@@ -153,6 +153,8 @@ class EdgeServer:
         most, size = self.deployment.limits.values, first.vector.size
         if size > most:
             raise InputError("limits.values", most, f"the first model has {size} values")
+        for _, codec in self.deployment.codecs:
+            codec.bits(size)  # or it cannot send so few values
         return first
 
     def _restore(self) -> EdgeCheckpoint | None:
