@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.facts import FACTS, Fact
-from sdfeel.deploy.facts.metrics import Described, Metrics
+from sdfeel.deploy.facts.metrics import ClientMetrics, Described, Metrics
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path("docs/events.md")
@@ -50,6 +50,13 @@ class Alert(NamedTuple):
 RULES = [
     Alert("EdgeDown", 'up{job="sdfeel"} == 0', "2m", "critical",
           "The edge does not answer on its metrics port."),
+    Alert("ClientDown", 'up{job="sdfeel-clients"} == 0', "10m", "warning",
+          "The client does not answer on its metrics port."),
+    Alert("ClientWithoutEdge", "sdfeel_client_connected == 0", "10m", "warning",
+          facts.EdgeUnreachable),
+    Alert("ClientModelsRefused",
+          'increase(sdfeel_client_uploads_total{verdict="refused"}[10m]) > 0', "0m", "warning",
+          facts.ModelRefused),
     Alert("EdgeStandsStill", f"changes(sdfeel_period[15m]) == 0 and {TRAINS}", "1m", "critical",
           "No period went by in 15 minutes."),
     Alert("EdgeRestarts", 'changes(process_start_time_seconds{job="sdfeel"}[1h]) > 3', "0m",
@@ -100,10 +107,22 @@ With `audit = true` in the file, `before`, `after` and `moved` are a linear func
 anybody can add up from the logs that the weighted mean was kept.
 """
 
+METRICS = """## Metrics of an edge
+
+On its `metrics` address, beside those of the process (`process_...`).
+
+"""
+
+CLIENT_METRICS = """## Metrics of a client
+
+Of `sdfeel client ... --metrics HOST:PORT`, beside those of the process.
+
+"""
+
 WATCHING = """## Prometheus and Grafana
 
-How do I get graphs and alerts? Give the edges a `metrics` address, and Prometheus this; the alerts
-ask for the name `sdfeel`:
+How do I get graphs and alerts? Give the edges a `metrics` address, clients `--metrics`, and
+Prometheus this; the alerts ask for the names `sdfeel` and `sdfeel-clients`:
 
 ```yaml
 rule_files: [alerts.yml]
@@ -111,6 +130,9 @@ scrape_configs:
   - job_name: sdfeel
     static_configs:
       - targets: ["north.example.org:9101", "south.example.org:9101"]
+  - job_name: sdfeel-clients
+    static_configs:
+      - targets: ["phone-1.example.org:9101"]
 ```
 
 `alerts.yml` and `dashboard.json`, which Grafana imports, are in `examples/deployment`. Look at the
@@ -134,19 +156,21 @@ def page() -> str:
             if fact.teller == teller
         ]
         parts.append(f"## {title}\n\n" + _table(("event", "fields", "means"), rows))
-    metrics = [
-        (f"`{metric.name}`", metric.kind, ", ".join(f"`{x}`" for x in metric.labels), metric.about)
-        for metric in Metrics().described
-    ]
-    about = "Of an edge, on its `metrics` address, beside those of the process (`process_...`).\n\n"
-    table = _table(("metric", "kind", "labels", "means"), metrics)
-    parts += ["## Metrics\n\n" + about + table, WATCHING]
+    parts += [METRICS + _metrics(Metrics()), CLIENT_METRICS + _metrics(ClientMetrics()), WATCHING]
     rules = [
         (f"`Sdfeel{rule.name}`", f"`{rule.when}`", rule.sentence, rule.event and f"`{rule.event}`")
         for rule in RULES
     ]
     parts.append("## Alerts\n\n" + _table(("alert", "when", "means", "event"), rules))
     return "\n".join(parts)
+
+
+def _metrics(metrics: Metrics | ClientMetrics) -> str:
+    rows = [
+        (f"`{metric.name}`", metric.kind, ", ".join(f"`{x}`" for x in metric.labels), metric.about)
+        for metric in metrics.described
+    ]
+    return _table(("metric", "kind", "labels", "means"), rows)
 
 
 def _fields(fact: type[Fact]) -> str:
@@ -202,7 +226,7 @@ def alerts() -> str:
 
 def dashboard() -> str:
     """Return a Grafana dashboard with a panel for each metric."""
-    shown = [metric for metric in Metrics().described if metric.kind != "info"]
+    shown = [metric for metric in known_metrics() if metric.kind != "info"]
     panels = [_panel(number, metric) for number, metric in enumerate(shown)]
     source = {"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
     edges = {
@@ -249,7 +273,8 @@ def _panel(number: int, metric: Described) -> dict[str, Any]:
 
 
 def _query(metric: Described) -> str:
-    of = '{instance=~"$edge"}'
+    is_client = metric.name.startswith("sdfeel_client_") and "client" not in metric.labels
+    of = '{job="sdfeel-clients"}' if is_client else '{instance=~"$edge"}'
     if metric.kind == "counter":
         return f"rate({metric.name}{of}[5m])"
     if metric.kind == "histogram":
@@ -263,10 +288,16 @@ def _query(metric: Described) -> str:
 FILES = {PAGE: page, ALERTS: alerts, DASHBOARD: dashboard}
 
 
+def known_metrics() -> list[Described]:
+    """Return the metrics of edges and clients; those of both once."""
+    of_both = {metric.name: metric for metric in (*Metrics().described, *ClientMetrics().described)}
+    return list(of_both.values())
+
+
 def unknown_metrics(text: str) -> set[str]:
     """Return the metrics of ours that a text names and no edge has."""
     known = set()
-    for metric in Metrics().described:
+    for metric in known_metrics():
         known |= {metric.name, f"{metric.name}_bucket"}
     return set(re.findall(r"\bsdfeel_\w+", text)) - known
 

@@ -93,6 +93,10 @@ def client(
         typer.Option(help='What a Flower app finds as its node_config: `dataset-path="d" fast=1`.'),
     ] = "",
     log: LogOption = None,
+    metrics: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Answer Prometheus there: /metrics, /readyz."),
+    ] = "",
     model: Annotated[str, typer.Option(hidden=True)] = "",
     data: Annotated[str, typer.Option(hidden=True)] = "",
     trainer: Annotated[str, typer.Option(hidden=True)] = "",
@@ -113,7 +117,7 @@ def client(
 
         own["node_config"] = read_config("--node-config", node_config)
     with _log(log) as stream:
-        raise typer.Exit(run_client(file, name, stream, own))
+        raise typer.Exit(run_client(file, name, stream, own, metrics))
 
 
 def _own_settings(settings: list[str]) -> dict[str, Any]:

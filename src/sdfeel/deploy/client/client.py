@@ -18,6 +18,7 @@ from sdfeel.deploy.client.uplink import Uplink
 from sdfeel.deploy.config import Deployment
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.logs import Log, Sink
+from sdfeel.deploy.facts.metrics import ClientMetrics
 from sdfeel.deploy.facts.stream import Facts
 from sdfeel.deploy.model.vectors import Vector
 from sdfeel.deploy.pace import plans
@@ -73,9 +74,12 @@ class ClientProgram:
             )
         self.credentials = Credentials(deployment, "client", name)
         self.transport = transport or GrpcTransport(deployment, self.credentials)
-        self.log = Log(name, log)
-        self.tell = Facts(self.log.add).tell
-        self.lifetime = Lifetime(self.credentials, self.tell)
+        self.log, self.metrics = Log(name, log), ClientMetrics()
+        self.metrics.log_lost.set_function(lambda: self.log.unwritten)
+        self.metrics.connected.set_function(lambda: self.edge is not None)
+        self.tell = Facts(self.log.add, self.metrics.add).tell
+        self.lifetime = Lifetime(self.credentials, self.tell, self.metrics)
+        self._idle_since = 0.0  # since the last upload
         self._incarnation = secrets.randbits(62)
         self._answered_by: Identity | None = None
         self.edge: str | None = None
@@ -192,6 +196,8 @@ class ClientProgram:
         row: v1.Row | None = None
         while (message := await stream.read()) is not None:
             kind = message.WhichOneof("body")
+            size = len(message.task.model.data) + len(message.row.model.data)
+            self.metrics.bytes.labels("in").inc(size + len(message.chunk.data))
             try:
                 if kind == "task":
                     self._given_at = asyncio.get_running_loop().time()
@@ -315,6 +321,8 @@ class ClientProgram:
                 task, model = self._work
                 self._work = None
                 start = loop.time()
+                if self._idle_since:
+                    self.metrics.waiting.observe(start - self._idle_since)
                 first, steps = self._extent(task, start)
                 if self._drift is not None:
                     await self._idle()
@@ -367,5 +375,9 @@ class ClientProgram:
             announced.steps = trained.steps
         self._sent.append((period, trained.first + trained.steps - 1))
         await stream.write(v1.FromClient(model=announced))
+        sent = self.metrics.bytes.labels("out")
+        sent.inc(len(announced.data))
         for chunk in frames.chunks(load):
             await stream.write(v1.FromClient(chunk=chunk))
+            sent.inc(len(chunk.data))
+        self._idle_since = asyncio.get_running_loop().time()

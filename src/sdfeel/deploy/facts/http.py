@@ -13,8 +13,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socket import AF_INET6, SHUT_RDWR, socket
@@ -22,8 +22,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from sdfeel.errors import InputError
+
 if TYPE_CHECKING:
-    from sdfeel.deploy.facts.metrics import Metrics
+    from sdfeel.deploy.facts.metrics import ClientMetrics, Metrics
 
 __all__ = [
     "Answer",
@@ -31,6 +33,7 @@ __all__ = [
     "BoundedServer",
     "is_loopback",
     "serve_http",
+    "serving_metrics",
     "split_address",
 ]
 
@@ -297,7 +300,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 def serve_http(
     address: str,
-    metrics: Metrics,
+    metrics: Metrics | ClientMetrics,
     healthy: Callable[[], bool],
     ready: Callable[[], bool],
     names: Iterable[str] = (),
@@ -330,3 +333,28 @@ def serve_http(
     server = BoundedServer(split_address(address), Handler, names, **bounds)
     threading.Thread(target=server.serve_forever, args=(POLL,), daemon=True).start()
     return server
+
+
+@contextmanager
+def serving_metrics(
+    address: str, metrics: ClientMetrics, ready: Callable[[], bool]
+) -> Iterator[BoundedServer | None]:
+    """While inside, serve as `serve_http` does; nothing where there is no address.
+
+    Raises:
+        InputError: The address is none, or nobody can listen there.
+    """
+    if not address:
+        yield None
+        return
+    metrics.add_process()
+    try:
+        server = serve_http(address, metrics, lambda: True, ready)
+    except (OSError, ValueError, OverflowError) as problem:
+        reason = f"HOST:PORT on which this machine can listen: {problem}"
+        raise InputError("--metrics", address, reason) from None
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()

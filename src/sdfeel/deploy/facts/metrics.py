@@ -1,8 +1,8 @@
-"""What an edge counts and measures, for Prometheus."""
+"""What edges and clients count and measure, for Prometheus."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.facts import Fact
 from sdfeel.deploy.protocol import PROTOCOL
 
-__all__ = ["Described", "Metrics"]
+__all__ = ["ClientMetrics", "Described", "Metrics"]
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 
@@ -29,20 +29,57 @@ class Described(NamedTuple):
     about: str
 
 
-class Metrics:
-    """One registry an edge, so that several edges may live in one process.
+class _Registry:
+    """One registry a node, so that several nodes may live in one process.
 
     Counters are raised by facts (`add`); what is a state is set by whoever has it.
     """
 
+    counted: Mapping[type[Fact], Callable[[Any, Any], None]]
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.described: list[Described] = []
+        build = self._make(Info, "sdfeel_build", "Version of the program")
+        build.info({"version": _version(), "protocol": str(PROTOCOL)})
+        self.certificate = self._make(
+            Gauge, "sdfeel_certificate_days", "Until the node's own certificate ends"
+        )
+        self.log_lost = self._make(
+            Gauge, "sdfeel_log_lines_lost", "Log lines that wait for room or are lost"
+        )
+        self.refused = self._make(
+            Counter, "sdfeel_refused", "Messages and peers refused, by reason", "kind"
+        )
+
+    def _make(self, kind: type[M], name: str, about: str, *labels: str, **options: Any) -> M:
+        suffix = {Counter: "_total", Info: "_info"}.get(kind, "")
+        self.described.append(Described(name + suffix, kind.__name__.lower(), labels, about))
+        return kind(name, about, labels, registry=self.registry, **options)
+
+    def add(self, fact: Fact) -> None:
+        """Count a fact."""
+        count = self.counted.get(type(fact))
+        if count is not None:
+            count(self, fact)
+
+    def add_process(self) -> None:
+        """Add memory, processor seconds and open files of this process, read when asked for."""
+        ProcessCollector(registry=self.registry)
+
+    def value(self, name: str, **labels: str) -> float:
+        """One sample, for tests and the status table; 0 if it was never touched."""
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+
+class Metrics(_Registry):
+    """Of an edge."""
+
+    def __init__(self) -> None:
+        super().__init__()
         counter, gauge = partial(self._make, Counter), partial(self._make, Gauge)
         self.period = gauge("sdfeel_period", "Last finished upload period")
         self.periods = gauge("sdfeel_periods", "Upload periods of the training")
-        build = self._make(Info, "sdfeel_build", "Version of the program")
-        build.info({"version": _version(), "protocol": str(PROTOCOL)})
         self.participants = gauge("sdfeel_participants", "Clients in the last average")
         self.clients = gauge("sdfeel_clients", "Clients connected")
         self.links = gauge("sdfeel_links_up", "Neighbours connected")
@@ -52,7 +89,6 @@ class Metrics:
         self.bytes = counter("sdfeel_model_bytes", "Model bytes", "peers", "direction")
         self.uploads = counter("sdfeel_uploads", "Uploads by verdict", "verdict")
         self.clipped = counter("sdfeel_clipped", "Updates that were scaled down to the usual norm")
-        self.refused = counter("sdfeel_refused", "Messages and peers refused, by reason", "kind")
         self.handshakes = counter("sdfeel_handshakes_refused", "Failed TLS handshakes", "reason")
         self.exchanges = counter("sdfeel_link_exchanges", "Exchanges by link", "peer", "outcome")
         self.repairs = counter("sdfeel_link_repairs", "Decisions learned late and made good")
@@ -67,29 +103,28 @@ class Metrics:
         self.disk = gauge(
             "sdfeel_state_disk_problem", "1 while checkpoints cannot be written and the edge waits"
         )
-        self.certificate = gauge("sdfeel_certificate_days", "Until the edge's own certificate ends")
-        self.log_lost = gauge("sdfeel_log_lines_lost", "Log lines that wait for room or are lost")
         self.update_norm = gauge("sdfeel_update_norm", "Median ||w_i - w_d(0)|| of late")
         self.disagreement = gauge("sdfeel_disagreement", "||w_j - w_d|| / ||w_d||", "peer")
 
-    def _make(self, kind: type[M], name: str, about: str, *labels: str, **options: Any) -> M:
-        suffix = {Counter: "_total", Info: "_info"}.get(kind, "")
-        self.described.append(Described(name + suffix, kind.__name__.lower(), labels, about))
-        return kind(name, about, labels, registry=self.registry, **options)
 
-    def add(self, fact: Fact) -> None:
-        """Count a fact."""
-        count = COUNTED.get(type(fact))
-        if count is not None:
-            count(self, fact)
+class ClientMetrics(_Registry):
+    """Of a client."""
 
-    def add_process(self) -> None:
-        """Add memory, processor seconds and open files of this process, read when asked for."""
-        ProcessCollector(registry=self.registry)
-
-    def value(self, name: str, **labels: str) -> float:
-        """One sample, for tests and the status table; 0 if it was never touched."""
-        return self.registry.get_sample_value(name, labels) or 0.0
+    def __init__(self) -> None:
+        super().__init__()
+        counter, gauge = partial(self._make, Counter), partial(self._make, Gauge)
+        self.period = gauge("sdfeel_client_period", "Last upload period that an edge has")
+        self.connected = gauge("sdfeel_client_connected", "1 while an edge has let it in")
+        self.uploads = counter(
+            "sdfeel_client_uploads", "Models that it sent, by verdict", "verdict"
+        )
+        self.bytes = counter("sdfeel_client_model_bytes", "Model bytes", "direction")
+        self.training = self._make(
+            Histogram, "sdfeel_client_training_seconds", "Training of a period", buckets=SECONDS
+        )
+        self.waiting = self._make(
+            Histogram, "sdfeel_client_waiting_seconds", "From an upload to work", buckets=SECONDS
+        )
 
 
 def _version() -> str:
@@ -135,3 +170,20 @@ COUNTED: dict[type[Fact], Callable[[Metrics, Any], None]] = {
     facts.Clipped: lambda metrics, _: metrics.clipped.inc(),
     facts.Measured: _measured,
 }
+Metrics.counted = COUNTED
+
+
+def _accepted(metrics: ClientMetrics, fact: facts.Accepted) -> None:
+    metrics.period.set(fact.period)
+    metrics.uploads.labels("accepted").inc()
+
+
+COUNTED_OF_CLIENTS: dict[type[Fact], Callable[[ClientMetrics, Any], None]] = {
+    facts.Uploaded: lambda metrics, fact: metrics.training.observe(fact.trained),
+    facts.Accepted: _accepted,
+    facts.ModelLate: lambda metrics, _: metrics.uploads.labels("late").inc(),
+    facts.ModelRefused: lambda metrics, _: metrics.uploads.labels("refused").inc(),
+    facts.TaskRefused: lambda metrics, fact: metrics.refused.labels(fact.kind).inc(),
+    facts.EdgeDistrusted: lambda metrics, fact: metrics.refused.labels(fact.kind).inc(),
+}
+ClientMetrics.counted = COUNTED_OF_CLIENTS

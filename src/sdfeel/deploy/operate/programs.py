@@ -99,11 +99,27 @@ def run_edge(
 
 
 def run_client(
-    file: Path, name: str, log: LogFile | None = None, local: dict[str, Any] | None = None
+    file: Path,
+    name: str,
+    log: LogFile | None = None,
+    local: dict[str, Any] | None = None,
+    metrics: str = "",
 ) -> int:
-    """`sdfeel client`, with what this machine has in the place of the file's [local] table."""
+    """`sdfeel client`, with what this machine has in the place of the file's [local] table.
+
+    Args:
+        file: The deployment file.
+        name: Of the client.
+        log: Where its log goes.
+        local: What this machine has in the place of the file's [local] table.
+        metrics: HOST:PORT on which it answers Prometheus; "": nowhere.
+
+    Returns:
+        The exit status.
+    """
     from sdfeel.deploy.client.client import ClientProgram
     from sdfeel.deploy.client.trainers import make_trainer
+    from sdfeel.deploy.facts.http import serving_metrics
 
     deployment = load_deployment(file)
     if local:
@@ -112,7 +128,9 @@ def run_client(
     trainer = make_trainer(deployment, name)
 
     async def program() -> None:
-        await ClientProgram(deployment, name, trainer, log).run()
+        client = ClientProgram(deployment, name, trainer, log)
+        with serving_metrics(metrics, client.metrics, lambda: client.edge is not None):
+            await client.run()
 
     return run_until_signal(program(), log, name)
 

@@ -10,7 +10,7 @@ from cryptography import x509
 from sdfeel.deploy.facts import facts
 from sdfeel.deploy.facts.concern import Concern
 from sdfeel.deploy.facts.facts import Fact
-from sdfeel.deploy.facts.metrics import Metrics
+from sdfeel.deploy.facts.metrics import ClientMetrics, Metrics
 from sdfeel.deploy.facts.stream import Tell
 from sdfeel.deploy.trust.identity import Credentials
 
@@ -24,7 +24,7 @@ class Lifetime:
     """Looked at now and then; tells what is news."""
 
     def __init__(
-        self, credentials: Credentials, tell: Tell, metrics: Metrics | None = None
+        self, credentials: Credentials, tell: Tell, metrics: Metrics | ClientMetrics | None = None
     ) -> None:
         self._credentials, self._tell, self._metrics = credentials, tell, metrics
         self._told: dict[type[Fact], str] = {}
