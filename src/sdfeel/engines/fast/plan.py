@@ -208,11 +208,8 @@ class _Walk:
             layer, shape = self._linear(layer, op, shape, flat)
         elif isinstance(op, ops.Norm):
             layer = self._norm(layer, op, shape, flat)
-        elif isinstance(op, ops.Add):
-            self._check_addition(layer, [self.flat[each] for each in reads])
-        elif isinstance(op, ops.Dropout):
-            if op.of_channels and flat:
-                raise Unsupported("dropout2d of vectors is not supported")
+        elif isinstance(op, ops.Add | ops.Dropout):
+            self._check(layer, [self.flat[each] for each in reads])
         elif isinstance(op, ops.Window):
             shape = Shape(*_slide(shape.height, shape.width, op), shape.channels)
         self._append(layer, shape)
@@ -230,7 +227,9 @@ class _Walk:
         self.shapes[value] = replace(self.shapes[value], pad=pad)
         return value
 
-    def _check_addition(self, layer: Layer, flat: list[bool]) -> None:
+    def _check(self, layer: Layer, flat: list[bool]) -> None:
+        if isinstance(layer.op, ops.Dropout) and layer.op.of_channels and flat[0]:
+            raise Unsupported("dropout2d of vectors is not supported")
         shapes = {replace(self.shapes[value], pad=(0, 0)) for value in layer.reads}
         if len(shapes) > 1 or len(set(flat)) > 1:
             raise Unsupported("activations of different shapes are added")
