@@ -6,7 +6,10 @@ import { ask, el, keepIfSame, looks, svg, watchSeen } from "./util.js";
 import { titleOf } from "./units.js";
 
 const XS = { seconds: "simulated seconds", iteration: "iterations", elapsed: "real seconds" };
-const FIRST = [["train_loss", "batch_loss", "test_loss"], ["test_accuracy", "train_accuracy"]];
+const FIRST = [
+  ["train_loss", "batch_loss", "test_loss", "clients_train_loss", "clients_batch_loss"],
+  ["test_accuracy", "train_accuracy", "clients_train_accuracy"],
+];
 
 export class Curves {
   constructor(section, store, clock, choice) {
