@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from worlds import classification
 
+import sdfeel
 from sdfeel.cli import app
 from sdfeel.errors import InputError
 from sdfeel.page import saved
@@ -75,6 +77,39 @@ def test_what_needs_a_server_is_hidden(open_file, write_run, curve, tmp_path: Pa
         assert not page.get_by_test_id(name).is_visible(), name
         assert not page.locator(f"nav a[href='#{name}']").is_visible(), name
     assert page.locator(".note.bad:visible").count() == 0
+
+
+def test_a_saved_page_replays(open_file, tmp_path: Path) -> None:
+    """Cursor, models on their way and timeline need no server; another run is there too."""
+    world = classification(samples=(8, 8, 16, 16), clusters=[[0, 1], [2], [3]])
+    for averager in ("metropolis", "exact"):
+        sdfeel.train(
+            world.model, world.datasets, network=world.network, engine="vectorised", lr=0.1,
+            steps=40, evaluate_every=4, averager=averager, out=tmp_path / "runs" / averager,
+        )  # fmt: skip
+    save_page(Views(Runs([tmp_path / "runs"])), tmp_path / "page.html")
+    page = open_file(tmp_path / "page.html")
+    page.get_by_test_id("network-of").select_option("metropolis")
+    page.wait_for_selector("[data-testid=stage][data-layout]")
+    page.get_by_test_id("replay").fill("0")
+    assert page.get_by_test_id("cursor").get_attribute("data-seconds") == "0"
+    line = "[data-testid=lanes] [data-cursor='0'][visibility=visible]"
+    page.wait_for_selector(line, state="attached")
+    page.get_by_test_id("stage").scroll_into_view_if_needed()
+    page.get_by_test_id("play").click()
+    page.wait_for_selector("[data-testid=crowd]:not([data-packets='0'])", state="attached")
+    page.get_by_test_id("play").click()
+    page.get_by_test_id("replay").fill("0")
+    page.clock.install()
+    page.get_by_test_id("play").click()
+    seen = set()
+    for _ in range(20):
+        page.clock.run_for(50)
+        seen.add(page.get_by_test_id("crowd").get_attribute("data-packets"))
+    assert "4" in seen, "models of four clients on their way up"
+    assert float(page.get_by_test_id("cursor").get_attribute("data-seconds")) > 0
+    page.get_by_test_id("network-of").select_option("exact")
+    page.wait_for_selector("[data-hub=cloud]", state="attached")
 
 
 def test_nothing_foreign_and_nothing_unhashed_runs(write_run, curve, tmp_path: Path) -> None:
