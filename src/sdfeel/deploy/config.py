@@ -264,7 +264,7 @@ class Deployment(_Table):
 
     @property
     def digest(self) -> str:
-        """Of the name: whose node somebody is. What must be the same, see `trust.common_ground`."""
+        """Of the name, which says whose node it is; `trust.shared_settings` compares the rest."""
         return hashlib.sha256(self.name.encode()).hexdigest()[:16]
 
     @property

@@ -24,7 +24,7 @@ of the tree carry the same transaction: what is decided on the link to the paren
 those to the children.
 
 The mean is kept because a link's two changes cancel, m-tilde_d change_d + m-tilde_j change_j = 0,
-for exchanges of eq. (5) as for an all-reduce (see `exchange.allreduce`).
+for exchanges of eq. (5) as for an all-reduce (see `peers.allreduce`).
 """
 
 from __future__ import annotations

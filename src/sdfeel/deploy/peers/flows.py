@@ -26,7 +26,7 @@ cluster: j answers from its event loop, and d waits for the way there and back, 
 `deadlines.exchange` at most; who did not answer is waited for half as long the next time.
 
 **What is durable.** Nothing before a message; each end writes a checkpoint in its own time. The
-agreement of the links (`link.agreement`, the same table as in rounds) sees to the rest:
+agreement of the links (`peers.agreement`, the same table as in rounds) sees to the rest:
 
     d dies after 1    if j has promised, it asks d on the next contact, hears ABORT and forgets
     j dies after 2    before d has decided: d leaves the link out

@@ -51,7 +51,7 @@ class Links(dict[str, Link]):
         self.done, self._checkpoint = done, agreement.checkpoint
         self.barred: set[str] = set()
         self._waiting: dict[str, bool] = {}
-        # What swaps without rounds need: see `exchange.flows`.
+        # What swaps without rounds need: see `peers.flows`.
         self.on_use: Callable[[Action[Change]], None] = lambda _: None
         self.moved: Callable[[Change | None, int], float | None] = lambda *_: None
         self.counts: Callable[[], list[v1.Count]] = list
