@@ -148,9 +148,9 @@ async function again(look) {
   } catch (problem) {
     section("state").textContent = `the server does not answer (${problem.message}); it is asked again`;
   }
-  if (isSaved) return; // nothing changes any more
   setTimeout(() => again(look), document.hidden ? AWAY : EVERY);
 }
 
-again(lookAtRuns);
-again(lookAtDeployment);
+// Nothing changes any more in a page that was saved.
+if (isSaved) lookAtRuns().then(lookAtDeployment);
+else { again(lookAtRuns); again(lookAtDeployment); }
