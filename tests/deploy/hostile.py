@@ -11,6 +11,7 @@ from virtual import NODE
 
 from sdfeel.deploy.model.vectors import as_vector
 from sdfeel.deploy.protocol import PROTOCOL, v1
+from sdfeel.deploy.trust.shared_settings import SharedSettings
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.transport import Call
 
@@ -30,6 +31,7 @@ async def hello(world: TwinWorld, stream: Any, name: str = "c0", **fields: Any) 
         "deployment": world.deployment.digest,
         "samples": world.deployment.client(name).samples,
         "values": SIZE,
+        "settings": SharedSettings.of_clients(world.deployment).tell(),
     }
     await stream.write(v1.FromClient(hello=v1.Hello(**{**given, **fields})))
 

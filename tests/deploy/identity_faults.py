@@ -20,6 +20,7 @@ from rogue import Rogue
 from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Credentials
 from sdfeel.deploy.trust.provision import Authority
+from sdfeel.deploy.trust.shared_settings import SharedSettings
 from sdfeel.deploy.wire.grpc_transport import call_stream, open_channel
 from sdfeel.deploy.wire.transport import Call
 
@@ -41,6 +42,7 @@ def _hello(world: World, name: str = "c0", **fields: Any) -> v1.FromClient:
         "protocol": PROTOCOL,
         "name": name,
         "deployment": world.deployment.digest,
+        "settings": SharedSettings.of_clients(world.deployment).tell(),
     } | fields
     return v1.FromClient(hello=v1.Hello(**{"samples": samples, **given}))
 

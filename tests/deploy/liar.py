@@ -36,6 +36,7 @@ class Liar:
     async def _link(self, stream: Any) -> None:
         theirs = (await stream.read()).hello
         given = {"protocol": PROTOCOL, "name": self.name, "deployment": theirs.deployment}
+        given["settings"] = theirs.settings
         hello = v1.Hello(**{**given, "incarnation": 1, "done": 1, **self.hello})
         await stream.write(v1.LinkMessage(hello=hello))
         stream.told = []  # for scripts that answer

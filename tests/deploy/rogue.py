@@ -12,6 +12,7 @@ from harness import World
 from sdfeel.deploy.model.vectors import Vector, as_vector
 from sdfeel.deploy.protocol import PROTOCOL, v1
 from sdfeel.deploy.trust.identity import Credentials
+from sdfeel.deploy.trust.shared_settings import SharedSettings
 from sdfeel.deploy.wire import frames
 from sdfeel.deploy.wire.grpc_transport import call_stream, open_channel
 from sdfeel.deploy.wire.transport import Call
@@ -41,6 +42,7 @@ class Rogue:
             "deployment": self.deployment.digest,
             "samples": self.me.samples,
             "values": toy.SIZE,
+            "settings": SharedSettings.of_clients(self.deployment).tell(),
         }
         await self.call.write(v1.FromClient(hello=v1.Hello(**{**hello, **fields})))
 
