@@ -95,10 +95,14 @@ def reason(problem: BaseException) -> str:
         file, number, function, text = problem.filename, problem.lineno, "", problem.msg
     else:
         calls = traceback.extract_tb(problem.__traceback__)
-        own = [call for call in calls if not call.filename.startswith(NOT_THE_USERS)]
-        if not own:
+        calls_of_user = [call for call in calls if not call.filename.startswith(NOT_THE_USERS)]
+        if not calls_of_user:
             return text or type(problem).__name__
-        file, number, function = own[-1].filename, own[-1].lineno, f", in {own[-1].name}"
+        file, number, function = (
+            calls_of_user[-1].filename,
+            calls_of_user[-1].lineno,
+            f", in {calls_of_user[-1].name}",
+        )
     path = Path(file or "?")
     path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return f"{path}, line {number}{function}: {type(problem).__name__}{text and f': {text}'}"
@@ -119,11 +123,11 @@ def warned_once() -> Iterator[None]:
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn, and point to the line of the user's own that led here."""
-    said = _SAID.get()
-    if said is not None:
-        if text in said:
+    given = _SAID.get()
+    if given is not None:
+        if text in given:
             return
-        said.add(text)
+        given.add(text)
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(NOT_THE_USERS):
         frame = frame.f_back

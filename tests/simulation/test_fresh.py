@@ -96,7 +96,7 @@ def test_a_rank_with_some_of_the_clients_draws_what_one_process_draws() -> None:
     whole = make_problem(model(), ClientData.from_datasets(clients()), **own)
     held = np.array([1, 3, 4])
     part = ClientData.from_datasets([clients()[i] for i in held])
-    some = make_problem(model(), part, held=held, **own)
+    some = make_problem(model(), part, client_numbers=held, **own)
     start = whole.layout.vector(whole.model)
     ends = np.full(3, 5)
     found = []

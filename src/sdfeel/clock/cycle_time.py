@@ -42,7 +42,7 @@ def cycle_time(weights: Seconds) -> float:
 def timed_arcs(
     arcs: Iterable[Arc], latency: Seconds, transfer: Seconds, compute: float, access: float = 0.0
 ) -> Seconds:
-    """The weights of a graph: computing, and the message from one server to another.
+    """Return the weights of a graph: the seconds of computing and of a message over each arc.
 
     arcs      from a to b; both ways of a link are two arcs
     latency   seconds by which a message between each two servers is late, whatever its length
@@ -64,12 +64,12 @@ def timed_arcs(
 
 
 def both_ways(links: Iterable[Arc]) -> list[Arc]:
-    """Each link as two arcs."""
+    """Return two arcs for each link."""
     return [arc for a, b in links for arc in ((a, b), (b, a))]
 
 
 def star_links(latency: Seconds) -> list[Arc]:
-    """A star around the server through which most shortest ways go."""
+    """Return the links of a star, whose centre lies on most shortest paths."""
     ways = _between(latency)
     central = nx.load_centrality(ways, weight="weight")
     centre = max(central, key=central.__getitem__)

@@ -29,7 +29,7 @@ def from_arrays(inputs: Tree, targets: Any, *, client: ArrayLike | None = None) 
     Args:
         inputs: what a model takes.
         targets: what it should answer.
-        client: whose each row is: a client for each value, in sorted order. None: one store for
+        client: the client of each row: every value is one, in sorted order. None: one store for
             all clients, which `partition=` shares out.
 
     Example:
@@ -52,7 +52,7 @@ def from_pandas(
     Args:
         frame: a pandas DataFrame.
         label: the column to learn: class numbers, or real numbers for a regression.
-        client: the column that says whose a row is: a client for each value, in sorted order.
+        client: the column with the client of each row: every value is one, in sorted order.
         features: the columns to learn from; all others by default.
     """
     if not hasattr(frame, "columns"):
@@ -166,7 +166,7 @@ def from_huggingface(
     Args:
         dataset: rows with named columns.
         inputs, label, transform: as in `Columns`.
-        client: the column that says whose a row is: a client for each value, in sorted order.
+        client: the column with the client of each row: every value is one, in sorted order.
         mean, std: of images without a transform, which stay bytes: see `Pixels`.
 
     For a transform that stays random give `Fresh(Columns(...))` to `sdfeel.train`.

@@ -101,12 +101,12 @@ def leaf_clusters(folder: str | Path, servers: int) -> list[list[int]]:
         raise InputError("servers", servers, f"there are {len(members)} groups of users")
     samples = {key: sum(len(users[i].targets) for i in group) for key, group in members.items()}
     clusters: list[list[int]] = [[] for _ in range(servers)]
-    held = [0] * servers
+    counts = [0] * servers
     for key in sorted(members, key=lambda each: (-samples[each], each)):
         # An empty server comes before one with samples, as every server needs a client.
-        place = min(range(servers), key=lambda d: (held[d], d))
+        place = min(range(servers), key=lambda d: (counts[d], d))
         clusters[place] += members[key]
-        held[place] += samples[key]
+        counts[place] += samples[key]
     return [sorted(cluster) for cluster in clusters]
 
 
@@ -151,10 +151,13 @@ def _of_file(path: Path) -> Iterator[_User]:
         raise InputError(f"{path.name}: num_samples", counts, "a number for each user")
     for place, name in enumerate(names):
         field = f"{path.name}: user {name[:40]!r}"
-        own = data.get(name)
-        if not isinstance(own, dict) or not isinstance(own.get("x"), list):
-            raise InputError(field, None if own is None else "without x", "x and y of the user")
-        inputs, targets = _numbers(f"{field}, x", own["x"]), _numbers(f"{field}, y", own.get("y"))
+        table = data.get(name)
+        if not isinstance(table, dict) or not isinstance(table.get("x"), list):
+            raise InputError(field, None if table is None else "without x", "x and y of the user")
+        inputs, targets = (
+            _numbers(f"{field}, x", table["x"]),
+            _numbers(f"{field}, y", table.get("y")),
+        )
         if len(inputs) != len(targets) or not len(inputs):
             raise InputError(field, len(targets), f"as many y as x, of which it has {len(inputs)}")
         if counts is not None and counts[place] != len(inputs):

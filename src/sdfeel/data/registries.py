@@ -44,7 +44,7 @@ def _npm_registry() -> str:
 
 @contextmanager
 def apt_package(package: str) -> Iterator[Path]:
-    """The .deb that `apt-get download` brings, from the user's mirrors, signed; gone afterwards."""
+    """Download the .deb of a package by `apt-get`, with its signature; delete it afterwards."""
     apt = shutil.which("apt-get")
     if apt is None:
         raise SourceError("there is no apt-get on this machine")

@@ -43,7 +43,7 @@ class Problem:
     rate: Rate = field(default_factory=Constant)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     # The numbers that clients draw their batches by, where `data` holds only some of all clients.
-    held: NDArray[np.int64] | None = None
+    client_numbers: NDArray[np.int64] | None = None
     about: str = ""  # what else decides what is computed, in words
     # The user's hooks on the gradients of parameters, by their place among the trained ones.
     hooks: Mapping[int, tuple[Hook, ...]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Problem:
     @property
     def client_ids(self) -> NDArray[np.int64]:
         """The number of each client of `data` among all clients."""
-        return np.arange(self.data.clients) if self.held is None else self.held
+        return np.arange(self.data.clients) if self.client_numbers is None else self.client_numbers
 
     def batches(self, clients: NDArray[np.int64], ks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions in `data` of the samples that clients use at iterations k: xi_k^(i), eq. (2).
@@ -82,11 +82,11 @@ def make_problem(
     chain: Chain | None = None,
     rate: Rate | None = None,
     device: torch.device | None = None,
-    held: NDArray[np.int64] | None = None,
+    client_numbers: NDArray[np.int64] | None = None,
 ) -> Problem:
     """Check model, data and numbers against each other; data goes to the device, in model dtype.
 
-    held  the clients whose data this is, where it is not that of all
+    client_numbers  the clients whose data this is, where it is not that of all
 
     The problem holds a copy of the model: the user's own is never touched.
     """
@@ -106,7 +106,7 @@ def make_problem(
     check_training_pass(model, data, batch_size)
     return Problem(
         model, layout, loss, data, int(batch_size), seed, chain or Chain(), rate or Constant(),
-        device, held, hooks=hooks,
+        device, client_numbers, hooks=hooks,
     )  # fmt: skip
 
 

@@ -104,8 +104,8 @@ class VectorisedEngine(Engine):
         w = W[:, : layout.parameters]
         anchor = w.clone() if problem.chain.needs_anchor else w
         rows = {name: values[places] for name, values in work.rows.items()}
-        kept = problem.chain.rows.items()
-        rows |= {name: new_row(row, anchor) for name, row in kept if name not in rows}
+        new_rows = problem.chain.rows.items()
+        rows |= {name: new_row(row, anchor) for name, row in new_rows if name not in rows}
         for name, (shared, index) in work.shared.items():
             rows[name] = shared[torch.from_numpy(index[positions]).to(shared.device)]
         clients = work.clients[positions]

@@ -181,8 +181,8 @@ def slug(label: str) -> str:
 
 
 def _is_finished(folder: Path, config: RunConfig) -> bool:
-    kept = FollowedRun(folder)
-    kept.look()
+    run = FollowedRun(folder)
+    run.look()
     wanted = json.loads(json.dumps(config.table(), default=str))
-    is_same = {key: kept.config.get(key) for key in wanted} == wanted
-    return is_same and (kept.summary or {}).get("interrupted") is False
+    is_same = {key: run.config.get(key) for key in wanted} == wanted
+    return is_same and (run.summary or {}).get("interrupted") is False

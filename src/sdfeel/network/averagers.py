@@ -151,8 +151,8 @@ class Averager:
         return self.route == "neighbours" and bool((diagonal < -1e-12).any())
 
 
-# From a graph, the clusters' shares m-tilde and alpha to an averager on them, or to the matrix P of
-# one exchange, which is then carried out alpha times.
+# builder(graph, shares, alpha), with the clusters' shares m-tilde: returns an averager, or the
+# matrix P of one exchange, which is then carried out alpha times.
 Builder = Callable[[nx.Graph, NDArray[np.float64], int], Any]
 
 

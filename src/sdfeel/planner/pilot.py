@@ -71,10 +71,10 @@ class PilotPath:
 
     @property
     def continued(self) -> Levels:
-        """The levels, and where the pilot would have gone.
+        """Return the levels, and those that the pilot would have reached had it gone on.
 
-        The loss lies between its start F_0 and 0. Its odds F / (F_0 - F) are continued by the power
-        of k with which they fell in the pilot's second half; far below F_0 this is a power law.
+        The loss lies between its start F_0 and 0. Its odds F / (F_0 - F) fall on with the power of
+        k with which they fell in the pilot's second half. Far below F_0 this is a power law.
         """
         losses, iterations = self.levels
         end = iterations[-1]
@@ -110,7 +110,7 @@ class PilotPath:
 def _continued(
     losses: Array, at: list[float], kappa: list[float], last: tuple[float, float]
 ) -> Array:
-    """What was measured, at these losses; below the pilot's by the power with which it fell last.
+    """Interpolate kappa at these losses; below the pilot's last loss follow a power law.
 
     The power lies between 0, where clients go on disagreeing, and 1/2, where all can be fitted:
     a smooth loss above 0 has ||grad F_i||^2 <= 2 L F_i.

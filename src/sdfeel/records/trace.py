@@ -53,11 +53,11 @@ class Trace:
             is_ours = names[: len(self._names)] == self._names
             if not is_ours or any(len(f) != len(names) for f in fields):
                 return []
-            kept = [",".join(f) for f in fields if int(f[0]) <= after and float(f[1]) >= 0]
+            rows = [",".join(f) for f in fields if int(f[0]) <= after and float(f[1]) >= 0]
         except (OSError, ValueError):
             return []
         self._names = names
-        return kept
+        return rows
 
     def note(
         self,

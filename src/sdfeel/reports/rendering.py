@@ -115,7 +115,7 @@ def heading(key: str) -> str:
 
 
 def column_headings(keys: Iterable[str]) -> dict[str, str]:
-    """Return the headings of a table; of accuracies that not all are on test samples, no more."""
+    """Return the headings of a table; `accuracy` alone where some are not of test samples."""
     names = {key: heading(key) for key in keys}
     return names | {"accuracy": "accuracy"} if "accuracy_of" in names else names
 

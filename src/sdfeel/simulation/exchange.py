@@ -28,7 +28,7 @@ class Routes:
     """The models that each rank needs in an exchange: the same in all exchanges of an averager.
 
     known    places, among the servers that take part, that a rank has a row for
-    own      where its own servers are among them
+    mine     where its own servers are among them
     out      other rank -> rows of what it is sent
     into     other rank -> the rows that it fills
     product  whether an exchange is a product of matrices. Then every rank has a row for every
@@ -37,7 +37,7 @@ class Routes:
     """
 
     known: tuple[int, ...]
-    own: slice
+    mine: slice
     out: dict[int, slice | list[int]]
     into: dict[int, slice]
     product: bool
@@ -63,8 +63,8 @@ class Routes:
         is_product = len(servers) <= FEW
         known = list(range(len(servers)))
         if not is_product:
-            held = {**coming, ranks.rank: mine}
-            known = [j for other in range(ranks.size) for j in held.get(other, ())]
+            places_of = {**coming, ranks.rank: mine}
+            known = [j for other in range(ranks.size) for j in places_of.get(other, ())]
         row_of = {place: row for row, place in enumerate(known)}
 
         def span(listed: Sequence[int]) -> slice:
@@ -81,7 +81,7 @@ class Routes:
     @cached_property
     def far(self) -> list[int]:
         """Rows of a product that a rank never hears of."""
-        slices = [self.own, *self.into.values()]
+        slices = [self.mine, *self.into.values()]
         there = {row for part in slices for row in range(part.start, part.stop)}
         return [row for row in range(len(self.known)) if self.product and row not in there]
 
@@ -109,18 +109,18 @@ def exchanged(
         return _mean(averager, models, routes, ranks).to(models.dtype)
     now = models.new_zeros(len(routes.known), models.shape[1], dtype=torch.float64)
     after, result = torch.empty_like(now), models.double()
-    now[routes.own] = models
+    now[routes.mine] = models
     for number in range(averager.exchanges):
         if shown is not None:
-            now[routes.own] = x = shown(result.to(models.dtype), number).double()
+            now[routes.mine] = x = shown(result.to(models.dtype), number).double()
         if averager.route == "neighbours":
             _exchange_once(averager.exchange(number), now, after, routes, ranks)
         else:
-            after[routes.own] = _mean(averager, now[routes.own], routes, ranks)
+            after[routes.mine] = _mean(averager, now[routes.mine], routes, ranks)
         if shown is not None:
-            result += after[routes.own] - x
+            result += after[routes.mine] - x
         now, after = after, now
-    return (now[routes.own] if shown is None else result).to(models.dtype)
+    return (now[routes.mine] if shown is None else result).to(models.dtype)
 
 
 def _exchange_once(
@@ -134,8 +134,8 @@ def _exchange_once(
         torch.mm(weights, now, out=after)
         after[routes.far] = 0.0  # what comes of them there is the model of no server
         return
-    columns = P[list(routes.known)][:, list(routes.known[routes.own])].T
-    for mixed, weights_of in zip(after[routes.own], columns, strict=True):
+    columns = P[list(routes.known)][:, list(routes.known[routes.mine])].T
+    for mixed, weights_of in zip(after[routes.mine], columns, strict=True):
         first, *others = (int(j) for j in np.flatnonzero(weights_of))
         torch.mul(now[first], float(weights_of[first]), out=mixed)
         for j in others:
@@ -144,7 +144,7 @@ def _exchange_once(
 
 def _mean(averager: Averager, models: Tensor, routes: Routes, ranks: Ranks) -> Tensor:
     """The weighted mean of all servers, for each of those held here."""
-    shares = torch.from_numpy(averager.shares[list(routes.known[routes.own])])
+    shares = torch.from_numpy(averager.shares[list(routes.known[routes.mine])])
     mean = ranks.chain(shares[:, None].to(models.device) * models.double())
     return mean.repeat(len(models), 1)
 

@@ -30,12 +30,12 @@ class History:
         self.batch_loss, self.batch_count = 0.0, 0
 
     def is_due(self, k: int) -> bool:
-        """Return whether there is a row at the end of an event that comes to iteration k."""
+        """Return whether an event that ends at iteration k gets a row."""
         return k // self.every > int(self.rows[-1]["iteration"]) // self.every
 
     @property
     def is_regular(self) -> bool:
-        """Whether the last row does not stand there only because the run ends."""
+        """Whether the last row is due by `every`, and not there only because the run ends."""
         last, *before = (int(row["iteration"]) for row in reversed(self.rows[-2:]))
         return last // self.every > (before[0] if before else -1) // self.every
 

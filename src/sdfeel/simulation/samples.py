@@ -21,7 +21,7 @@ def train_samples(problem: Problem, samples: NDArray[np.int64], count: int | Non
     clients, whatever the number of ranks.
     """
     total = int(samples.sum())
-    if problem.held is None and (count is None or count >= total):
+    if problem.client_numbers is None and (count is None or count >= total):
         return problem.data.stored(slice(None))  # all as they lie there: not another time
     rows = some_rows(total, count)
     ends = np.cumsum(samples)

@@ -137,7 +137,7 @@ class Simulation:
                 chain=algorithm.chain,
                 rate=algorithm.rate,
                 device=device,
-                held=clients,
+                client_numbers=clients,
             )
         if clients is not None:
             source.forget()

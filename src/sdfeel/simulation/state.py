@@ -145,8 +145,8 @@ class State(Rows):
             if "between.held" in self.servers:
                 now = as_tensor(models, self.models)
                 shown = as_array(self._show(mixing, stamp, now, number).double())
-            told = partial(self._told, mixing, models, shown)
-            models = exchange(models, told, rows, mixing, number)
+            hear = partial(self._told, mixing, models, shown)
+            models = exchange(models, hear, rows, mixing, number)
         return as_tensor(models, self.models)
 
     def _told(

@@ -71,9 +71,9 @@ class Training:
     def __init__(self, state: State) -> None:
         self.state, self.algorithm, self.problem = state, state.algorithm, state.problem
         numbers = state.ranks.clients
-        held = self.problem.client_ids
-        place = np.full(int(held.max()) + 1, -1)
-        place[held] = np.arange(len(held))
+        clients = self.problem.client_ids
+        place = np.full(int(clients.max()) + 1, -1)
+        place[clients] = np.arange(len(clients))
         self._places = place[np.asarray(numbers, dtype=np.int64)]
         wants_models = ("combine", "learn", "upload")
         self._keeps_models = any(self.algorithm.having(hook) for hook in wants_models)
@@ -175,9 +175,11 @@ class Training:
         for place in np.unique(to):
             rows, group = torch.from_numpy(np.flatnonzero(to == place)), groups[int(place)]
             sent = models[rows]
-            held = self.state.held[self.state.rows_of_groups[group.number]]
+            received = self.state.held[self.state.rows_of_groups[group.number]]
             for method in self.algorithm.having("upload"):
-                method.upload(sent.cpu().numpy(), held.cpu().numpy(), Period(group, self.algorithm))
+                method.upload(
+                    sent.cpu().numpy(), received.cpu().numpy(), Period(group, self.algorithm)
+                )
             models[rows] = sent
 
     def _receive(

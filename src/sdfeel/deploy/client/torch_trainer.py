@@ -93,8 +93,8 @@ def write_module(
     """
     found = ParameterLayout.of(model)
     layout = Layout(found.names, tuple(tuple(shape) for shape in found.shapes))
-    own = dict(model.named_parameters()) | dict(model.named_buffers())
-    places = {id(own[name]): name for name in found.names}
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    places = {id(tensors[name]): name for name in found.names}
     state = model.state_dict(keep_vars=True)
     tied = {name: places[id(t)] for name, t in state.items() if places.get(id(t), name) != name}
     constants = {name: _frozen(t) for name, t in state.items() if id(t) not in places}
@@ -156,7 +156,7 @@ class TorchTrainer:
             seed=seed,
             chain=Chain(rule or SGD(), () if correction is None else (correction,)),
             rate=rate_of(lr),
-            held=np.array([number]),
+            client_numbers=np.array([number]),
         )
         names = self._problem.chain.rows
         like = torch.zeros(1, self._problem.layout.parameters, dtype=self._problem.layout.dtype)
@@ -198,10 +198,10 @@ class TorchTrainer:
         torch.set_num_threads(1)  # which holds for the thread that says so
         row = torch.from_numpy(np.array(model)).to(self._problem.layout.dtype)[None]
         measures = self._look(row[0]) if self._is_due(first, steps) else {}
-        one = np.ones(1, dtype=np.int64)
-        start = row.clone(), 0 * one
-        last = (first + steps - 1) * one
-        work = Work(0 * one, first * one, last, start, self._kept, self._shared)
+        ones = np.ones(1, dtype=np.int64)
+        start = row.clone(), 0 * ones
+        last = (first + steps - 1) * ones
+        work = Work(0 * ones, first * ones, last, start, self._kept, self._shared)
         losses = self._updates.carry_out(row, work)
         self._measures = {"batch_loss": float(losses.mean()), **measures}
         trained: NDArray[np.float32] = row[0].float().numpy()
@@ -217,5 +217,5 @@ class TorchTrainer:
     def _look(self, model: torch.Tensor) -> dict[str, float]:
         """F_i of the model that it was given; the mean over all clients is the training loss."""
         self._problem.layout.load(self._model, model)
-        found = self._measuring(self._model, *self._part)
-        return {f"train_{name}": value for name, value in found.items()}
+        measures = self._measuring(self._model, *self._part)
+        return {f"train_{name}": value for name, value in measures.items()}

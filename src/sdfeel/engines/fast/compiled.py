@@ -239,11 +239,11 @@ class CompiledModel:
                 self._refuse(self._library.local_updates(work, shared, pointer(chosen)))
 
         self._spread(threads, task if outer is None else self._outer_task(call, outer, threads))
-        return call.held["losses"]
+        return call.arrays["losses"]
 
     def _outer_task(self, call: Arguments, outer: OuterLoss, threads: int) -> Callable[[], None]:
         """Return what a thread does with a loss that Python computes: a chunk after the other."""
-        order, count = call.held["order"], int(call.task.count)
+        order, count = call.arrays["order"], int(call.task.count)
         room = max(1, OUTER_BYTES // (self._work_bytes * threads))
         size = min(OUTER_CLIENTS, room, -(-count // threads))
         chunks = iter([order[at : at + size] for at in range(0, count, size)])
@@ -251,23 +251,23 @@ class CompiledModel:
 
         def task() -> None:
             try:
-                while not call.held["stop"][0]:
+                while not call.arrays["stop"][0]:
                     with lock:
                         chunk = next(chunks, None)
                     if chunk is None:
                         return
                     self._outer_chunk(call, outer, chunk)
             except BaseException:
-                call.held["stop"][0] = 1  # others may wait for what this chunk would have added
+                call.arrays["stop"][0] = 1  # others may wait for what this chunk would have added
                 raise
 
         return task
 
     def _outer_chunk(self, call: Arguments, outer: OuterLoss, chunk: NDArray[np.int64]) -> None:
         """Carry clients from their first to their last iteration, all of them side by side."""
-        held, width = call.held, call.longest
-        steps = (held["last"] - held["first"] + 1)[chunk]
-        bounds, places = held["offset"], held["client"][chunk]
+        arrays, width = call.arrays, call.longest
+        steps = (arrays["last"] - arrays["first"] + 1)[chunk]
+        bounds, places = arrays["offset"], arrays["client"][chunk]
         samples = bounds[places + 1] - bounds[places]
         lengths = np.minimum(samples, int(call.task.batch_size))
         rows = np.zeros((len(chunk), width), dtype=np.int64)
@@ -284,10 +284,10 @@ class CompiledModel:
                 place = count, ctypes.c_int64(number), ctypes.c_int64(width), pointer(rows)
                 library.outer_forward(*common, *place, pointer(outputs))
                 busy = np.where(number < steps, lengths, 0)
-                index = held.get("index")
+                index = arrays.get("index")
                 where = rows if index is None else index[rows]
                 values = outer.gradients(outputs, where, busy, gradients)
-                held["losses"][chunk[busy > 0], number] = values[busy > 0]
+                arrays["losses"][chunk[busy > 0], number] = values[busy > 0]
                 library.outer_backward(*common, *place, pointer(gradients))
             library.outer_end(*common, count)
 

@@ -1,4 +1,4 @@
-"""The fast engine: compiled local updates, a client a thread, added up as they come."""
+"""The fast engine: compiled local updates. Each thread trains a client, and adds up its model."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ class FastEngine(Engine):
         if rule.momentum or rule.adam:
             optimizer = self.problem.chain.optimizer
             for name, row in zip(("velocity", "second", "steps"), optimizer.rows, strict=False):
-                if (kept := work.rows.get(f"{optimizer.name}.{row}")) is not None:
-                    rows[name] = (kept, row_of_client)
+                if (values := work.rows.get(f"{optimizer.name}.{row}")) is not None:
+                    rows[name] = (values, row_of_client)
         free_cores()
         data, first, last = self.problem.data, int(work.first.min()), int(work.last.max())
         return self._by(rule, self._tables).local_updates(

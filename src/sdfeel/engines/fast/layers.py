@@ -216,13 +216,13 @@ def _dropout(
     file.buffer("unsigned char", f"kept{n}", f"MOST_DRAWN * {size}")
     numbers = f"{int(op.of_channels)}, {part!r}, n, &twister, work->kept{n}"
     file.draw.append(f"draw_kept({shape_text(before)}, {numbers});")
-    kept = f"(work->drops ? work->kept{n} + work->at * {size} : 0)"
+    passing = f"(work->drops ? work->kept{n} + work->at * {size} : 0)"
     scale, shapes = f"(real)1 / (real){part!r}", [shape_text(before), shape_text(after)]
     x, y, dy = f"work->x{layer.reads[0]}", f"work->x{n + 1}", f"work->d{n + 1}"
-    file.forward.append(f"dropout({', '.join(shapes)}, {scale}, n, {x}, {y}, {kept});")
+    file.forward.append(f"dropout({', '.join(shapes)}, {scale}, n, {x}, {y}, {passing});")
     if dx[0]:
         file.backward.append(
-            f"dropout({', '.join(shapes[::-1])}, {scale}, n, {dy}, {dx[0]}, {kept});"
+            f"dropout({', '.join(shapes[::-1])}, {scale}, n, {dy}, {dx[0]}, {passing});"
         )
 
 
@@ -238,9 +238,9 @@ def _add(
     file: SourceFile, n: int, layer: Layer, before: Shape, after: Shape, dx: Sequence[str]
 ) -> None:
     shapes = f"{shape_text(before)}, {shape_text(after)}"
-    one, other = (f"work->x{value}" for value in layer.reads)
+    first, second = (f"work->x{value}" for value in layer.reads)
     file.forward.append(
-        f"add_forward({shapes}, {int(layer.relu)}, n, {one}, {other}, work->x{n + 1});"
+        f"add_forward({shapes}, {int(layer.relu)}, n, {first}, {second}, work->x{n + 1});"
     )
     _masked(file, n, layer, after)
     for to in dx:

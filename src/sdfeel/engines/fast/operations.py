@@ -1,4 +1,4 @@
-"""The operations that the fast engine knows, and what of torch means each of them."""
+"""The operations of the fast engine, and the modules and functions of torch that mean each."""
 
 from __future__ import annotations
 

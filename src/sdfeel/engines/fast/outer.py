@@ -60,8 +60,8 @@ class OuterLoss:
         rows     the places of their targets (clients x samples)
         """
         if (lengths == len(rows[0])).all():  # as it is nearly always: nothing is copied
-            losses, found = self._one_call(outputs, rows)
-            into[:] = found
+            losses, gradients = self._one_call(outputs, rows)
+            into[:] = gradients
             return losses
         values = np.full(len(outputs), np.nan)
         for length in np.unique(lengths[lengths > 0]):

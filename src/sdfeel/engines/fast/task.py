@@ -111,11 +111,11 @@ class Arguments:
     real: type[np.floating[Any]]
     parameters: int
     task: Task = field(default_factory=Task)
-    held: dict[str, NDArray[Any]] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     longest: int = 1  # of a batch
 
     def hold(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        self.held[name] = array
+        self.arrays[name] = array
         setattr(self.task, name, array.ctypes.data)
         return array
 
@@ -193,7 +193,7 @@ class Arguments:
             if rows is not None:
                 self._rows(name, *rows)
         for name in ("out", "velocity", "second", "control"):
-            index = self.held.get(f"{name}.row")
+            index = self.arrays.get(f"{name}.row")
             if index is not None and len(np.unique(index)) < len(index):
                 raise InputError(name, index, "must be a row of its own for every client")
         self._check_apart()
@@ -221,7 +221,7 @@ class Arguments:
             given = self.hold("weight", np.ascontiguousarray(weights, dtype=np.float64))
             if given.shape != (count,):
                 raise InputError("sums", list(given.shape), f"must have {count} weights")
-            turn, sizes, order = _turns(self.held["sums.row"].tobytes(), threads)
+            turn, sizes, order = _turns(self.arrays["sums.row"].tobytes(), threads)
             complete = complete if whole is None else np.where(whole, sizes, 0)
             self.hold("turns", np.zeros(len(matrix), dtype=np.int64))
             self._check_apart()
@@ -243,9 +243,9 @@ class Arguments:
 
     def draw_dropout(self, seed: int) -> None:
         """Set the seeds of dropout, those of every engine: by client and iteration."""
-        first, columns = self.held["first"], int(self.task.columns)
+        first, columns = self.arrays["first"], int(self.task.columns)
         begin, end = int(first.min(initial=0)), int(first.max(initial=0)) + columns
-        drawn = seeds(seed, self.held["id"], np.arange(begin, end), MODEL)
+        drawn = seeds(seed, self.arrays["id"], np.arange(begin, end), MODEL)
         clients, steps = np.arange(len(first))[:, None], np.arange(columns)
         self.hold("seeds", drawn[clients, first[:, None] - begin + steps].astype(np.uint32))
 
@@ -262,7 +262,7 @@ class Arguments:
             raise InputError("steps", index, f"must be different rows of {len(array)}")
         if not array.flags.writeable:
             raise InputError("steps", "a matrix that cannot be written", "must be writable")
-        self.held["steps.rows"], self.held["steps.row"] = array, rows
+        self.arrays["steps.rows"], self.arrays["steps.row"] = array, rows
         self.task.steps = _Rows(array.ctypes.data, rows.ctypes.data)
 
     def _rows(self, name: str, matrix: Array, index: Integers) -> None:
@@ -276,23 +276,23 @@ class Arguments:
             raise InputError(name, index, f"must be rows of {len(array)}")
         if name in _WRITTEN and not array.flags.writeable:
             raise InputError(name, "a matrix that cannot be written", "must be writable")
-        self.held[f"{name}.rows"], self.held[f"{name}.row"] = array, rows
+        self.arrays[f"{name}.rows"], self.arrays[f"{name}.row"] = array, rows
         setattr(self.task, name, _Rows(array.ctypes.data, rows.ctypes.data))
 
     def _check_apart(self) -> None:
         """A row that is written is read by nobody but its own client."""
-        present = [name for name in _WHERE if f"{name}.rows" in self.held]
+        present = [name for name in _WHERE if f"{name}.rows" in self.arrays]
         for written in set(_WRITTEN) & set(present):
             for other in set(present) - {written}:
-                mine, theirs = self.held[f"{written}.rows"], self.held[f"{other}.rows"]
+                mine, theirs = self.arrays[f"{written}.rows"], self.arrays[f"{other}.rows"]
                 if not np.may_share_memory(mine, theirs):
                     continue
                 readers_of = {"out": ("start", "anchor", "shift"), "control": ("shift",)}
                 same = other in readers_of.get(written, ())
                 if same and mine.ctypes.data == theirs.ctypes.data and mine.shape == theirs.shape:
                     writer = np.full(len(mine), -1)
-                    writer[self.held[f"{written}.row"]] = np.arange(self.task.count)
-                    by = writer[self.held[f"{other}.row"]]
+                    writer[self.arrays[f"{written}.row"]] = np.arange(self.task.count)
+                    by = writer[self.arrays[f"{other}.row"]]
                     if ((by < 0) | (by == np.arange(self.task.count))).all():
                         continue
                 raise InputError(
