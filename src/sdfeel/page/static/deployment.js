@@ -70,7 +70,7 @@ export class DeploymentView {
   }
 
   drawCurves(curves) {
-    const edges = Object.keys(curves);
+    const edges = this.store.deployment.edges.map((edge) => edge.name).filter((name) => curves[name]);
     const mark = JSON.stringify([curves, document.documentElement.dataset.theme]);
     if (mark === this.mark) return;
     this.mark = mark;
