@@ -205,8 +205,8 @@ class _Shown:
         waits = {
             kind: f"{100 * self.shares[f'{kind}_wait']:.0f} %" for kind in ("servers", "clients")
         }
-        said = "servers wait {servers} of the time for other clusters, clients {clients}"
-        console.print(said.format(**waits), highlight=False)
+        sentence = "servers wait {servers} of the time for other clusters, clients {clients}"
+        console.print(sentence.format(**waits), highlight=False)
 
 
 def _paper_cnn_flops() -> float:

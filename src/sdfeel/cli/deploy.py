@@ -111,13 +111,13 @@ def client(
         if value:
             key = "trainer=flower:" if flag == "--flower" else f"{flag[2:]}="
             raise InputError(flag, value, f"is `--set {key}{value}` now")
-    own = _own_settings(settings or [])
+    local = _own_settings(settings or [])
     if node_config:
         from sdfeel.flower.nodes import read_config  # Flower is optional
 
-        own["node_config"] = read_config("--node-config", node_config)
+        local["node_config"] = read_config("--node-config", node_config)
     with _log(log) as stream:
-        raise typer.Exit(run_client(file, name, stream, own, metrics))
+        raise typer.Exit(run_client(file, name, stream, local, metrics))
 
 
 def _own_settings(settings: list[str]) -> dict[str, Any]:

@@ -33,9 +33,13 @@ def devices(
         raise InputError("--clients", clients, "at least 1")
     if not 0 < seconds < float("inf"):
         raise InputError("--seconds", seconds, "a number above 0")
-    found = load_profile(profile)
-    drawn = (found.devices or Devices()).draw(clients, seed)
-    presence = None if found.availability is None else found.availability.draw(clients, seed)
+    latency_profile = load_profile(profile)
+    drawn = (latency_profile.devices or Devices()).draw(clients, seed)
+    presence = (
+        None
+        if latency_profile.availability is None
+        else latency_profile.availability.draw(clients, seed)
+    )
     on = [1.0 if presence is None else presence.share(c, seconds) for c in range(clients)]
     rows = [
         {"client": client, "class": name, "speed": speed, "link": link, "on": share}

@@ -64,7 +64,7 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
         "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // count)),
     }
     command = [sys.executable, "-m", "sdfeel", *arguments]
-    told, errors = os.pipe()
+    reader, errors = os.pipe()
     shared |= {PARENT: str(os.getpid()), ERRORS: str(errors)}
     # In a session of their own, so that a Ctrl-C reaches each rank once: through us.
     ranks = [
@@ -83,27 +83,27 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int:
         return _watch(ranks)
     finally:
         _end(ranks)
-        _explain_once(_read(told))
+        _explain_once(_read(reader))
 
 
-def _read(told: int) -> bytes:
+def _read(descriptor: int) -> bytes:
     """What is in the pipe now; nobody is waited for who might still hold its other end."""
-    os.set_blocking(told, False)
+    os.set_blocking(descriptor, False)
     try:
-        return os.read(told, 2**20)
+        return os.read(descriptor, 2**20)
     except BlockingIOError:
         return b""
     finally:
-        os.close(told)
+        os.close(descriptor)
 
 
-def _explain_once(told: bytes) -> None:
+def _explain_once(data: bytes) -> None:
     """What several ranks say in the same words is said once."""
-    said: dict[str, list[str]] = {}
-    for line in told.split(b"\0")[:-1]:
+    ranks_by_line: dict[str, list[str]] = {}
+    for line in data.split(b"\0")[:-1]:
         rank, _, text = line.decode(errors="replace").partition("\t")
-        said.setdefault(text, []).append(rank)
-    for text, ranks in said.items():
+        ranks_by_line.setdefault(text, []).append(rank)
+    for text, ranks in ranks_by_line.items():
         who = f"rank {ranks[0]}: " if len(ranks) == 1 else ""
         say(f"error: {who}{text}", style="red")
 

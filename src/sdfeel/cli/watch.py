@@ -76,12 +76,12 @@ def watch(
         from sdfeel.deploy.config import load_deployment
         from sdfeel.deploy.operate.asking import operator
 
-        found = load_deployment(deployment)
-        operator(found)
+        about = load_deployment(deployment)
+        operator(about)
         if profile is not None:
             from sdfeel.page.prediction import predicted
 
-            prediction = predicted(found, profile)
+            prediction = predicted(about, profile)
     if save is not None:
         _save(save, chosen, deployment, states or state, prediction)
         return

@@ -47,8 +47,8 @@ PLACE = re.compile(r"(?P<host>[^:/\s\[\]]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):(?P<po
 
 def _is_address(text: str) -> str:
     """host:port, [::1]:port"""
-    found = PLACE.fullmatch(text)
-    if found is None or not 0 <= int(found["port"]) < 2**16:
+    match = PLACE.fullmatch(text)
+    if match is None or not 0 <= int(match["port"]) < 2**16:
         raise ValueError("host:port, such as 127.0.0.1:7001 or [::1]:7001, ports up to 65535")
     return text
 

@@ -137,14 +137,14 @@ class Members:
 
     @cached_property
     def _allowed(self) -> dict[str, frozenset[str]]:
-        found: dict[str, set[str]] = {edge: set() for edge in self.edges}
+        clients_by_edge: dict[str, set[str]] = {edge: set() for edge in self.edges}
         for client in self._deployment.clients:
             for edge in (client.edge, *client.fallbacks):
-                found[edge].add(client.name)
-        for one in self._deployment.edges:
-            if one.allow is not None:
-                found[one.name] = set(one.allow)
-        return {edge: frozenset(names) for edge, names in found.items()}
+                clients_by_edge[edge].add(client.name)
+        for server in self._deployment.edges:
+            if server.allow is not None:
+                clients_by_edge[server.name] = set(server.allow)
+        return {edge: frozenset(names) for edge, names in clients_by_edge.items()}
 
     @cached_property
     def whole(self) -> View:

@@ -64,7 +64,8 @@ def plans(deployment: Deployment) -> dict[str, int]:
     seconds = seconds_of(deployment)
     longest = max(seconds.values())
     return {
-        edge: round(periods * longest / own) if own else periods for edge, own in seconds.items()
+        edge: round(periods * longest / length) if length else periods
+        for edge, length in seconds.items()
     }
 
 

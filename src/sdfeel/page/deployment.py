@@ -73,8 +73,8 @@ class Watcher:
         mark = hash((self._observed.changes, now // RETOLD))
         if mark != self._told[0]:
             seen, homes = self._observed, self._shown.get("homes", {})
-            told = stories(seen.seen, seen.silences, seen.skews, homes, now)
-            incidents = [story.as_dict() for story in told[-STORIES:]]
+            tales = stories(seen.seen, seen.silences, seen.skews, homes, now)
+            incidents = [story.as_dict() for story in tales[-STORIES:]]
             self._told = mark, {"incidents": incidents, "not_taken": not_taken(seen.seen)}
         return {**self._told[1], "curves": self._observed.curves}
 

@@ -37,13 +37,13 @@ DISK_GAP = 12.0  # and these once in ten seconds
 def tell_files(fold: Fold) -> None:
     """Edges that have another deployment file; all begin again once they have the same."""
     kinds = (facts.OlderFileHolds, facts.OtherFile, facts.NewerFileHolds, facts.WeightsDiffer)
-    told = [*fold.of(*kinds)]
-    while told:
-        last = _file_end(told, fold.seen)
-        mine = [each for each in told if each.time <= last + START]
+    news = [*fold.of(*kinds)]
+    while news:
+        last = _file_end(news, fold.seen)
+        mine = [each for each in news if each.time <= last + START]
         edges: dict[str, None] = {}
         for each in mine:
-            if each.time > told[0].time + SLACK:
+            if each.time > news[0].time + SLACK:
                 break
             if isinstance(each.fact, facts.OtherFile):
                 edges |= dict.fromkeys(each.fact.edges)
@@ -51,7 +51,7 @@ def tell_files(fold: Fold) -> None:
                 edges[each.edge] = None
         names = sorted(edges or {each.edge for each in mine})
         what = f"{in_words(names)} got another deployment file"
-        story = Story("file", tuple(names), what, told[0].time, last, [])
+        story = Story("file", tuple(names), what, news[0].time, last, [])
         story.parts.append(Part("the older one held meanwhile"))
         if last == float("inf"):
             story.last = None
@@ -60,7 +60,7 @@ def tell_files(fold: Fold) -> None:
             # All edges begin again with it.
             story.about = tuple(sorted({*names, *(e.edge for e in mine)}))
         fold.add(story, mine)
-        told = [each for each in told if each.time > last + START]
+        news = [each for each in news if each.time > last + START]
 
 
 def tell_outage(fold: Fold, outage: Outage) -> None:
@@ -239,9 +239,9 @@ def _disk(fold: Fold, edge: str, life: int, span: Span) -> None:
     )
 
 
-def _file_end(told: Sequence[Seen], seen: Sequence[Seen]) -> float:
+def _file_end(news: Sequence[Seen], seen: Sequence[Seen]) -> float:
     """Return when all edges had the same file: they say so, or have begun again without a word."""
-    newer = [each.time for each in told if isinstance(each.fact, facts.NewerFileHolds)]
+    newer = [each.time for each in news if isinstance(each.fact, facts.NewerFileHolds)]
     if newer:
         return newer[0]
     still: set[str] = set()
@@ -253,7 +253,7 @@ def _file_end(told: Sequence[Seen], seen: Sequence[Seen]) -> float:
             still.add(each.edge)
         elif isinstance(each.fact, facts.Resumed | facts.FreshStart | facts.Finished):
             still.discard(each.edge)
-        if not still and each.time > told[0].time:
+        if not still and each.time > news[0].time:
             return each.time
     return float("inf")
 

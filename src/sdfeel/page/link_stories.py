@@ -111,7 +111,7 @@ def _no_clients(fold: Fold, group: list[Span], free: list[Span]) -> list[Span]:
     edges = list(dict.fromkeys(span.about[0] for span in group))
     edges.sort(key=list(fold.homes).index)
     first = min(span.first for span in group)
-    own = [
+    absences = [
         span
         for span in free
         if fold.home_of[span.about[0]] in edges and first - START <= span.first <= first + START
@@ -122,12 +122,14 @@ def _no_clients(fold: Fold, group: list[Span], free: list[Span]) -> list[Span]:
     if len(edges) > 1:
         why = "their clients do not answer" if silent else "they have no clients"
     what = f"no period goes by at {in_words(edges)}: {why}"
-    story = Story("no-clients", tuple(edges), what, min([first, *(s.first for s in own)]), last)
-    story.parts += _guests(fold, own)
+    story = Story(
+        "no-clients", tuple(edges), what, min([first, *(s.first for s in absences)]), last
+    )
+    story.parts += _guests(fold, absences)
     if last is not None:
         story.parts.append(Part("goes on", last))
-    fold.add(story, (each for span in (*group, *own) for each in span.seen))
-    return [span for span in free if span not in own]
+    fold.add(story, (each for span in (*group, *absences) for each in span.seen))
+    return [span for span in free if span not in absences]
 
 
 def _left(fold: Fold, edge: str, group: list[Span]) -> None:

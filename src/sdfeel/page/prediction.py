@@ -70,8 +70,8 @@ def predicted(deployment: Deployment, name: str) -> Prediction:
             break
     parts = {}
     for number, edge in enumerate(topology.at(0).edges):
-        own = [box for box in boxes if box.lane == number]
-        parts[edge] = shares(own, len(own) / table.tau2)
+        boxes_of_edge = [box for box in boxes if box.lane == number]
+        parts[edge] = shares(boxes_of_edge, len(boxes_of_edge) / table.tau2)
     if not has_rounds:
         return Prediction(profile.name, parts, None, None)
     links, cost = max(topology.at(0).network.graph.number_of_edges(), 1), round_cost(algorithm)

@@ -122,13 +122,13 @@ class Fold:
 def settle(fold: Fold, story: Story, edge: str, first: float, last: float) -> None:
     """Make all that follows from an edge's coming and going a part of its story."""
     clients = set(fold.homes.get(edge, ()))
-    own = [
+    consequences = [
         each
         for each in fold.of(*FOLLOWS)
         if first - SLACK <= each.time <= last + SETTLE
         and (each.edge == edge or edge in named(each.fact) or clients & named(each.fact))
     ]
-    fold.claim(story, own)
+    fold.claim(story, consequences)
 
 
 def named(fact: Fact) -> set[str]:

@@ -133,8 +133,8 @@ class ClientProgram:
                 answer = await stream.read()
             if answer is None:
                 raise StreamLost("the stream ended")
-            found = self.credentials.check_edge(edge, answer.hello, hello.nonce)
-            self.edge, self._answered_by = edge, found
+            identity = self.credentials.check_edge(edge, answer.hello, hello.nonce)
+            self.edge, self._answered_by = edge, identity
             self.tell(facts.Connected(edge=edge))
             return await self._take_part(stream, edge)
         except TurnedAway as refusal:
@@ -285,9 +285,9 @@ class ClientProgram:
                 self.tell(facts.ModelLate(period=receipt.period, reason=receipt.reason))
             else:
                 self.tell(facts.ModelRefused(period=receipt.period, reason=receipt.reason))
-        elif found := [sent for sent in self._sent if sent[0] == receipt.period]:
-            self._sent.remove(found[0])
-            self._made = max(self._made, found[0][1])
+        elif sent_before := [sent for sent in self._sent if sent[0] == receipt.period]:
+            self._sent.remove(sent_before[0])
+            self._made = max(self._made, sent_before[0][1])
             self.budget.was(in_time=True)
             self.accepted.append(receipt.period)
             self._uplink.accepted(receipt.period)

@@ -37,8 +37,8 @@ def evaluator(deployment: Deployment, edge: str) -> Callable[[Model], dict[str, 
     def evaluate(model: Model) -> dict[str, float]:
         torch.set_num_threads(1)  # clients of this machine have work to do
         layout.load(module, torch.from_numpy(np.array(model)))
-        found = measuring(module, inputs, targets)
-        return {f"test_{name}": value for name, value in found.items()}
+        values = measuring(module, inputs, targets)
+        return {f"test_{name}": value for name, value in values.items()}
 
     return evaluate
 
@@ -53,8 +53,8 @@ class Measuring:
     @classmethod
     def of(cls, deployment: Deployment) -> Measuring:
         local, folder = deployment.local, deployment.folder
-        found = imported("local.loss", local.loss, folder)
-        loss = found() if isinstance(found, type) else found
+        loss_or_class = imported("local.loss", local.loss, folder)
+        loss = loss_or_class() if isinstance(loss_or_class, type) else loss_or_class
         if local.metrics is None:
             return cls(loss, usual_metrics(loss, torch.empty(0, dtype=torch.int64)))
         metrics = {

@@ -30,11 +30,15 @@ class StepBudget:
         """Of `seconds` in all so many are `left`."""
         if not self._steps:
             return 1
-        one = statistics.median(self._steps)
+        seconds_per_step = statistics.median(self._steps)
         room = left - self.reserve * seconds
         # Who needs just as long is in time, whatever the last digits of a quotient say.
-        found = math.floor(room / one * (1 + 1e-9) + 1e-9) if one > 0 else self.most
-        return min(max(found, 1), self.most)
+        steps = (
+            math.floor(room / seconds_per_step * (1 + 1e-9) + 1e-9)
+            if seconds_per_step > 0
+            else self.most
+        )
+        return min(max(steps, 1), self.most)
 
     def took(self, steps: int, seconds: float) -> None:
         self._steps.append(seconds / steps)

@@ -64,9 +64,9 @@ class ServerStep:
             return cls(None, node.size, node.folder)
         path = node.deployment.path(node.deployment.model.initial)
         step = cls.with_rows(optimizer, trained_values(path, node.size), node.folder, kept)
-        found = sorted(name for name in kept if name.partition(".")[0] in SERVER_OPTIMIZERS)
-        if found and any(row is not kept.get(name) for name, row in step.rows.items()):
-            node.tell(facts.RowsBegunAnew(method=optimizer.name, found=found))
+        methods = sorted(name for name in kept if name.partition(".")[0] in SERVER_OPTIMIZERS)
+        if methods and any(row is not kept.get(name) for name, row in step.rows.items()):
+            node.tell(facts.RowsBegunAnew(method=optimizer.name, found=methods))
         return step
 
     @classmethod
@@ -110,10 +110,10 @@ class ServerStep:
         for start, stop in after.spans():
             end = max(start, min(stop, self.trained))
             here = {name: row.read(start, end).copy() for name, row in self.rows.items()}
-            own = {name.partition(".")[2]: row for name, row in here.items()}
+            rows_of_rule = {name.partition(".")[2]: row for name, row in here.items()}
             blocks = before.read(start, end), after.read(start, end)
             with np.errstate(all="ignore"):
-                moved = optimizer.take(*blocks, own, NO_PERIOD)
+                moved = optimizer.take(*blocks, rows_of_rule, NO_PERIOD)
             rest = after.read(end, stop)
             parts = [np.concatenate([moved.astype("<f4", copy=False), rest]), *here.values()]
             if not all(np.isfinite(part).all() for part in parts):

@@ -50,7 +50,7 @@ class Admission:
         who = _who(identity)
         if identity.role not in roles:
             raise Refused("role", f"{who} may not make this call")
-        known = [one for one in self._inside.values() if _who(one) == who]
+        known = [other for other in self._inside.values() if _who(other) == who]
         if len(known) >= STREAMS:
             raise Refused("limit", f"{len(known)} streams of {who} are open")
         self._inside[caller] = identity

@@ -50,11 +50,11 @@ class Adopter:
             reached, left = self.states.reached(), self._ahead([*tried, *found])
             if not found and (not left or (not reached and len(self.states.others()) > 1)):
                 return None
-            asked = sorted(left, key=lambda link: -link.done)[:ASKED]
-            streams = {link.peer: link.generation for link in asked}
-            answers = await asyncio.gather(*(link.borrow(timeout) for link in asked))
+            candidates = sorted(left, key=lambda link: -link.done)[:ASKED]
+            streams = {link.peer: link.generation for link in candidates}
+            answers = await asyncio.gather(*(link.borrow(timeout) for link in candidates))
             is_late = asyncio.get_running_loop().time() >= end
-            for link, answer in zip(asked, answers, strict=True):
+            for link, answer in zip(candidates, answers, strict=True):
                 if answer is not None and 0 < answer[0] <= link.periods:
                     found[link.peer] = answer
                 elif link.up and link.generation == streams[link.peer]:
@@ -72,13 +72,13 @@ class Adopter:
                 self.node.tell(facts.Adopted(peer=peer, period=period, beside=voices))
                 return period, found[peer][1]
 
-    def _is_enough(self, found: dict[str, Found], tried: list[str]) -> bool:
+    def _is_enough(self, models: dict[str, Found], tried: list[str]) -> bool:
         """Whether nobody else could still give a model beside which these can be held.
 
         Three show by themselves which one is far away; fewer are held against all that come.
         """
-        others = [k for k in self.links.values() if k.peer not in (*found, *tried)]
-        return len(found) >= ASKED or all(link.up and not link.met_at for link in others)
+        others = [k for k in self.links.values() if k.peer not in (*models, *tried)]
+        return len(models) >= ASKED or all(link.up and not link.met_at for link in others)
 
     def _pass_over(self, peer: str, reason: str) -> None:
         self.node.tell(facts.NotAdopted(peer=peer, reason=reason))

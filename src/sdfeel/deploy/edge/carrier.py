@@ -224,15 +224,15 @@ class Carrier(ABC):
         """Eq. (3) over those who took part, and what the server makes of it; by client, the period
         whose work it had.
         """
-        source, held = self.cluster.down.last
-        uploads = await self._let_in(period, uploads, held)
+        source, begun = self.cluster.down.last
+        uploads = await self._let_in(period, uploads, begun)
         scale, made = self._weigh(period, uploads)
         if not uploads:
             return {}
         try:
-            move = await self.averaging.move(uploads, held, scale, period, made)
+            move = await self.averaging.move(uploads, begun, scale, period, made)
             async with self._moving:
-                before = await self._add(Change.towards(source, held, scale), self.model)
+                before = await self._add(Change.towards(source, begun, scale), self.model)
                 after = await self._add(move, before)
                 self.model = await self.server_step.take(before, after)
                 await self.hearing.moved(before, self.model)

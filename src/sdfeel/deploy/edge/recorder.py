@@ -103,14 +103,14 @@ class Recorder:
             iteration, model = self._due.popleft()
             try:
                 values = await asyncio.to_thread(model.array)
-                found = await asyncio.to_thread(self._evaluate, values)
+                measures = await asyncio.to_thread(self._evaluate, values)
             except Exception as problem:
                 # Somebody else's code on somebody else's data: training goes on without it.
                 reason = f"{type(problem).__name__}: {problem}"
                 self._tell(facts.EvaluationFailed(reason=reason))
                 self._evaluate = None
                 return
-            self._results.evaluated(iteration, found)
+            self._results.evaluated(iteration, measures)
 
     async def _write(self) -> None:
         if self._folder is None:
@@ -185,8 +185,8 @@ def _config(deployment: Deployment, edge: str) -> dict[str, Any]:
             "servers": len(deployment.edges),
             "graph": deployment.graph.kind if deployment.graph.links is None else "links",
             "clients_per_server": [
-                sum(client.edge == one.name for client in deployment.clients)
-                for one in deployment.edges
+                sum(client.edge == server.name for client in deployment.clients)
+                for server in deployment.edges
             ],
         },
         "evaluation": {"every": deployment.evaluate_every},

@@ -106,8 +106,8 @@ class Turns(Carrier):
         """Whether the others have finished and gone; two must have said so if there are two."""
         if not self.links or any(link.up for link in self.links.values()):
             return False
-        told = self.states.told().items()
-        finished = {edge for edge, done in told if done >= self.topology.plan(edge)}
+        reports = self.states.told().items()
+        finished = {edge for edge, done in reports if done >= self.topology.plan(edge)}
         finished |= {peer for peer, link in self.links.items() if not self._is_behind(link)}
         return len(finished) >= min(2, len(self.topology.at(self.period).edges) - 1)
 

@@ -41,10 +41,10 @@ class PeriodTimes:
         self._last = self._computed = 0.0
         self._waited = self._exchanged = 0.0
 
-    def came(self, told: float) -> None:
+    def came(self, seconds: float) -> None:
         """A client's model is there; it says that its local updates took so long."""
         self._last = self.now() - self._began
-        self._computed = min(max(told, 0.0), self._last) if math.isfinite(told) else 0.0
+        self._computed = min(max(seconds, 0.0), self._last) if math.isfinite(seconds) else 0.0
 
     def exchanged(self, seconds: float, waited: float) -> None:
         """The exchanges of the period took so long, and of it neighbours were waited for."""

@@ -117,10 +117,10 @@ def write_model(
 
     Raises RunError rather than write what `read_model` would refuse.
     """
-    kept = dict(sorted((constants or {}).items(), key=lambda item: -BYTES[item[1].dtype]))
+    ordered = dict(sorted((constants or {}).items(), key=lambda item: -BYTES[item[1].dtype]))
     # Wide types first: readers that map a file need numbers at multiples of their size.
-    wide = {name: c for name, c in kept.items() if BYTES[c.dtype] == 8}
-    narrow = {name: c for name, c in kept.items() if name not in wide}
+    wide = {name: c for name, c in ordered.items() if BYTES[c.dtype] == 8}
+    narrow = {name: c for name, c in ordered.items() if name not in wide}
     fixed = [hashlib.sha256(c.data).hexdigest() for c in (*wide.values(), *narrow.values())]
     rows = rows or {}
     of_rows = [row.sha256.hex() for row in rows.values()]
@@ -172,9 +172,9 @@ class _Header:
         parts += [(f"{CHANGE}{number}", "F32", (size,)) for number in range(self.changes)]
         parts += [(ROW + name, "F32", (count,)) for name, count in self.rows.items()]
         parts += [(name, c.dtype, c.shape) for name, c in self.narrow.items()]
-        own = {"vector": json.dumps(self.layout.names), "sha256": ",".join(hashes)}
+        about_vector = {"vector": json.dumps(self.layout.names), "sha256": ",".join(hashes)}
         # The seal comes first, so that the first zeros are its own.
-        table: dict[str, Any] = {"__metadata__": {"seal": "0" * 64, **self.notes, **own}}
+        table: dict[str, Any] = {"__metadata__": {"seal": "0" * 64, **self.notes, **about_vector}}
         place = 0
         for name, dtype, shape in parts:
             if name in table:
@@ -192,8 +192,8 @@ class _Header:
 
 def read_safetensors(path: Path, size: int | None = None) -> tuple[Vector, dict[str, str]]:
     """The model of a file as one vector, and its notes."""
-    found = read_model(path, size)
-    return found.vector, found.notes
+    model_file = read_model(path, size)
+    return model_file.vector, model_file.notes
 
 
 def read_model(path: Path, size: int | None = None, constants: bool = False) -> ModelFile:
@@ -217,9 +217,11 @@ def read_model(path: Path, size: int | None = None, constants: bool = False) -> 
         if any(len(entries[name].shape) != 1 for name in rows):
             raise ValueError("a row of a method is no vector")
         hashes = _hashes(metadata.pop("sha256"), 1 + len(changes) + len(rows) + len(fixed))
-        kept = OpenFile(os.dup(file.fileno()))
+        duplicate = OpenFile(os.dup(file.fileno()))
         vector, *rest = (
-            Vector(_size(entries, names), hashes.pop(0), None, kept, base + _place(entries, names))
+            Vector(
+                _size(entries, names), hashes.pop(0), None, duplicate, base + _place(entries, names)
+            )
             for names in (layout.names, *([name] for name in (*changes, *rows)))
         )
         for part in (vector, *rest):
@@ -269,8 +271,8 @@ def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
     return dict(table), 8 + length
 
 
-def _metadata(found: Any) -> dict[str, str]:
-    return {str(key): str(value) for key, value in dict(found).items()}
+def _metadata(metadata: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in dict(metadata).items()}
 
 
 @dataclass(frozen=True)
@@ -283,22 +285,22 @@ class _Entry:
 
 def _entries(table: Mapping[str, Any], length: int) -> dict[str, _Entry]:
     """The tensors, which fill the rest of the file without a gap."""
-    found = {}
+    entries = {}
     for name, entry in table.items():
         shape = tuple(_whole(n) for n in entry["shape"])
         start, end = (_whole(n) for n in entry["data_offsets"])
         count = BYTES[entry["dtype"]] * math.prod(shape)
         if end - start != count or count > LARGEST:
             raise ValueError(f"{name!r} is not as long as its shape says")
-        found[name] = _Entry(entry["dtype"], shape, start, count)
+        entries[name] = _Entry(entry["dtype"], shape, start, count)
     end = 0
-    for entry in sorted(found.values(), key=lambda entry: (entry.start, entry.count)):
+    for entry in sorted(entries.values(), key=lambda entry: (entry.start, entry.count)):
         if entry.start != end:
             raise ValueError("its tensors do not follow each other")
         end += entry.count
     if end != length:
         raise ValueError("is cut short, or too long")
-    return found
+    return entries
 
 
 def _layout(names: Any, entries: Mapping[str, _Entry]) -> Layout:
@@ -322,10 +324,12 @@ def _place(entries: Mapping[str, _Entry], names: Sequence[str]) -> int:
 
 
 def _hashes(text: str, count: int) -> list[bytes]:
-    found = text.split(",")
-    if len(found) != count or not all(re.fullmatch(r"[0-9a-f]{64}", one) for one in found):
+    digests = text.split(",")
+    if len(digests) != count or not all(
+        re.fullmatch(r"[0-9a-f]{64}", digest) for digest in digests
+    ):
         raise ValueError("has no sha256 in its metadata")
-    return [bytes.fromhex(one) for one in found]
+    return [bytes.fromhex(digest) for digest in digests]
 
 
 def _whole(value: Any) -> int:

@@ -124,7 +124,7 @@ class Store:
         """
         inline: list[Change] = []
         table: list[Any] = []
-        kept: set[str] = set()
+        files: set[str] = set()
         needed = must_survive(checkpoint.agreement)
         for place, change in enumerate(checkpoint.changes):
             if change is None:
@@ -134,7 +134,7 @@ class Store:
                     for vector in change.vectors:
                         vector.flush()
                 names = [vector.sha256.hex() for vector in change.vectors]
-                kept |= {name + KEPT for name in names}
+                files |= {name + KEPT for name in names}
                 table.append(list(zip(names, change.weights, strict=True)))
             else:
                 table.append(len(inline))
@@ -149,7 +149,7 @@ class Store:
         layout = self.layout or Layout.flat(checkpoint.model.size)
         path, rows = self._path(checkpoint.done), checkpoint.rows
         write_model(path, layout, checkpoint.model, notes, inline, rows=rows)
-        self._kept[checkpoint.done] = kept
+        self._kept[checkpoint.done] = files
         self._tidy(checkpoint.done)
 
     def _path(self, period: int) -> Path:
@@ -157,8 +157,8 @@ class Store:
 
     def periods(self) -> list[int]:
         """Of all checkpoints that are there, the oldest first."""
-        found = (NAME.fullmatch(path.name) for path in self.folder.glob("period-*"))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (NAME.fullmatch(path.name) for path in self.folder.glob("period-*"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def _tidy(self, done: int) -> None:
         """Removes what nobody will ask for again, also not after `roll_back`."""
@@ -167,9 +167,9 @@ class Store:
         for period in set(present) - set(worth):
             self._path(period).unlink(missing_ok=True)
         self._kept = {period: self._kept_by(period) for period in worth}
-        kept = set().union(*self._kept.values())
+        needed = set().union(*self._kept.values())
         for file in self.folder.glob(f"*{KEPT}"):
-            if file.name not in kept:
+            if file.name not in needed:
                 file.unlink(missing_ok=True)
         for aside in (*self.folder.glob(f"*{UNDONE}"), *self.folder.glob(f"*{DAMAGED}")):
             match = NAME.match(aside.name)
@@ -195,11 +195,11 @@ class Store:
         """
         problems: list[str] = []
         for period in reversed(self.periods()):
-            found = self.look(period, size, problems)
-            if found is not None:
+            checkpoint = self.look(period, size, problems)
+            if checkpoint is not None:
                 if self._lock.is_held:
                     flush_folder(self.folder)
-                return found, problems
+                return checkpoint, problems
             if self._lock.is_held:
                 path = self._path(period)
                 path.replace(path.with_name(path.name + DAMAGED))
@@ -208,9 +208,9 @@ class Store:
     def look(self, period: int, size: int | None, problems: list[str]) -> EdgeCheckpoint | None:
         """One checkpoint; None if it is not whole, and `problems` says why."""
         try:
-            found = read_model(self._path(period), size)
-            self._check_owner(found)
-            return self._checkpoint(found, period, problems)
+            model_file = read_model(self._path(period), size)
+            self._check_owner(model_file)
+            return self._checkpoint(model_file, period, problems)
         except _Damaged as problem:
             problems.append(str(problem))
         except InputError as problem:
@@ -219,9 +219,9 @@ class Store:
             problems.append(str(problem))
         return None
 
-    def _check_owner(self, found: ModelFile) -> None:
+    def _check_owner(self, model_file: ModelFile) -> None:
         for name, wanted in self.about.items():
-            given = found.notes.get(name)
+            given = model_file.notes.get(name)
             if given != wanted:
                 raise InputError(
                     f"state: {name}",
@@ -230,24 +230,27 @@ class Store:
                     "name another folder",
                 )
 
-    def _checkpoint(self, found: ModelFile, period: int, problems: list[str]) -> EdgeCheckpoint:
+    def _checkpoint(
+        self, model_file: ModelFile, period: int, problems: list[str]
+    ) -> EdgeCheckpoint:
         """What the notes say; they are sealed, so a mistake in them was written, not caused."""
         try:
-            if int(found.notes["done"]) != period:
-                raise ValueError(f"it says period {found.notes['done']}")
-            agreement = json.loads(found.notes["agreement"])
-            table = json.loads(found.notes["changes"])
-            pace = json.loads(found.notes.get("pace", "{}"))
+            if int(model_file.notes["done"]) != period:
+                raise ValueError(f"it says period {model_file.notes['done']}")
+            agreement = json.loads(model_file.notes["agreement"])
+            table = json.loads(model_file.notes["changes"])
+            pace = json.loads(model_file.notes.get("pace", "{}"))
             kinds = [isinstance(notes, dict) for notes in (agreement, pace)]
             if not all(kinds) or not isinstance(table, list):
                 raise ValueError("its notes are of another kind")
             changes = [
-                self._change(entry, found.layout.size, found.changes, problems) for entry in table
+                self._change(entry, model_file.layout.size, model_file.changes, problems)
+                for entry in table
             ]
         except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
             path = self._path(period)
             raise _Damaged(f"checkpoint = {str(path)!r}: cannot be used: {problem}") from None
-        return EdgeCheckpoint(period, found.vector, agreement, changes, pace, found.rows)
+        return EdgeCheckpoint(period, model_file.vector, agreement, changes, pace, model_file.rows)
 
     def _change(
         self, entry: Any, size: int, inline: list[Vector], problems: list[str]
@@ -276,7 +279,7 @@ class Store:
     def roll_back(self, period: int) -> int:
         """Puts everything after `period` aside; the period that an edge goes on from now."""
         present = self.periods()
-        older = [one for one in present if one <= period]
+        older = [number for number in present if number <= period]
         if not older:
             raise InputError("period", period, f"there is {present or 'no checkpoint'}")
         for newer in present[len(older) :]:
@@ -288,9 +291,9 @@ class Store:
         """For `begin_from`: the checkpoint of a period with another model, and without anything
         that links remember.
         """
-        found = read_model(self._path(period))
-        notes = {**found.notes, "agreement": "{}", "changes": "[]"}
-        write_model(self._prepared(period), found.layout, model, notes, rows=found.rows)
+        model_file = read_model(self._path(period))
+        notes = {**model_file.notes, "agreement": "{}", "changes": "[]"}
+        write_model(self._prepared(period), model_file.layout, model, notes, rows=model_file.rows)
 
     def begin_from(self, period: int) -> None:
         """Put what was prepared in its place; what was there, and what is later, goes aside."""
@@ -321,8 +324,8 @@ def must_survive(agreement: Mapping[str, Any]) -> set[int]:
 
 def worth_keeping(periods: Sequence[int], history: int) -> list[int]:
     """Of ascending `periods`: the last two, and the oldest of every age from 4^n to 4^(n+1)."""
-    kept = list(periods[-KEEP:])
+    worth = list(periods[-KEEP:])
     for level in range(history):
         ages = range(4**level, 4 ** (level + 1))
-        kept += [period for period in periods if periods[-1] - period in ages][:1]
-    return sorted(set(kept))
+        worth += [period for period in periods if periods[-1] - period in ages][:1]
+    return sorted(set(worth))

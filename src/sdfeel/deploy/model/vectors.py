@@ -101,10 +101,10 @@ class Vector:
         if self._data is not None:
             return self._data[4 * start : 4 * stop]
         assert self._file is not None  # noqa: S101 - one of the two by construction
-        found = os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
-        if len(found) != 4 * (stop - start):
+        data = os.pread(self._file.descriptor, 4 * (stop - start), self._base + 4 * start)
+        if len(data) != 4 * (stop - start):
             raise OSError(errno.EIO, "a model's file has become shorter")
-        return found
+        return data
 
     def read(self, start: int, stop: int) -> Block:
         return np.frombuffer(self.read_bytes(start, stop), dtype="<f4")
@@ -299,12 +299,12 @@ class Change:
 
 def distance(a: Vector, b: Vector) -> float:
     """||a - b|| / ||a||: how far two servers disagree."""
-    apart = own = 0.0
+    apart = norm = 0.0
     for span in a.spans():
         left, right = a.read(*span).astype(np.float64), b.read(*span).astype(np.float64)
         apart += float(((left - right) ** 2).sum())
-        own += float((left**2).sum())
-    return math.sqrt(apart / own if own > 0 else apart)
+        norm += float((left**2).sum())
+    return math.sqrt(apart / norm if norm > 0 else apart)
 
 
 def apart(a: Vector, b: Vector, values: int | None = None) -> float:

@@ -52,8 +52,8 @@ def last_checkpoint(
     deployment: Deployment, edge: str, folder: Path, first: ModelFile
 ) -> EdgeCheckpoint | None:
     """Of an edge that may be running: nothing is touched."""
-    found, _ = Store.of(deployment, edge, folder, first).load(first.layout.size)
-    return found
+    checkpoint, _ = Store.of(deployment, edge, folder, first).load(first.layout.size)
+    return checkpoint
 
 
 def export(
@@ -116,6 +116,6 @@ def _read(
     folder = state_folder(deployment, edge, state / edge if state else None)
     checkpoint = last_checkpoint(deployment, edge, folder, first)
     if checkpoint is None:
-        asked = f" and does not answer: {answer.problem}" if answer.problem else ""
-        return Answer(problem=f"has no checkpoint in {folder}{asked}")
+        silence = f" and does not answer: {answer.problem}" if answer.problem else ""
+        return Answer(problem=f"has no checkpoint in {folder}{silence}")
     return Answer(checkpoint.done, checkpoint.model)

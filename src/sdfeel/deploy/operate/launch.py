@@ -303,10 +303,10 @@ def run_nodes(
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     console = Console(stderr=True)
-    with _noted_end() as asked, Launch(file, deployment, folder, out) as nodes:
-        asyncio.run(_watch(nodes, console, on_status, asked, planned, restart))
-    if asked:
-        sys.exit(128 + asked[0])
+    with _noted_end() as signals, Launch(file, deployment, folder, out) as nodes:
+        asyncio.run(_watch(nodes, console, on_status, signals, planned, restart))
+    if signals:
+        sys.exit(128 + signals[0])
     return nodes
 
 
@@ -315,14 +315,14 @@ def _noted_end() -> Iterator[list[int]]:
     """While inside, SIGTERM and SIGHUP are noted, and not by an exception: a node that is just
     being started would be left behind, and gRPC would not survive it.
     """
-    asked: list[int] = []
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield signals
         return
     numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, lambda number, _: asked.append(number)) for number in numbers]
+    before = [signal.signal(number, lambda number, _: signals.append(number)) for number in numbers]
     try:
-        yield asked
+        yield signals
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
@@ -332,7 +332,7 @@ async def _watch(
     nodes: Launch,
     console: Console,
     on_status: OnStatus,
-    asked: Sequence[int],
+    signals: Sequence[int],
     planned: Sequence[Kill],
     restart: bool,
 ) -> None:
@@ -341,7 +341,7 @@ async def _watch(
     killing = [asyncio.create_task(nodes.kill(kill, restart)) for kill in planned]
     useful = time.monotonic()
     with Live(console=console, refresh_per_second=4, transient=False) as live:
-        while not asked and not nodes.is_over:
+        while not signals and not nodes.is_over:
             nodes.look()
             rows = view.show(live, await ask(nodes.deployment, timeout=1.0))
             on_status(rows)

@@ -71,8 +71,10 @@ def run_edge(
 
     async def life(used: UsedFile) -> bool:
         """Whether that was all, or all edges have a newer file by now."""
-        held, newer, has_begun = with_holdout(used.deployment), used.newer, used.has_begun
-        edge = EdgeServer(held, name, folder, log, out=out, newer=newer, has_begun=has_begun)
+        deployment_now, newer, has_begun = with_holdout(used.deployment), used.newer, used.has_begun
+        edge = EdgeServer(
+            deployment_now, name, folder, log, out=out, newer=newer, has_begun=has_begun
+        )
         handshakes = Handshakes(edge.handshake_refused)
         if not edge.credentials.plaintext:
             handshakes.start()

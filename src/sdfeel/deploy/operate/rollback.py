@@ -44,7 +44,7 @@ def roll_back(
         if deployment.most_steps:
             return _roll_back_turns(Topology(deployment), period, stores)
         common = set.intersection(*(set(store.periods()) for store in stores.values()))
-        older = [one for one in common if one <= period]
+        older = [number for number in common if number <= period]
         if not older:
             raise InputError(
                 "period",
@@ -68,33 +68,33 @@ def _roll_back_turns(topology: Topology, period: int, stores: dict[str, Store]) 
         )
     slowest = min(topology.at(period).edges, key=topology.plan)
     goals = {name: topology.counted(period, slowest, name) for name in topology.at(period).edges}
-    found = {name: _last_by(name, goals, stores[name]) for name in topology.at(period).edges}
-    shares = [topology.at(period).share(name) for name in found]
-    models = [one.model for one in found.values()]
+    checkpoints = {name: _last_by(name, goals, stores[name]) for name in topology.at(period).edges}
+    shares = [topology.at(period).share(name) for name in checkpoints]
+    models = [checkpoint.model for checkpoint in checkpoints.values()]
     mean = combine(models, [share / sum(shares) for share in shares])
-    for name, one in found.items():
-        stores[name].prepare(one.done, mean)
-    for name, one in found.items():
-        stores[name].begin_from(one.done)
-    return {name: one.done for name, one in found.items()}
+    for name, checkpoint in checkpoints.items():
+        stores[name].prepare(checkpoint.done, mean)
+    for name, checkpoint in checkpoints.items():
+        stores[name].begin_from(checkpoint.done)
+    return {name: checkpoint.done for name, checkpoint in checkpoints.items()}
 
 
 def _last_by(name: str, goals: dict[str, int], store: Store) -> EdgeCheckpoint:
     """The last checkpoint of an edge that nothing later than `goals` can have reached."""
     problems: list[str] = []
     for period in reversed(store.periods()):
-        found = store.look(period, None, problems) if period <= goals[name] else None
-        heard = found.pace.get("counts", {}).get("turns", {}) if found else {}
-        if found and all(turns <= goals.get(edge, turns) for edge, turns in heard.items()):
-            return found
+        checkpoint = store.look(period, None, problems) if period <= goals[name] else None
+        heard = checkpoint.pace.get("counts", {}).get("turns", {}) if checkpoint else {}
+        if checkpoint and all(turns <= goals.get(edge, turns) for edge, turns in heard.items()):
+            return checkpoint
     remedy = f"{name} has no checkpoint as old as its period {goals[name]}: {store.periods()}"
     raise InputError("period", goals[name], "; ".join([remedy, *problems]))
 
 
 def _stores(deployment: Deployment, edge: str | None, state: Path | None) -> dict[str, Store]:
-    names = [deployment.edge(edge).name] if edge else [one.name for one in deployment.edges]
+    names = [deployment.edge(edge).name] if edge else [server.name for server in deployment.edges]
     folders = {n: state_folder(deployment, n, state / n if state else None) for n in names}
-    found = {n: Store(folder, {"edge": n}) for n, folder in folders.items() if folder.is_dir()}
-    if not found:
+    stores = {n: Store(folder, {"edge": n}) for n, folder in folders.items() if folder.is_dir()}
+    if not stores:
         raise InputError("state", str(folders[names[0]]), "no state folder is here; see --state")
-    return found
+    return stores

@@ -53,10 +53,10 @@ def used_file(file: Path, given: Deployment, edge: str, state: Path) -> UsedFile
     return UsedFile(file, state, before, newer=given)
 
 
-def _read(kept: Path, folder: Path) -> Deployment | None:
+def _read(path: Path, folder: Path) -> Deployment | None:
     """None if there is none, or if it means nothing to this version of the program."""
     try:
-        content = tomllib.loads(kept.read_text())
+        content = tomllib.loads(path.read_text())
         content.pop("folder", None)
         return parse_deployment(content, folder)
     except (OSError, ValueError, SdfeelError):
@@ -65,6 +65,6 @@ def _read(kept: Path, folder: Path) -> Deployment | None:
 
 def _can_hold(before: Deployment, given: Deployment, edge: str) -> bool:
     """Whether they differ in what all edges must know the same of, and only the others wait."""
-    if before.name != given.name or edge not in {one.name for one in before.edges}:
+    if before.name != given.name or edge not in {server.name for server in before.edges}:
         return False
     return file_digest(Topology(before)) != file_digest(Topology(given))

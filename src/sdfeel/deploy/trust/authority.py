@@ -155,13 +155,13 @@ class Authority:
         """On disk before the certificates are: one that nobody knows of cannot be revoked."""
         lines = [
             {
-                "role": one.role,
-                "name": one.name,
-                "serial": f"{one.serial:x}",
-                "hours": one.hours,
-                "until": one.until.isoformat(timespec="seconds"),
+                "role": certificate.role,
+                "name": certificate.name,
+                "serial": f"{certificate.serial:x}",
+                "hours": certificate.hours,
+                "until": certificate.until.isoformat(timespec="seconds"),
             }
-            for one in made
+            for certificate in made
         ]
         handle = os.open(
             self.folder / "issued.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600
@@ -176,10 +176,13 @@ class Authority:
         path = self.folder / "issued.jsonl"
         try:
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            found = [_issued(json.loads(line)) for line in lines if line.strip()]
+            certificates = [_issued(json.loads(line)) for line in lines if line.strip()]
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise InputError("certificates", str(path), f"cannot be read: {problem}") from None
-        known, noted = {one.serial for one in found}, {(one.role, one.name) for one in found}
+        known, noted = (
+            {each.serial for each in certificates},
+            {(each.role, each.name) for each in certificates},
+        )
         for role in ROLES:
             for file in sorted((self.folder / role).glob("*.pem")):
                 try:
@@ -192,17 +195,19 @@ class Authority:
                 if made.serial_number not in known:
                     until = made.not_valid_after_utc
                     hours = (until - made.not_valid_before_utc - SKEW).total_seconds() / 3600
-                    found.append(Issued(role, file.stem, made.serial_number, hours, until))
-        return found
+                    certificates.append(Issued(role, file.stem, made.serial_number, hours, until))
+        return certificates
 
     def revoke(self, nodes: Iterable[tuple[str, str]]) -> None:
         """Puts every certificate that (role, name) ever got, and that still counts, on the list."""
         every, serials = self.issued(), set[int]()
         for role, name in nodes:
-            own = [one for one in every if (one.role, one.name) == (role, name)]
-            if not own:
+            of_node = [each for each in every if (each.role, each.name) == (role, name)]
+            if not of_node:
                 raise InputError("node", f"{role}/{name}", "has no certificate here to revoke")
-            serials |= {one.serial for one in own if one.until > _now() or one is own[-1]}
+            serials |= {
+                each.serial for each in of_node if each.until > _now() or each is of_node[-1]
+            }
         self.sign_list(serials)
 
     def revoked(self) -> dict[int, datetime.datetime]:

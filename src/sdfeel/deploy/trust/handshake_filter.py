@@ -119,8 +119,8 @@ class HandshakeFilter:
 
     def _report(self, now: float) -> None:
         for reason in [reason for reason in self._counts if self._due[reason] <= now]:
-            told = {"reason": reason, "count": self._counts[reason]}
-            line = json.dumps({**told, "detail": self._details[reason]}) + "\n"
+            report = {"reason": reason, "count": self._counts[reason]}
+            line = json.dumps({**report, "detail": self._details[reason]}) + "\n"
             self._due[reason] = now + SECONDS
             try:
                 os.write(self._reports, line.encode())  # short enough to go as a whole or not

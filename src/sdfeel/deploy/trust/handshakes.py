@@ -144,6 +144,6 @@ class Handshakes:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             with contextlib.suppress(ValueError, KeyError):
-                found = json.loads(line)
-                self._tell(found["reason"], int(found["count"]), found["detail"])
+                report = json.loads(line)
+                self._tell(report["reason"], int(report["count"]), report["detail"])
         return bool(data)

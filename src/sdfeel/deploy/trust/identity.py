@@ -158,8 +158,10 @@ class Credentials:
     @property
     def has_expired(self) -> bool:
         """Whether the node's own certificate has: then there is no use in dialling anybody."""
-        own = self.certificate
-        return own is not None and own.not_valid_after_utc <= datetime.datetime.now(datetime.UTC)
+        certificate = self.certificate
+        return certificate is not None and certificate.not_valid_after_utc <= datetime.datetime.now(
+            datetime.UTC
+        )
 
     @property
     def is_foreign(self) -> bool:
@@ -174,8 +176,12 @@ class Credentials:
 
     def list_problem(self) -> str:
         """What is wrong with the revocation list; "" if nothing is."""
-        own = self.certificate
-        return "" if own is None else self._revoked.look(own.not_valid_before_utc + SKEW)
+        certificate = self.certificate
+        return (
+            ""
+            if certificate is None
+            else self._revoked.look(certificate.not_valid_before_utc + SKEW)
+        )
 
     # The other end's.
 
@@ -198,8 +204,8 @@ class Credentials:
         """Who answered, for `check` later on; Refused if it is revoked or proves nothing."""
         if self.plaintext:
             return None
-        found = verified(self.authority(), answer, nonce, f"{self.role}/{self.name}", edge)
-        identity = identity_of(found)
+        certificate = verified(self.authority(), answer, nonce, f"{self.role}/{self.name}", edge)
+        identity = identity_of(certificate)
         if (identity.role, identity.name) != ("edge", edge):
             raise Refused("role", f"{identity.role}/{identity.name} answers as edge/{edge}")
         check(identity, self)

@@ -63,10 +63,10 @@ class Notary:
 
     def _identify(self, der: bytes) -> tuple[Identity, ec.EllipticCurvePublicKey]:
         if der not in self._known:
-            found = self._read(der)
+            certificate = self._read(der)
             while len(self._known) >= KNOWN:
                 self._known.pop(next(iter(self._known)))
-            self._known[der] = found
+            self._known[der] = certificate
         return self._known[der]
 
     def _read(self, der: bytes) -> tuple[Identity, ec.EllipticCurvePublicKey]:

@@ -49,14 +49,15 @@ def provision(
         authority = Authority(folder, secret)
     else:
         authority = Authority.create(folder, deployment.name, secret)
-    last = {(one.role, one.name): one for one in authority.issued()}
+    last = {(certificate.role, certificate.name): certificate for certificate in authority.issued()}
     revoked = authority.revoked()
     if only is None:
         nodes = [node for node in nodes if not _is_out(last.get(node), revoked)]
     if missing:
         nodes = [node for node in nodes if not (folder / node[0] / f"{node[1]}.pem").exists()]
     lengths = {
-        node: max(one.hours, SHORTEST) if one.hours > 0 else HOURS for node, one in last.items()
+        node: max(certificate.hours, SHORTEST) if certificate.hours > 0 else HOURS
+        for node, certificate in last.items()
     }
     authority.issue_all([(*node, hours or lengths.get(node, HOURS)) for node in nodes])
     return [f"{role}/{name}" for role, name in nodes]

@@ -50,24 +50,24 @@ class RevocationList:
     def _read(self) -> str:
         try:
             ca = x509.load_pem_x509_certificate(self._ca.read_bytes())
-            found = x509.load_pem_x509_crl(self.path.read_bytes())
-            if not found.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
+            revoked = x509.load_pem_x509_crl(self.path.read_bytes())
+            if not revoked.is_signature_valid(ca.public_key()):  # type: ignore[arg-type]
                 return f"{self.path.name} is not signed by the CA: the last good list counts"
         except FileNotFoundError:
             return f"{self.path.name} is missing: nobody counts as revoked"
         except (OSError, ValueError):
             return f"{self.path.name} is damaged: the last good list counts"
-        if found.last_update_utc < self._signed_at:
+        if revoked.last_update_utc < self._signed_at:
             return f"{self.path.name} is older than the list before it, which counts"
-        self._signed_at = found.last_update_utc
-        self._serials = frozenset(entry.serial_number for entry in found)
+        self._signed_at = revoked.last_update_utc
+        self._serials = frozenset(entry.serial_number for entry in revoked)
         return ""
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
     """Of a file that is only ever replaced: its inode changes even within one clock tick."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return (0, 0)
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns

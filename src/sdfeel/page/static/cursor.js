@@ -46,14 +46,15 @@ export class CursorBar {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, button, a, [role=img], g[tabindex]")) {
-      if (event.target !== this.slider) return;
-    }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const { target } = event;
+    if (target !== this.slider && target.closest("input:not([type=checkbox]), select, textarea")) return;
+    if (event.key === " " && target.closest("button, a, summary, input, [role=button]") && target !== this.slider) return;
     const { clock } = this;
     const moves = {
       " ": () => clock.toggle(), ",": () => clock.step(-1), ".": () => clock.step(1),
       "[": () => clock.faster(-1), "]": () => clock.faster(1), l: () => { clock.loops = !clock.loops; clock.tell(); },
-      ...(event.target === this.slider ? { ArrowLeft: () => clock.step(-1), ArrowRight: () => clock.step(1), Home: () => clock.set(0), End: () => clock.set(clock.end) } : {}),
+      ...(target === this.slider ? { ArrowLeft: () => clock.step(-1), ArrowRight: () => clock.step(1), Home: () => clock.set(0), End: () => clock.set(clock.end) } : {}),
     };
     if (!moves[event.key] || this.node.hidden) return;
     moves[event.key]();
