@@ -86,7 +86,8 @@ def test_dirichlet_data_gives_negative_entries_and_a_full_graph_a_zeta_above_0()
     negative, zetas = [], []
     for seed in range(20):
         samples = [len(part) for part in partition("dirichlet", labels, 50, seed)]
-        negative.append(Network.ring(10, 5).with_samples(samples).mixing.has_negative_entries)
+        averager = Network.ring(10, 5).with_samples(samples).averager("paper")
+        negative.append(averager.has_negative_weights)
         zetas.append(Network.build("full", 10, 5).with_samples(samples).zeta)
     assert np.mean(negative) >= 0.9
     assert np.mean(zetas) == pytest.approx(0.27, abs=0.05)

@@ -96,7 +96,7 @@ def test_one_of_each_kind_is_tried_and_the_quickest_to_the_target_is_chosen(time
     in_rounds = Objective(target=1.1).measured(timed.best)
     assert pace["rounds"] == pace["until"] == in_rounds
     tried = [row for row in timed.raced if row.pace != Synchronous()]
-    kinds = [row.kind_of_pace for row in tried]
+    kinds = [row.pace.kind for row in tried]
     asynchronous = ["asynchronous, compensation 1", "asynchronous, compensation 0"]
     assert sorted(kinds) == sorted([*asynchronous, "deadline"])
     reached = [row.curve.seconds_to(1.1) for row in tried]
@@ -180,7 +180,7 @@ def test_a_pace_that_refuses_the_run_is_not_offered(timed):
 
     place = laboratory_of(methods=[ByRounds()]).place
     rows = paces_beside(place, CHOICES, timed.best)
-    assert {row.kind_of_pace for row in rows} == {"deadline"}
+    assert {row.pace.kind for row in rows} == {"deadline"}
 
 
 def test_equal_devices_have_no_question_of_pace():

@@ -64,10 +64,6 @@ class MixingMatrix:
     matrix: Matrix
     zeta: float
 
-    @property
-    def has_negative_entries(self) -> bool:
-        return bool((self.matrix < -1e-12).any())
-
 
 def spectrum(graph: nx.Graph, cluster_shares: ArrayLike) -> Spectrum:
     """L' and its eigenvalues by the symmetric solver: L' is similar to Omega^1/2 L Omega^1/2."""

@@ -13,7 +13,7 @@ from sdfeel.algorithm.methods.codecs import CODECS, Codec
 from sdfeel.algorithm.methods.corrections import Correction
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS, SGD, Optimizer, reach
 from sdfeel.algorithm.methods.rates import Rate, ShapedRate
-from sdfeel.algorithm.paces import Asynchronous, Deadline, Pace, Synchronous
+from sdfeel.algorithm.paces import PACES, Pace, Synchronous
 from sdfeel.algorithm.schedule import Schedule
 from sdfeel.clock import LatencyProfile
 from sdfeel.network import AVERAGERS, Averager, Network
@@ -116,7 +116,7 @@ class Candidate:
         Simpler is, in this order: servers that wait for each other, fewer codecs, no correction,
         SGD, the paper's averager, fewer exchanges.
         """
-        paces = (Synchronous, Deadline, Asynchronous)
+        paces = list(PACES.values())
         return (
             paces.index(type(self.pace)) if type(self.pace) in paces else len(paces),
             len(self.sent),
@@ -149,18 +149,10 @@ class Candidate:
     def __str__(self) -> str:
         alpha = f", alpha {self.alpha}" if self.averager.takes_alpha else ""
         methods = f", {self.methods}" if self.methods else ""
-        if isinstance(self.pace, Asynchronous):
-            return f"{self.kind_of_pace}, tau1 {self.tau1}{methods}"
-        pace = ""
-        if isinstance(self.pace, Deadline):
-            pace = f"{self.kind_of_pace} {self.pace.seconds:.3g} s, "
+        if "rounds" in self.pace.breaks:
+            return f"{self.pace.label}, tau1 {self.tau1}{methods}"
+        pace = "" if self.pace == Synchronous() else f"{self.pace.label}, "
         return f"{pace}tau1 {self.tau1}, tau2 {self.tau2}, {self.averager.name}{alpha}{methods}"
-
-    @property
-    def kind_of_pace(self) -> str:
-        if isinstance(self.pace, Asynchronous):
-            return f"asynchronous, compensation {self.pace.compensation:g}"
-        return type(self.pace).__name__.lower()
 
 
 def codec_name(codec: Codec) -> str:

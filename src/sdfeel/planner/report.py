@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sdfeel.algorithm.methods.optimizers import OPTIMIZERS
-from sdfeel.algorithm.paces import PACES, Asynchronous, Deadline
-from sdfeel.algorithm.paces.asynchronous import times_of
+from sdfeel.algorithm.paces import PACES
 from sdfeel.planner.candidate import Candidate, name_in
 from sdfeel.planner.graphs import WORTH, on_other_graphs
 from sdfeel.planner.price import with_everyone
@@ -85,7 +84,7 @@ def _ranking(plan: Plan) -> list[dict[str, Any]]:
     """
     table, level = [], plan.level
     for row in plan.ranking[:SHOWN]:
-        pace = {"pace": row.kind_of_pace} if plan.others else {}
+        pace = {"pace": row.pace.kind} if plan.others else {}
         columns = {
             "predicted_iterations": row.predicted.iterations_to(level),
             "predicted_seconds": row.predicted.seconds_to(level),
@@ -174,23 +173,22 @@ def _paces(plan: Plan) -> dict[str, Any]:
 
 
 def _pace(plan: Plan, row: Candidate) -> dict[str, Any]:
-    algorithm, deadlines, present = with_everyone(plan.place.algorithm(**row.settings)), [], 0
-    clients = algorithm.network.clients
-    if isinstance(row.pace, Deadline):
-        deadlines = [row.pace.seconds]
-        present = sum(len(group.clients) for group in next(algorithm.events()).groups)
-    elif isinstance(row.pace, Asynchronous):
-        times = times_of(row.pace, algorithm)
-        deadlines, present = times.deadline.tolist(), int((times.steps > 0).sum())
+    algorithm = with_everyone(plan.place.algorithm(**row.settings))
+    present: dict[int, int] = {}  # by group, in its first period
+    for event in algorithm.events():
+        for group in event.groups:
+            present.setdefault(group.number, len(group.clients))
+        if len(present) == algorithm.network.servers:
+            break
     names = {name: value for name, value in row.names.items() if name not in ("tau1", "tau2")}
     return {
         "label": str(row),
         "pace": to_table(row.pace, PACES),
         "schedule": {"tau1": row.tau1, "tau2": row.tau2, "alpha": names.pop("alpha")},
         **names,
-        "deadlines": deadlines,
+        "deadlines": row.pace.deadlines(algorithm),
         "iterations_a_second": row.price.gain / row.price.per_iteration,
-        "clients_left_out": clients - present,
+        "clients_left_out": algorithm.network.clients - sum(present.values()),
         "predicted": plan.objective.predicted(row, until=plan.until),
         "measured": plan.measured(row),
         "trained_for": float(row.curve.seconds[-1]),

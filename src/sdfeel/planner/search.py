@@ -202,7 +202,7 @@ def _best_of_all_paces(plan: Plan, laboratory: Laboratory, tell: Tell) -> Candid
     plan.predict(plan.others)
     by_kind: dict[str, Candidate] = {}
     for row in sorted(plan.others, key=plan.objective.predicted):
-        by_kind.setdefault(row.kind_of_pace, row)
+        by_kind.setdefault(row.pace.kind, row)
     rows = list(by_kind.values())
     for row in rows:
         tell(f"pace: {row}")

@@ -16,7 +16,6 @@ from torch.nn import functional as F  # noqa: N812 - as everybody writes it
 
 from sdfeel.algorithm.algorithm import Algorithm
 from sdfeel.algorithm.costs import iterations_within
-from sdfeel.algorithm.paces import Asynchronous
 from sdfeel.algorithm.trainer import Trainer
 from sdfeel.clock import LatencyProfile
 from sdfeel.data import ClientSource
@@ -202,7 +201,7 @@ class Simulation:
                 raise InputError(field, method.name, "trainers compute gradients of their own")
         if self.ranks.size > 1:
             raise InputError("ranks", self.ranks.size, "trainers are called on one process only")
-        if isinstance(self.algorithm.pace, Asynchronous) and self.settings.flower is not None:
+        if self.algorithm.pace.counts_steps and self.settings.flower is not None:
             raise InputError(
                 "pace",
                 self.settings.pace,

@@ -80,12 +80,21 @@ class Asynchronous(Pace):
 
     needs: ClassVar[frozenset[str]] = frozenset({"one schedule", "one mixing"})
     breaks: ClassVar[frozenset[str]] = frozenset({"rounds"})
+    counts_steps: ClassVar[bool] = True
 
     deadline: OneOrEach | None = None
     mixing: Literal["mean-preserving", "stale-weights"] = "mean-preserving"
     compensation: Compensation = 1.0
     anneal: NotNegative = 0.0
     psi: Annotated[Anything, BeforeValidator(_psi)] = "aggregations"
+
+    @property
+    def kind(self) -> str:
+        return f"asynchronous, compensation {self.compensation:g}"
+
+    def deadlines(self, algorithm: Algorithm) -> list[float]:
+        of_servers: list[float] = times_of(self, algorithm).deadline.tolist()
+        return of_servers
 
     def check(self, algorithm: Algorithm) -> None:
         times_of(self, algorithm)

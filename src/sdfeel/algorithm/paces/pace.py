@@ -25,6 +25,7 @@ class Pace(ABC):
     groups  whether clients begin together by "servers", or each of the "clients" for itself
     needs   words of `sdfeel.algorithm.compatibility` that must hold for it
     breaks  words that do not hold with it
+    counts_steps  whether clients make as many steps as fit into a time
 
     >>> isinstance(sdfeel.Deadline(seconds=1.0), sdfeel.Pace)
     True
@@ -33,6 +34,21 @@ class Pace(ABC):
     groups: ClassVar[Literal["servers", "clients"]] = "servers"
     needs: ClassVar[frozenset[str]] = frozenset()
     breaks: ClassVar[frozenset[str]] = frozenset()
+    counts_steps: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> str:
+        """What paces like it are called."""
+        return type(self).__name__.lower()
+
+    @property
+    def label(self) -> str:
+        """What it is called, with its numbers."""
+        return self.kind
+
+    def deadlines(self, algorithm: Algorithm) -> list[float]:
+        """Return the seconds that clients have in a period: of all, or of each server's."""
+        return []
 
     @abstractmethod
     def events(self, algorithm: Algorithm, steps: float = math.inf) -> Iterator[Event]:

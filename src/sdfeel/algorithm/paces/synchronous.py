@@ -115,6 +115,13 @@ class Deadline(Synchronous):
     seconds: Positive
     ends_early: Flag = False
 
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {self.seconds:.3g} s"
+
+    def deadlines(self, algorithm: Algorithm) -> list[float]:
+        return [self.seconds]
+
     def check(self, algorithm: Algorithm) -> None:
         needed = self._needed(algorithm, algorithm.schedule.at(0).tau1)
         if needed.min() > self.seconds * SLACK:

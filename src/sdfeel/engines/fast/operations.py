@@ -53,10 +53,6 @@ class Norm:
     channels: int = 0  # of a group normalisation
     inner: tuple[int, ...] = ()  # of a layer normalisation
 
-    @property
-    def has_weights(self) -> bool:
-        return self.module.weight is not None
-
 
 class MaxPool(Window):
     pass
