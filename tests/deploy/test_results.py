@@ -475,3 +475,30 @@ def test_a_port_that_cannot_be_had_is_named(tmp_path: Path, field: str) -> None:
                     await world.start_edge("a")
 
         asyncio.run(run())
+
+
+def test_a_client_that_says_it_is_perfect_changes_nothing_but_its_own_line(tmp_path: Path) -> None:
+    """Not the accuracy of its edge, of the run folder, or of what Prometheus is given."""
+
+    class Boasting(toy.ToyTrainer):
+        measures: ClassVar = {"test_accuracy": 1.0, "train_accuracy": 1.0, "train_loss": 1e29}
+
+    deployment = deploy(tmp_path, sizes=(2,), periods=9999)
+
+    async def run() -> None:
+        async with World(deployment) as world:
+            trainer = Boasting(0, deployment.clients[0].samples, delay=0.01)
+            await world.start_all({"c0": trainer})
+            a = world.edges["a"]
+            await world.until(lambda: bool(a.results.claims.get("c0")))
+            (row,) = await ask(deployment, timeout=20.0)
+            assert (row.loss, row.accuracy, row.measures) == (None, None, {})
+            says = {member.name: member.measures.get("test_accuracy") for member in row.members}
+            assert says == {"c0": 1.0, "c1": None}
+            assert a.metrics.value("sdfeel_measure", kind="test_accuracy") == 0
+            labels = {"client": "c0", "kind": "test_accuracy"}
+            assert a.metrics.value("sdfeel_client_measure", **labels) == 1
+            names = {name for values in a.results.rows.values() for name in values}
+            assert not any("accuracy" in name and not name.startswith("clients_") for name in names)
+
+    asyncio.run(run())

@@ -26,7 +26,7 @@ from sdfeel.deploy.client import client as client_module
 from sdfeel.deploy.client.client import ClientProgram
 from sdfeel.deploy.config import Deployment, parse_deployment
 from sdfeel.deploy.edge import edge as edge_module
-from sdfeel.deploy.edge.edge import EdgeServer
+from sdfeel.deploy.edge.edge import EdgeServer, Surroundings
 from sdfeel.deploy.facts import logs
 from sdfeel.deploy.model.files import Layout, ModelFile
 from sdfeel.deploy.model.store import EdgeCheckpoint, must_survive
@@ -226,8 +226,9 @@ class TwinWorld:
         door: Any = Door(self.net, "edge", name)
         used = self.used.setdefault(name, self.deployment)
         newer = self.deployment if file_of(self.deployment) != file_of(used) else None
-        fields = {"newer": newer, "has_begun": name in self.gone_over}
-        edge = EdgeServer(used, name, Path(), None, door, disk, chance=self._luck(), **fields)
+        fields: dict[str, Any] = {"newer": newer, "has_begun": name in self.gone_over}
+        fields["around"] = Surroundings(door, disk, self._luck())
+        edge = EdgeServer(used, name, Path(), **fields)
         self.edges[name] = edge
         door.credentials = edge.credentials
         await edge.start()

@@ -253,7 +253,7 @@ async def refused(world: TwinWorld, watch: Watch) -> None:
 
 async def clipped(world: TwinWorld, watch: Watch) -> None:
     tell = world.edges["e00"].node.tell
-    for period in range(5):
+    for period in range(3):
         tell(facts.Clipped(client="c2", period=period, norm=8.0, most=2.0))
         tell(facts.Clipped(client="c1", period=period, norm=2.2, most=2.0))  # as an honest one
         await asyncio.sleep(61.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from dataclasses import dataclass
 from pathlib import Path
 
 from sdfeel.deploy.cluster.cluster import Cluster
@@ -42,11 +43,20 @@ from sdfeel.deploy.wire.grpc_transport import GrpcTransport
 from sdfeel.deploy.wire.transport import Transport
 from sdfeel.errors import InputError
 
-__all__ = ["EdgeServer"]
+__all__ = ["EdgeServer", "Surroundings"]
 
 WATCH_SECONDS = 0.5
 FAREWELL_SECONDS = 0.5
 ARRIVAL_SECONDS = 0.05  # for its last words: a stream that is ended drops them
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The network, the disk and the chance of an edge; None: those of this machine."""
+
+    transport: Transport | None = None
+    store: Store | None = None
+    chance: random.Random | None = None
 
 
 class EdgeServer:
@@ -62,13 +72,12 @@ class EdgeServer:
         name: str,
         state: Path,
         log: Sink | None = None,
-        transport: Transport | None = None,
-        store: Store | None = None,
         out: Path | None = None,
-        chance: random.Random | None = None,
         newer: Deployment | None = None,
         has_begun: bool = False,
+        around: Surroundings | None = None,
     ) -> None:
+        around = around or Surroundings()
         self.deployment, self.name = deployment, name
         self._newer, self._has_begun = Topology(newer) if newer else None, has_begun
         self.me, self.topology = deployment.edge(name), Topology(deployment)
@@ -79,9 +88,11 @@ class EdgeServer:
         self.credentials = Credentials(deployment, "edge", name)
         self.lifetime = Lifetime(self.credentials, self.facts.tell, self.metrics)
         self.address = self.me.listen or self.me.address
-        self.transport = transport or GrpcTransport(deployment, self.credentials, self.address)
+        self.transport = around.transport or GrpcTransport(
+            deployment, self.credentials, self.address
+        )
         first = self._read_first(constants=out is not None)
-        self.store = store or Store.of(deployment, name, state, first)
+        self.store = around.store or Store.of(deployment, name, state, first)
         self.node = Node(
             name=name,
             topology=self.topology,
@@ -93,7 +104,7 @@ class EdgeServer:
             signal=Signal(),
             background=Background(),
             recent=recent,
-            chance=chance,
+            chance=around.chance,
         )
         self._assemble(first, out)
         self._http: BoundedServer | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from sdfeel.algorithm.methods.averaging import Rule
 from sdfeel.algorithm.methods.exchanges import Clipped
@@ -32,6 +32,23 @@ from sdfeel.deploy.waiting import UsualTimes
 from sdfeel.deploy.wire.packing import packing_of
 
 __all__ = ["make_carrier"]
+
+
+class _Shared(TypedDict):
+    """What a carrier has at any pace."""
+
+    node: Node
+    model: Vector
+    last: int
+    cluster: Cluster
+    links: Links
+    states: LinkStates
+    saver: Saver
+    averaging: ClusterMean
+    hearing: Hearing
+    server_step: ServerStep
+    drift: Drift | None
+    adopter: Adopter | None
 
 
 def make_carrier(
@@ -64,7 +81,7 @@ def make_carrier(
     hearing = Hearing(rule, trained, node.folder, node.tell, remembered)
     number = links.agreement.checkpoint
     saver = Saver(node, store, model, done, number, lag=0 if is_strict else LAG)
-    shared: dict[str, Any] = {
+    shared: _Shared = {
         "node": node,
         "model": model,
         "last": node.topology.plan(node.name),
