@@ -63,10 +63,10 @@ def graves(page, axe: str) -> list[str]:
     session = page.context.new_cdp_session(page)
     session.send("Runtime.evaluate", {"expression": axe})
     session.detach()
-    found = page.evaluate("axe.run(document)")["violations"]
+    violations = page.evaluate("axe.run(document)")["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {rule['nodes'][0]['html'][:200]}"
-        for rule in found
+        for rule in violations
         if rule["impact"] in GRAVE
     ]
 

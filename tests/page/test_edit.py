@@ -64,10 +64,10 @@ def test_the_copied_command_prints_the_numbers_that_were_shown(tmp_path: Path) -
     words[1] = str(tmp_path / words[1])
     printed = CliRunner().invoke(app, [*words, "--json"])
     assert printed.exit_code == 0, printed.output
-    told = json.loads(printed.output)
+    printed_json = json.loads(printed.output)
     for name in ("zeta", "contraction", "exchanges", "liars_survived"):
-        assert answer[name] == pytest.approx(told[name], rel=1e-9), name
-    assert told["servers"] == 11
+        assert answer[name] == pytest.approx(printed_json[name], rel=1e-9), name
+    assert printed_json["servers"] == 11
     settings = shlex.split(run)[3::2]
     assert f"network.links={json.dumps(answer['network']['links'])}" in settings
 

@@ -31,8 +31,8 @@ def open_file(browser):
         page.set_default_timeout(120_000)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda m: wrong.append(m.text) if m.type == "error" else None)
-        own = (path.as_uri(), "data:", "blob:")
-        page.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
+        sources = (path.as_uri(), "data:", "blob:")
+        page.on("request", lambda r: None if r.url.startswith(sources) else wrong.append(r.url))
         page.goto(path.as_uri())
         page.wait_for_selector("html[data-drawn]")
         return page

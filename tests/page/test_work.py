@@ -139,6 +139,7 @@ def test_a_look_plays_so_many_events_and_the_next_goes_on(monkeypatch) -> None:
 
 def test_timelines_that_are_kept_are_few(write_run, curve, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("sdfeel.page.runs.LOOK_EVERY", 0)
+    monkeypatch.setattr("sdfeel.page.timeline.MOST_WORK", 1000)  # how far each comes is no matter
     folder = write_run(curve(count=3), "run")
     (folder / "network.json").write_text(json.dumps(DRAWN))
     views = Views(Runs([tmp_path]))

@@ -73,10 +73,10 @@ class Draft:
 
     def apply(self, word: str) -> None:
         """Carry out one edit; InputError says why it cannot be."""
-        found = EDIT.fullmatch(word)
-        if found is None:
+        match = EDIT.fullmatch(word)
+        if match is None:
             raise InputError("edits", word[:40], "+0-5, -0-1, s3 or m12-4")
-        sign, a, b, near, client, target = found.groups()
+        sign, a, b, near, client, target = match.groups()
         if sign:
             ends = sorted({self._server(a), self._server(b)})
             if len(ends) != 2:

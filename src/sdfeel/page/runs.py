@@ -181,18 +181,18 @@ class Runs:
             if rows > MOST_ROWS:
                 raise InputError("runs", f"{rows} rows", f"at most {MOST_ROWS} together")
             frames = [pd.DataFrame(self.columns(name)) for name in runs]
-        found = band(frames, x, y)
-        if found is None:
+        result = band(frames, x, y)
+        if result is None:
             return {"seeds": 0, "x": [], "middle": [], "low": [], "high": []}
-        lists = {key: getattr(found, key).tolist() for key in ("x", "middle", "low", "high")}
-        return {"seeds": found.seeds, **finite(lists)}
+        lists = {key: getattr(result, key).tolist() for key in ("x", "middle", "low", "high")}
+        return {"seeds": result.seeds, **finite(lists)}
 
     def columns(self, name: str) -> dict[str, list[float]]:
         """The metrics of a run, with its real seconds where it has noted them."""
         with self.lock:
             run = self.get(name)
-            found = {key: list(column) for key, column in run.metrics.columns.items()}
-            return found | {"elapsed": _elapsed(run)}
+            result = {key: list(column) for key, column in run.metrics.columns.items()}
+            return result | {"elapsed": _elapsed(run)}
 
 
 def _elapsed(run: FollowedRun) -> list[float]:

@@ -159,13 +159,13 @@ class _Handler(BoundedHandler):
 
 def _own_files() -> dict[str, tuple[str, bytes]]:
     """By address; the page itself is at /."""
-    found = {}
+    files = {}
     for entry in (resources.files("sdfeel.page") / "static").iterdir():
         kind = KINDS.get(entry.name[entry.name.rfind(".") :])
         if kind is not None:
-            found[f"/{entry.name}"] = (kind, entry.read_bytes())
-    found["/"] = found.pop("/index.html")
-    return found
+            files[f"/{entry.name}"] = (kind, entry.read_bytes())
+    files["/"] = files.pop("/index.html")
+    return files
 
 
 def _query(text: str) -> dict[str, str]:

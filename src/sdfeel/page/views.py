@@ -81,18 +81,18 @@ class Views:
         except InputError as problem:
             return {**drawn(network), "zeta": network.zeta, "tau": None, "problem": str(problem)}
         averager = algorithm.averager
-        found = {**drawn_of(algorithm), "tau": None, "scheme": algorithm.scheme.name}
+        answer = {**drawn_of(algorithm), "tau": None, "scheme": algorithm.scheme.name}
         if algorithm.scheme.servers == "edge":
-            found["positions"] = places_in(run.network, network.servers)
+            answer["positions"] = places_in(run.network, network.servers)
         if algorithm.network.servers > 1:
-            found |= {"averager": averager.name, "contraction": averager.contraction}
-            found["zeta"] = algorithm.network.zeta if found["links"] else None
+            answer |= {"averager": averager.name, "contraction": averager.contraction}
+            answer["zeta"] = algorithm.network.zeta if answer["links"] else None
         if "rounds" in algorithm.pace.breaks:
             words = "Nobody waits for another here: there are no rounds whose bytes could be told."
-            return finite({**found, "problem": words})  # type: ignore[no-any-return]
-        sent, links = round_cost(algorithm).bytes, len(found["links"])
+            return finite({**answer, "problem": words})  # type: ignore[no-any-return]
+        sent, links = round_cost(algorithm).bytes, len(answer["links"])
         return finite({  # type: ignore[no-any-return]
-            **found,
+            **answer,
             "tau": algorithm.schedule.tau,
             "exchanges": averager.exchanges,
             "bytes_per_round": sent,
