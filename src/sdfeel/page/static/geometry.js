@@ -57,7 +57,7 @@ export function seatsOf([x, y], radius, count, centre, room) {
       put(n, x + out * Math.cos(away) - across * Math.sin(away), y + out * Math.sin(away) + across * Math.cos(away));
     }
   } else {
-    const far = Math.max(radius + 6, Math.min(0.48 * room, radius + 70));
+    const far = Math.max(radius + 6, Math.min(0.48 * room, radius + Math.max(70, 20 * Math.sqrt(count))));
     size = Math.max(0.7, Math.min(4, 0.45 * Math.sqrt((Math.PI * (far ** 2 - radius ** 2)) / Math.max(1, count))));
     for (let n = 0; n < count; n += 1) {
       const out = Math.sqrt((radius + size + 2) ** 2 + ((n + 0.5) / count) * (far ** 2 - (radius + 2) ** 2));
