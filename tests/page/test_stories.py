@@ -28,7 +28,8 @@ from sdfeel.deploy.protocol import v1
 from sdfeel.deploy.refused import Refused
 from sdfeel.deploy.topology import Topology
 from sdfeel.deploy.trust.identity import Credentials
-from sdfeel.page.observed import Observed
+from sdfeel.page.observed import Observed, Seen
+from sdfeel.page.refusal_stories import not_taken
 from sdfeel.page.stories import stories
 from sdfeel.page.story import Story
 
@@ -251,14 +252,6 @@ async def refused(world: TwinWorld, watch: Watch) -> None:
         await asyncio.sleep(1.5)
 
 
-async def clipped(world: TwinWorld, watch: Watch) -> None:
-    tell = world.edges["e00"].node.tell
-    for period in range(3):
-        tell(facts.Clipped(client="c2", period=period, norm=8.0, most=2.0))
-        tell(facts.Clipped(client="c1", period=period, norm=2.2, most=2.0))  # as an honest one
-        await asyncio.sleep(61.0)
-
-
 async def lies(world: TwinWorld, watch: Watch) -> None:
     """As the link states tell it: see tests/deploy/test_lying_edge.py for how they find out."""
     for name, peer in (("e00", "e02"), ("e02", "e00")):
@@ -337,10 +330,6 @@ CASES: dict[str, tuple[Script, list[tuple[str, str]]]] = {
     ),
     "client dies": (client_dies, [("client", "c1 left e00, back")]),
     "refused": (refused, [("refused", "e00 refused 5 models of c1: an update of norm 9")]),
-    "clipped": (
-        clipped,
-        [("clipped", "e00 scaled c2 down: up to 4 times too long")],
-    ),
     "lies": (
         lies,
         [
@@ -373,3 +362,23 @@ def test_every_fault_is_one_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
     for story in found:
         assert story.details or story.kind == "clock", "it says from which facts it is"
         assert story.last is None or story.first <= story.last
+
+
+def test_a_client_that_is_always_far_too_long_is_told_and_an_honest_one_is_not() -> None:
+    """Honest clients are scaled down now and then; they stand in the table below."""
+    seen = [
+        Seen(
+            60.0 * n,
+            "e00",
+            1,
+            facts.Clipped(client=name, period=n, norm=norm, most=2.0),
+            9,
+            60.0 * n,
+        )
+        for n in range(3)
+        for name, norm in (("c1", 2.2), ("c2", 8.0))
+    ]
+    (story,) = stories(seen)
+    assert told(story) == "e00 scaled c2 down: up to 4 times too long"
+    rows = not_taken(seen)
+    assert {(row["client"], row["times"]) for row in rows} == {("c1", 27), ("c2", 27)}
