@@ -41,7 +41,7 @@ def simulated(deployment: Deployment, make: Any = make_model) -> np.ndarray:
             {"audit": False, "codecs": {"between": "int8"}},
         ),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_deployed_equals_simulated(
     tmp_path: Path, averager: Any, make: Any, tables: dict[str, Any]
