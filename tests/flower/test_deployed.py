@@ -23,6 +23,8 @@ from sdfeel.deploy.client.flower_trainer import flower_trainer
 from sdfeel.deploy.client.torch_trainer import write_initial
 from sdfeel.deploy.client.trainers import make_trainer
 from sdfeel.deploy.config import Deployment, parse_deployment
+from sdfeel.deploy.facts.metrics import ClientMetrics
+from sdfeel.deploy.facts.results import Results
 from sdfeel.deploy.topology import Topology
 from sdfeel.flower.generators import seeded
 
@@ -53,12 +55,12 @@ def test_deployed_equals_simulated(tmp_path: Path, name: str) -> None:
     deployment = deployment_of(tmp_path, name)
     trainers = {c.name: make_trainer(deployment, c.name) for c in deployment.clients}
 
-    async def run() -> tuple[list[np.ndarray], list[dict[str, float]]]:
+    async def run() -> tuple[list[np.ndarray], list[Results]]:
         async with World(deployment) as world:
             await world.start_all(trainers)
             await world.finish()
             models = [edge.model.array().copy() for edge in world.edges.values()]
-            return models, [dict(edge.results.last) for edge in world.edges.values()]
+            return models, [edge.results for edge in world.edges.values()]
 
     deployed, measured = asyncio.run(run())
     torch.manual_seed(deployment.seed)
@@ -76,7 +78,11 @@ def test_deployed_equals_simulated(tmp_path: Path, name: str) -> None:
     )
     for found, expected in zip(deployed, simulated.servers, strict=True):
         np.testing.assert_allclose(found, expected.float().numpy(), rtol=1e-4, atol=1e-5)
-    assert all("test_accuracy" in row for row in measured)
+    # What an app measures on its own data is what clients say, and never the run's own accuracy.
+    assert not any("test_accuracy" in results.last for results in measured)
+    claims = [row for results in measured for row in results.claims.values()]
+    assert len(claims) == len(torch_app.SAMPLES)
+    assert all("test_accuracy" in row for row in claims)
 
 
 def test_state_survives_a_restart_and_not_a_new_beginning(tmp_path: Path) -> None:
@@ -188,6 +194,9 @@ def test_the_client_program_takes_the_app(tmp_path: Path, monkeypatch: pytest.Mo
     found: dict[str, Any] = {}
 
     class Program:
+        metrics = ClientMetrics()
+        edge = None
+
         def __init__(self, deployment: Deployment, name: str, trainer: Any, log: Any) -> None:
             found.update(name=name, size=trainer.size, samples=trainer.samples)
             found.update(node_config=trainer._own.client.node_config)
