@@ -1,6 +1,7 @@
 """sdfeel beside other libraries and loops of one's own, on the same client work, in turn.
 
     python benchmarks/peers/compare.py --folder FOLDER [--rounds 20] [--repeat 3] [--json]
+        [--only NAME ...]
 
 It makes an environment for each library in FOLDER (5 GB), runs the programs beside this file one
 after the other, again and again, and prints for each: client steps a second and core (the median
@@ -38,6 +39,7 @@ class Peer:
     packages: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
+    threads: int | None = None  # of torch, where fewer are quicker for so small a network
     rates: list[float] = field(default_factory=list)
     first: list[float] = field(default_factory=list)
     memory: list[float] = field(default_factory=list)
@@ -47,7 +49,7 @@ class Peer:
 
 PEERS = [
     Peer("sdfeel", "with_sdfeel.py", launcher=(sys.executable,)),
-    Peer("plain loop", "loops.py", (TORCH,), ("--how", "plain")),
+    Peer("plain loop, one thread", "loops.py", (TORCH,), ("--how", "plain"), threads=1),
     Peer("loop over two processes", "loops.py", (TORCH,), ("--how", "processes")),
     Peer("compiled vmap", "loops.py", (TORCH,), ("--how", "vmap")),
     Peer(
@@ -56,14 +58,14 @@ PEERS = [
         (TORCH, "pfl==0.6.0"),
         launcher=("torchrun", "--nproc-per-node", "2"),
     ),
-    Peer("FedLab 1.3.0", "with_fedlab.py", (TORCH, "fedlab==1.3.0")),
+    Peer("FedLab 1.3.0, one thread", "with_fedlab.py", (TORCH, "fedlab==1.3.0"), threads=1),
     Peer("Flower 1.41.0 on Ray", "with_flower.py", (TORCH, "flwr[simulation]==1.41.0")),
 ]
 
 
 def environment(folder: Path, packages: tuple[str, ...]) -> Path:
     """Return the folder of programs of an environment with these packages; made once."""
-    place = folder / "-".join(name.replace("[", "-").strip("]") for name in packages)
+    place = folder / "-".join(name.replace("[", "-").replace("]", "") for name in packages)
     ready = place / "ready"
     if not ready.is_file():
         subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
@@ -109,6 +111,7 @@ def measure(peer: Peer, folder: Path, rounds: int, clients: int) -> tuple[list[f
     command += [str(HERE / peer.program), *peer.arguments, *size]
     settings = {"OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "ignore"}
     settings |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    settings |= {"OMP_NUM_THREADS": str(peer.threads)} if peer.threads else {}
     start, most = time.clock_gettime(time.CLOCK_MONOTONIC), 0
     output = folder / "output"
     with output.open("w+") as file:
@@ -178,8 +181,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="of the slow ones, in a repetition")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--only", nargs="*", help="peers beside sdfeel, by part of their names")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args()
+    if chosen.only is not None:
+        PEERS[1:] = [peer for peer in PEERS[1:] if any(part in peer.name for part in chosen.only)]
     chosen.folder.mkdir(parents=True, exist_ok=True)
     for _ in range(chosen.repeat):
         for peer in PEERS:
