@@ -80,6 +80,7 @@ contents = {
         "Others' experiments": "reproduction/others",
         "Methods, planner, deployments": "measured",
         "Speed and memory": "performance",
+        "Beside other libraries": "peers",
     },
     "Contribute": {
         "How to contribute": "contributing",
