@@ -30,7 +30,7 @@ export class WhatIf {
       return el("div", {}, el("dt", {}, title), el("dd", {}, value, unit));
     };
     this.answers = el("dl", { class: "answers" },
-      answer("seconds", "time of a round", " s"), answer("iteration", "time of an iteration"), answer("compute", "of a round: computing"),
+      answer("seconds", "time of a round"), answer("iteration", "time of an iteration"), answer("compute", "of a round: computing"),
       answer("upload", "uploading"), answer("exchange", "exchanging"), answer("download", "downloading"),
       answer("waiting", "waiting"),
       answer("zeta", "zeta"), answer("contraction", "contraction of a round"), answer("bytes", "bytes a round"), answer("links", "links"));
@@ -158,7 +158,7 @@ export class WhatIf {
       this.shown.get(key).textContent = text;
       if (value !== null) this.shown.get(key).dataset.value = value;
     };
-    say("seconds", short(found.seconds_per_round, 8), found.seconds_per_round);
+    say("seconds", inSeconds(found.seconds_per_round), found.seconds_per_round);
     say("iteration", inSeconds(found.seconds_per_iteration), found.seconds_per_iteration);
     for (const part of ["compute", "upload", "exchange", "download", "waiting"]) say(part, inSeconds(found[part]), found[part]);
     say("zeta", three(found.zeta), found.zeta);
