@@ -14,7 +14,11 @@ from torch import nn
 from torch.nn import functional
 
 from sdfeel.algorithm.randomness import draw_batches
+from sdfeel.engines.engine import Work
 from sdfeel.engines.fast import Rule, compile_model
+from sdfeel.engines.fast.engine import FastEngine
+from sdfeel.engines.problem import Problem
+from sdfeel.engines.reference import ReferenceEngine
 
 LOSSES = {"cross-entropy": functional.cross_entropy, "mse": functional.mse_loss}
 
@@ -108,6 +112,17 @@ def autograd(
         for p, g in zip(module.parameters(), gradients, strict=True)
     ]
     return float(value.detach()), torch.cat([g.reshape(-1) for g in flat]).numpy()
+
+
+def train_as_the_reference(case: Problem, work: Work, near: float) -> None:
+    """Models and losses of the fast engine are those of the reference."""
+    ends = []
+    for engine in (FastEngine(case), ReferenceEngine(case)):
+        models = work.start[0].clone()
+        losses = engine.train(work, models)
+        ends.append((models, torch.from_numpy(losses)))
+    for mine, other in zip(*ends, strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=near, equal_nan=True)
 
 
 def check(

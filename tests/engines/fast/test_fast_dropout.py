@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from fast_networks import train_as_the_reference
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,7 +18,6 @@ from sdfeel.engines.fast import Unsupported, compile_model
 from sdfeel.engines.fast.engine import FastEngine
 from sdfeel.engines.fast.source import MOST_DRAWN
 from sdfeel.engines.problem import Problem, make_problem
-from sdfeel.engines.reference import ReferenceEngine
 
 SAMPLES = (300, 3, 40)
 
@@ -83,13 +83,7 @@ def agree(case: Problem, steps: int, near: float) -> None:
     clients = np.arange(len(SAMPLES))
     start = case.layout.vector(case.model).repeat(len(clients), 1)
     work = Work(clients, clients + 1, clients + steps, (start, clients))
-    ends = []
-    for engine in (FastEngine(case), ReferenceEngine(case)):
-        models = start.clone()
-        losses = engine.train(work, models)
-        ends.append((models, torch.from_numpy(losses)))
-    for mine, other in zip(*ends, strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=near, equal_nan=True)
+    train_as_the_reference(case, work, near)
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 10, 40, 127, 128, 129, 300])

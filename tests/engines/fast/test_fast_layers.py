@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fast_networks import check
+from fast_networks import check, train_as_the_reference
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,7 +17,6 @@ from sdfeel.engines.engine import Work
 from sdfeel.engines.fast import Unsupported, compile_model
 from sdfeel.engines.fast.engine import FastEngine
 from sdfeel.engines.problem import make_problem
-from sdfeel.engines.reference import ReferenceEngine
 
 
 class Block(nn.Module):
@@ -116,13 +115,7 @@ def test_a_residual_network_trains_as_the_reference_does(optimizer: Optimizer) -
     clients = np.arange(3)
     start = case.layout.vector(case.model).repeat(3, 1)
     work = Work(clients, clients * 0 + 1, clients + 2, (start, clients))
-    ends = []
-    for engine in (FastEngine(case), ReferenceEngine(case)):
-        models = start.clone()
-        losses = engine.train(work, models)
-        ends.append((models, torch.from_numpy(losses)))
-    for mine, other in zip(*ends, strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=1e-9, equal_nan=True)
+    train_as_the_reference(case, work, 1e-9)
 
 
 def test_a_large_network_is_left_to_torch() -> None:
